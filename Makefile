@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample node-sample molecule kind
+TIERS := lint unit-sample browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -55,7 +55,7 @@ t: .venv/ready ## One test: make t T=path::test; BATON_KEEP_CLUSTER=1 keeps its 
 
 .PHONY: $(TIERS:%=test-%)
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
-test-unit: ## pytest tests/unit: no cluster
+test-unit-sample: ## pytest tests/unit without the longer explorations: no cluster
 test-browser: ## The report as Chromium lays it out; installs Debian's package where there is none
 test-sanity-sample: ## ansible-test sanity of the collection and of the tests that have changed
 test-packaging: ## The built collection: what is in it, and galaxy-importer
@@ -72,6 +72,10 @@ test-molecule: ## The role image_bump on the embedded cluster
 test-kind: ## The role image_bump on kind, and some of test-integration; needs a Docker engine with kind, or root to make one
 $(TIERS:%=test-%): test-%: .venv/ready
 	@.venv/bin/python tests/run.py $*
+
+.PHONY: test-unit
+test-unit: .venv/ready ## pytest tests/unit with every exploration: no cluster
+	@.venv/bin/python tests/run.py unit
 
 .PHONY: test-sanity
 test-sanity: .venv/ready ## ansible-test sanity of all files
@@ -104,6 +108,10 @@ test-versions: .venv/ready ## Other versions of ansible-core, of Python and of t
 .PHONY: test-node
 test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 50 minutes
 	@.venv/bin/python tests/run.py node
+
+.PHONY: measure
+measure: .venv/ready ## How simple the code is, in numbers, each with its limit
+	@.venv/bin/python tests/measure.py
 
 .PHONY: bench
 bench: .venv/ready ## Side by side with kubectl rolling-update and the Deployment controller

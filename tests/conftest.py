@@ -27,4 +27,6 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     report = outcome.get_result()
     if report.failed:
-        report.sections.append(("hash seed", f"Processes of this test had PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}"))
+        report.sections.append(("hash seed",
+                                "Processes of this test had "
+                                f"PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}"))

@@ -1,17 +1,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run test tiers and print a summary: `make test`, `make test-all`, or one, as `make test-unit`.
+"""Run test tiers and print a summary: `make test`, `make test-all`, or one tier, e.g. `make
+test-unit`.
 
-A tier is a row of TIERS. Those that take one processor run first, in pairs, and the output of each is printed when it has
-ended; the others run one after the other. A failing tier does not keep the next from running. A tier that this machine
-cannot run is SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run it either.
+A tier is a row of TIERS. Single-processor tiers run first, in pairs, and print their output at the
+end; the others run one after the other. A failing tier does not stop the next one. A tier that
+cannot run on this machine is SKIPPED, with the reason; with CI=true the tier fails, unless CI
+cannot run the tier either.
 
-`make test` runs a tier that has `files` of its own only when these have changed since the tier last passed, and says
-NOT RUN otherwise: VERIFIED has the digest of these files, written whenever the tier passes, to be committed.
+`make test` runs a tier with `files` only if these files have changed since the tier last passed,
+and prints NOT RUN otherwise. VERIFIED stores the digest of the files; a passing tier updates the
+digest, which is then committed.
 
-Each run draws the seed of Python's hashes, which decides the order of sets, or takes PYTHONHASHSEED. A tier that fails is
-shown with its seed in a command that repeats it.
+Each run draws the seed of Python's hashes, which decides the order of sets, or takes
+PYTHONHASHSEED. The summary shows a command with the seed to repeat a failing tier.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ import given_engine  # noqa: E402
 import machine  # noqa: E402
 from given import given_kubeconfig  # noqa: E402
 
-BUILD = "python tests/cluster build"  # takes minutes the first time, which molecule and pytest would not show
+# takes minutes the first time, without progress under molecule and pytest
+BUILD = "python tests/cluster build"
 
 # A third of a test's time is spent waiting for the cluster, or for Ansible's processes to start.
 WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
@@ -51,42 +55,50 @@ WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
 CLUSTER, DEMO = "tests/integration/cluster", "tests/integration/test_demo.py"
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
-#: What only a real kubelet can prove: its own tests and cluster, and the modules that read its words.
-NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/cluster/logs.py", "plugins/module_utils/explain/signs.py")
+#: Files with behaviour only visible on a real kubelet: the tier's tests and cluster, and the
+#: modules that read a kubelet's words.
+NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_logs.py",
+              "plugins/module_utils/explain/failure_reasons.py")
 
 BROWSER = "chromium"
 
-#: The digest of a tier's own files when it last passed, for each tier that has some.
+#: For each tier with files, the digest of the files when the tier last passed.
 VERIFIED = ROOT / "tests" / "verified.json"
 
 #: Held while the output of a tier is printed; set when no further command may begin.
 PRINTING, STOPPED = threading.Lock(), threading.Event()
 
 PYTEST = "pytest -q --tb=short --maxfail=5"
-#: Tests that take minutes, or install packages: pyproject.toml has the limit of the others.
+#: Tests that take minutes or install packages; pyproject.toml limits the other tests.
 LONG = f"{PYTEST} -o timeout=1800"
 
-INTEGRATION = f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {CLUSTER} --ignore {DEMO}"
+UNIT = f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"
+INTEGRATION = (f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {CLUSTER} --ignore "
+               f"{DEMO}")
 
-# Two minutes of the integration tests; tests/kind/README.md tells how all of them run there.
-ON_KIND = f"{PYTEST} -n 4 " + " ".join(f"tests/integration/test_{name}.py" for name in ("pause", "replica_set", "resume"))
+# Two minutes of the integration tests; tests/kind/README.md shows the command for all of them.
+ON_KIND = (f"{PYTEST} -n 4 "
+           + " ".join(f"tests/integration/test_{name}.py"
+                      for name in ("pause", "replica_set", "resume")))
 
 
 @dataclass(frozen=True)
 class Tier:
-    """What one tier runs, and where it can."""
+    """Commands of one tier and their requirements."""
 
     commands: list[str]
-    missing: Callable[[], str] = str  # why this machine cannot run it; "" where it can
-    in_ci: bool = True  # CI has what it needs
-    minutes: int = 30  # after which a command of it is ended, as failed
-    takes_one_processor: bool = False  # it runs alongside another such tier
-    files: tuple[str, ...] = ()  # `make test` runs it only when one of these has changed; always where there are none
+    # returns why this machine cannot run the tier; "" if nothing is missing
+    missing: Callable[[], str] = str
+    in_ci: bool = True  # CI meets the requirements
+    minutes: int = 30  # time limit per command
+    takes_one_processor: bool = False  # runs alongside another single-processor tier
+    # `make test` runs the tier only when these have changed, or always if empty
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Result:
-    """How one tier ended."""
+    """Outcome of a tier."""
 
     outcome: str
     seconds: float
@@ -94,19 +106,26 @@ class Result:
 
 
 def no_kind() -> str:
-    """Say why there can be no cluster of kind here; what can be made is no reason."""
-    given = given_engine.hindrance()
-    own = given and engine.hindrance()
-    return f"{given}; and {own}" if own else ""
+    """Return why kind cannot have a cluster here, or ""; missing parts that can be built do not
+    count.
+    """
+    reason = given_engine.hindrance()
+    engine_reason = reason and engine.hindrance()
+    return f"{reason}; and {engine_reason}" if engine_reason else ""
 
 
 def no_real_node() -> str:
-    """Say why the pods of a cluster cannot be containers here; what can be installed is no reason."""
-    return "KUBECONFIG names the cluster, and its nodes are not ours to kill" if given_kubeconfig() else machine.hindrance()
+    """Return why pods cannot be containers here, or ""; packages that can be installed do not
+    count.
+    """
+    return ("KUBECONFIG names the cluster, and its nodes are not ours to kill" if given_kubeconfig()
+            else machine.hindrance())
 
 
 def no_browser() -> str:
-    """Say why the report cannot be looked at here; what can be installed is no reason."""
+    """Return why the report cannot be rendered here, or ""; packages that can be installed do not
+    count.
+    """
     return debian.hindrance("a browser", {BROWSER: BROWSER})
 
 
@@ -116,6 +135,7 @@ TIERS = {
             "ruff check --output-format concise",
             "env PYTHONPATH=.venv/collections lint-imports --no-cache --no-logo",
             "mypy",
+            "python tests/measure.py --check",
             "yamllint --strict .",
             "ansible-lint --offline --strict",
             "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck .",
@@ -123,7 +143,8 @@ TIERS = {
         ],
         takes_one_processor=True,
     ),
-    "unit": Tier([f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"]),
+    "unit-sample": Tier([f"env RELEASES=20 {UNIT} -m 'not full and not long and not browser'"]),
+    "unit": Tier([UNIT]),
     "browser": Tier(
         [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/report"],
         missing=no_browser,
@@ -132,25 +153,30 @@ TIERS = {
     "sanity-sample": Tier(["bash tests/sanity/run --changed-tests"], takes_one_processor=True),
     "sanity": Tier(["bash tests/sanity/run"], takes_one_processor=True),
     "packaging": Tier(["python tests/packaging"], takes_one_processor=True),
-    "integration-sample": Tier([BUILD, f"{INTEGRATION} -m 'not full and not long and not browser'"]),
+    "integration-sample": Tier([BUILD,
+                                f"{INTEGRATION} -m 'not full and not long and not browser'"]),
     "integration": Tier([BUILD, INTEGRATION], minutes=60),
     "cluster": Tier([BUILD, f"{PYTEST} {WORKERS} {CLUSTER}"], files=("tests/cluster", CLUSTER)),
     "demo": Tier([BUILD, f"{PYTEST} {DEMO}"],
-                 files=("tests/demo", DEMO, "Makefile", "playbooks", "plugins/module_utils/explain/report.py")),
+                 files=("tests/demo", DEMO, "Makefile", "playbooks",
+                        "plugins/module_utils/explain/report.py")),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", f"{LONG} -m long tests/integration",
                     f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"]),
     "manifests": Tier([BUILD, "python tests/manifests"], minutes=60),
-    # Every fourth seed plays fleets: none here, as long as a failure of seed 4 is not explained (docs/faults.md).
+    # Every fourth seed plays fleets: none here, as long as a failure of seed 4 is not explained
+    # (docs/faults.md).
     "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-3"]),
     "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20",
                        "python tests/histories --kinds StatefulSet DaemonSet --seeds 1-48",
-                       "python tests/histories --kinds ReplicationController ReplicaSet Deployment --seeds 1-32",
+                       "python tests/histories --kinds ReplicationController ReplicaSet Deployment "
+                       "--seeds 1-32",
                        "python tests/histories --kinds Fleet --seeds 1-10"],
                       minutes=120),
     "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-8"]),
-    "releases": Tier([BUILD, "python tests/releases --seeds 1-160", f"env RELEASES=2000 {LONG} -o timeout=3600 tests/unit/release"],
+    "releases": Tier([BUILD, "python tests/releases --seeds 1-160",
+                      f"env RELEASES=2000 {LONG} -o timeout=3600 tests/unit/release"],
                      minutes=120),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"]),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
@@ -164,35 +190,44 @@ TIERS = {
     ),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
-        [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind", f"python tests/kind --cluster {ON_KIND}"],
-        missing=no_kind, in_ci=False, files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
+        [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind",
+         f"python tests/kind --cluster {ON_KIND}"],
+        missing=no_kind, in_ci=False,
+        files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
-CHANGE = ("lint", "unit", "browser", "sanity-sample", "packaging", "integration-sample", "cluster", "demo", "faults-sample",
-          "manifests-sample", "histories-sample", "releases-sample", "versions-sample", "node-sample", "molecule", "kind")
+CHANGE = ("lint", "unit-sample", "browser", "sanity-sample", "packaging", "integration-sample",
+          "cluster", "demo", "faults-sample",
+          "manifests-sample", "histories-sample", "releases-sample", "versions-sample",
+          "node-sample", "molecule", "kind")
 #: The tiers of `make test-all`: the whole of each sample.
 ALL = tuple(name.removesuffix("-sample") for name in CHANGE)
 
 
 def digest(tier: Tier) -> str:
-    """Return the SHA-256 of a tier's own files: paths and contents of all that git knows or would know."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *tier.files],
+    """Return the SHA-256 of a tier's files: paths and contents, tracked or untracked but not
+    ignored.
+    """
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+                             "--", *tier.files],
                             cwd=ROOT, capture_output=True, check=True).stdout
     paths = sorted(path for path in listed.decode().split("\0") if path and (ROOT / path).is_file())
     contents = hashlib.sha256()
     for path in paths:
-        contents.update(f"{path}\0{hashlib.sha256((ROOT / path).read_bytes()).hexdigest()}\n".encode())
+        contents.update(
+            f"{path}\0{hashlib.sha256((ROOT / path).read_bytes()).hexdigest()}\n".encode())
     return contents.hexdigest()
 
 
 def verified() -> dict[str, str]:
-    """Return the digests with which tiers last passed, by the tier's name without -sample."""
+    """Return the digests of the tiers that last passed, by the tier's name without -sample."""
     return json.loads(VERIFIED.read_text("utf-8"))
 
 
 def is_unchanged(name: str) -> bool:
-    """Return whether a tier has files of its own, all as they were when it last passed."""
-    return bool(TIERS[name].files) and verified().get(name.removesuffix("-sample")) == digest(TIERS[name])
+    """Return whether a tier has files and these are unchanged since the tier last passed."""
+    return (bool(TIERS[name].files)
+            and verified().get(name.removesuffix("-sample")) == digest(TIERS[name]))
 
 
 def record(name: str) -> None:
@@ -200,11 +235,13 @@ def record(name: str) -> None:
     if TIERS[name].files and not is_unchanged(name):
         digests = {**verified(), name.removesuffix("-sample"): digest(TIERS[name])}
         VERIFIED.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n", "utf-8")
-        print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}", flush=True)
+        print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}",
+              flush=True)
 
 
 def run(name: str, output: IO[str] | None = None) -> Result:
-    """Run all commands of one tier, also after one of them has failed; print to a file, or to the terminal."""
+    """Run all commands of one tier, also after a failure, and print to a file or to the terminal.
+    """
     tier = TIERS[name]
     if reason := tier.missing():
         print(f"== {name}: SKIPPED, {reason}", flush=True, file=output)
@@ -220,7 +257,7 @@ def run(name: str, output: IO[str] | None = None) -> Result:
 
 
 def run_aside(name: str) -> Result:
-    """Run one tier and print its output when it has ended."""
+    """Run a tier and print all output at the end."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
             return run(name, output)
@@ -231,7 +268,7 @@ def run_aside(name: str) -> Result:
 
 
 def run_each(names: Sequence[str]) -> dict[str, Result]:
-    """Run those tiers that take one processor in pairs, then the others one after the other."""
+    """Run single-processor tiers in pairs, then the other tiers one after the other."""
     results: dict[str, Result] = {}
     aside = [name for name in names if TIERS[name].takes_one_processor] if len(names) > 1 else []
     if aside:
@@ -252,24 +289,28 @@ def run_each(names: Sequence[str]) -> dict[str, Result]:
 
 
 def succeeds(command: str, minutes: float, output: IO[str] | None = None) -> bool:
-    """Run a command from the root of the repository; end all its processes after that many minutes."""
+    """Run a command in the root of the repository, and end all processes after the given minutes.
+    """
     if STOPPED.is_set():
         return False
     print(f"$ {command}", flush=True, file=output)
     errors = subprocess.STDOUT if output else None
-    with subprocess.Popen(shlex.split(command), cwd=ROOT, start_new_session=True, stdout=output, stderr=errors) as process:
+    with subprocess.Popen(shlex.split(command), cwd=ROOT, start_new_session=True, stdout=output,
+                          stderr=errors) as process:
         try:
             return waited(process, minutes * 60) == 0
         except subprocess.TimeoutExpired:
             print(f"== ended after {minutes} minutes: {command}", flush=True, file=output)
             return False
-        finally:  # also on Ctrl-C, which a session of its own does not get
+        finally:  # also on Ctrl-C, which another session does not receive
             if process.poll() is None:
                 end(process)
 
 
 def waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Return the exit code of a process; None where the run has been stopped. Raises TimeoutExpired."""
+    """Return the exit code of a process; None where the run has been stopped. Raises
+    TimeoutExpired.
+    """
     deadline = time.monotonic() + seconds
     while not STOPPED.is_set():
         try:
@@ -281,7 +322,7 @@ def waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its children: first by SIGTERM, so that a cluster is taken down, then by SIGKILL."""
+    """End a process and all children: by SIGTERM, to take the cluster down, then by SIGKILL."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(20)
@@ -290,13 +331,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def hash_seed() -> str:
-    """Return the seed of Python's hashes: the provided one, or else a random one."""
+    """Return the seed of Python's hashes: provided or random."""
     provided = os.environ.get("PYTHONHASHSEED", "")
     return provided if provided.isdecimal() else str(random.randrange(1, 2**32))
 
 
 def main(names: list[str]) -> int:
-    """Run the named tiers, or the set that --change or --all names; print the table and return the exit code."""
+    """Run the named tiers, or those of --change or --all; print the table and return the exit code.
+    """
     is_change = names == ["--change"]
     names = list(CHANGE if is_change else ALL if names == ["--all"] else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
@@ -311,13 +353,15 @@ def main(names: list[str]) -> int:
         if result.outcome == "FAILED":
             print(f"to repeat: PYTHONHASHSEED={seed} make test-{name}")
     for name in unchanged:
-        print(f"{name:17}NOT RUN          its files are as they were when it last passed; `make test-{name}` runs it")
+        print(f"{name:17}NOT RUN          its files are as they were when it last passed; `make "
+              f"test-{name}` runs it")
     if is_change:
         rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
         print(f"NOT RUN: the other points of {', '.join(rest)}; `make test-all` runs everything")
 
     outcomes = [result.outcome for result in results.values()]
-    passed, failed, skipped = (outcomes.count(outcome) for outcome in ("passed", "FAILED", "SKIPPED"))
+    passed, failed, skipped = (outcomes.count(outcome)
+                               for outcome in ("passed", "FAILED", "SKIPPED"))
     print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs the module rolling_update, or its code, with its progress lines on the terminal. Decides nothing."""
+"""Run the module rolling_update, or its code, with progress lines on the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class ActionModule(ActionWithProgress):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
         params, diff = self.parameters("UPDATE", task_vars), self._task.diff
-        asks = {"check_mode": True} if self._task.check_mode else {"only_look": True}
-        if params and (result := here.answer("update", params, self._loader.get_basedir(), diff=diff, **asks)):
-            return result
-        return self.execute(task_vars, "update", None if self._task.check_mode else params, diff=diff)
+        if not self._task.check_mode:
+            return self.execute(task_vars, "update", params, diff=diff)
+        answer = (params
+                  and here.answer("update", params, self._loader.get_basedir(), diff=diff,
+                                  check_mode=True))
+        return answer or self.execute(task_vars, "update", None, diff=diff)

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Answers without a module where that would run here; else runs rolling_update_info without a file that has its options."""
+"""Answer in Ansible's own process if possible; else run the module rolling_update_info.
+
+Neither way writes the options to a file.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs the module rollout_analysis with its progress lines on the terminal. Decides nothing."""
+"""Run the module rollout_analysis with progress lines on the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..plugin_utils.with_progress import ActionWithProgress
 
 
 class ActionModule(ActionWithProgress):
-    says_in_check_mode = True  # it measures there as well
+    says_in_check_mode = True  # an analysis measures in check mode, too
 
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What the modules of this collection support, documented once."""
+    """Support of the modules for check mode, diff mode and async."""
 
     DOCUMENTATION = r"""
 options: {}
@@ -26,7 +26,8 @@ attributes:
 options: {}
 attributes:
   action_group:
-    description: Use C(group/baton.kubernetes.kubernetes) in C(module_defaults) to set the connection options for all modules of
+    description: Use C(group/baton.kubernetes.kubernetes) in C(module_defaults) to set the
+      connection options for all modules of
       this collection.
     support: full
     membership:

@@ -6,18 +6,22 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """How to connect to the API server; option names and environment variables are those of kubernetes.core."""
+    """Options of the connection to the API server, with the names of kubernetes.core."""
 
     DOCUMENTATION = r"""
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig file, or the content of one as a dictionary or as text (YAML or JSON, also in base64).
-      - With a local connection, a relative path is looked for in C(files/) of the role or the playbook as well, and the file may be
-        encrypted with Ansible Vault. It is decrypted in memory only.
-      - A credential plugin that it names may take 60 seconds, or the task's C(timeout) if that is less.
-      - By default, and if neither O(host) nor credentials are given, the task uses the service account of the pod that it runs in,
-        or else the file named by E(KUBECONFIG), or else C(~/.kube/config).
+      - Path of a kubeconfig file, or the content of one as a dictionary or as text (YAML or JSON,
+        also in base64).
+      - With a local connection, a relative path is looked for in C(files/) of the role or the
+        playbook as well, and the file may be encrypted with Ansible Vault. It is decrypted in
+        memory only.
+      - A credential plugin that it names may take 60 seconds, or the task's C(timeout) if that is
+        less.
+      - By default, and if neither O(host) nor credentials are given, the task uses the service
+        account of the pod that it runs in, or else the file named by E(KUBECONFIG), or else
+        C(~/.kube/config).
       - Can also be set with the environment variable E(K8S_AUTH_KUBECONFIG).
     type: raw
   context:
@@ -27,7 +31,8 @@ options:
     type: str
   host:
     description:
-      - URL of the API server, such as V(https://api.example.com:6443). By default, the one in the kubeconfig.
+      - URL of the API server, such as V(https://api.example.com:6443). By default, the one in the
+        kubeconfig.
       - Can also be set with the environment variable E(K8S_AUTH_HOST).
     type: str
   api_key:
@@ -37,7 +42,8 @@ options:
     type: str
   username:
     description:
-      - User name for HTTP basic authentication. The API server itself does not support this, but a proxy in front of it may.
+      - User name for HTTP basic authentication. The API server itself does not support this, but a
+        proxy in front of it may.
       - Can also be set with the environment variable E(K8S_AUTH_USERNAME).
     type: str
   password:
@@ -59,20 +65,22 @@ options:
     aliases: [key_file]
   ca_cert:
     description:
-      - Path of the certificate authority (CA) bundle to verify the API server's certificate with, in PEM format.
+      - Path of the certificate authority (CA) bundle to verify the API server's certificate with,
+        in PEM format.
       - Can also be set with the environment variable E(K8S_AUTH_SSL_CA_CERT).
     type: path
     aliases: [ssl_ca_cert]
   validate_certs:
     description:
-      - Whether to verify the API server's certificate. By default V(true), unless the kubeconfig says otherwise.
+      - Whether to verify the API server's certificate. By default V(true), unless the kubeconfig
+        says otherwise.
       - Can also be set with the environment variable E(K8S_AUTH_VERIFY_SSL).
     type: bool
     aliases: [verify_ssl]
   proxy:
     description:
-      - URL of an HTTP proxy to connect through. By default, the one in the kubeconfig, or else the one set with E(HTTPS_PROXY) and
-        similar environment variables.
+      - URL of an HTTP proxy to connect through. By default, the one in the kubeconfig, or else the
+        one set with E(HTTPS_PROXY) and similar environment variables.
       - Can also be set with the environment variable E(K8S_AUTH_PROXY).
     type: str
   no_proxy:
@@ -89,7 +97,8 @@ options:
       proxy_basic_auth:
         description:
           - User name and password for the proxy, as V(user:password). By default, those in its URL.
-          - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH).
+          - Can also be set with the environment variable
+            E(K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH).
         type: str
       basic_auth:
         description:
@@ -98,13 +107,15 @@ options:
         type: str
       user_agent:
         description:
-          - How the task names itself to the proxy. By default, V(baton.kubernetes/VERSION), as to the API server.
+          - How the task names itself to the proxy. By default, V(baton.kubernetes/VERSION), as to
+            the API server.
           - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_USER_AGENT).
         type: str
   persist_config:
     description:
-      - Whether to write a token that was refreshed (of an OIDC provider in the kubeconfig) back to the kubeconfig file, so that the
-        next task can refresh it again where each refresh token can be used only once.
+      - Whether to write a token that was refreshed (of an OIDC provider in the kubeconfig) back to
+        the kubeconfig file, so that the next task can refresh it again where each refresh token can
+        be used only once.
       - Can also be set with the environment variable E(K8S_AUTH_PERSIST_CONFIG).
     type: bool
   impersonate_user:
@@ -115,7 +126,8 @@ options:
   impersonate_groups:
     description:
       - Names of the groups to impersonate a member of.
-      - Can also be set with the environment variable E(K8S_AUTH_IMPERSONATE_GROUPS), as a comma-separated list.
+      - Can also be set with the environment variable E(K8S_AUTH_IMPERSONATE_GROUPS), as a
+        comma-separated list.
     type: list
     elements: str
 requirements:

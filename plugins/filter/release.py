@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Filters of the roles and playbooks. Each is documented in the file of its name; module_utils/release decides."""
+"""Filters of the roles and playbooks: wrappers of module_utils/release.
+
+Each filter is documented in the YAML file of its name.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.release import batches, ending, loop, table
+from ansible_collections.baton.kubernetes.plugins.module_utils.release import (
+    batches,
+    ending,
+    loop,
+    table,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import History, Turn
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import pages
@@ -20,9 +28,11 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import repo
 Json = dict[str, t.Any]
 
 
-def next_turn(request: Json, state: Json, done: t.Any = None, failure: t.Any = None, now: str = "", caller: t.Any = None) -> Json:
+def next_turn(request: Json, state: Json, done: t.Any = None, failure: t.Any = None, now: str = "",
+              caller: t.Any = None) -> Json:
     read = Request.of(plain(request))
-    return loop.decide(read, plain(state), plain(done or {}), plain(failure or {}), now, plain(caller or {}))
+    return loop.decide(read, plain(state), plain(done or {}), plain(failure or {}), now,
+                       plain(caller or {}))
 
 
 def turn_options(request: Json, state: Json) -> Json:
@@ -46,36 +56,43 @@ def failed_task(result: Json, name: str = "") -> Json:
 def release_artifacts(request: Json, state: Json, page: str = "") -> Json:
     read = Request.of(plain(request))
     history = History.read(plain(state), read.name)
-    found = ending.artifacts(read, history, ending.Ending(read, history), page)
-    return {"clusters": {read.host: found}} if read.host else found
+    artifacts = ending.artifacts(read, history, ending.Ending(read, history), page)
+    return {"clusters": {read.host: artifacts}} if read.host else artifacts
 
 
-def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any, hosts: list[str]) -> dict[str, list[str]]:
+def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
+                   hosts: list[str]) -> dict[str, list[str]]:
     try:
         return batches.region_batches(groups, entries(regions, comma=True) or ["all"], hosts)
     except ValueError as error:
         raise AnsibleFilterError(str(error)) from None
 
 
-def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str], max_failed: t.Any = 0) -> str:
-    """max_failed: a percentage, which extra variables give as a text."""
+def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
+               max_failed: t.Any = 0) -> str:
+    """Wrap batches.gate; max_failed is a percentage, a text if given as an extra variable."""
     try:
         share = float(str(max_failed).strip().removesuffix("%") or 0)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 100:
-        raise AnsibleFilterError(f"max_failed_clusters must be a percentage from 0 to 100, not {max_failed}. "
-                                 "Nothing has been changed.")
+        raise AnsibleFilterError(
+            f"max_failed_clusters must be a percentage from 0 to 100, not {max_failed}. "
+            "Nothing has been changed.")
     return batches.gate(hosts, batch, names, outcomes, share)
 
 
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
-    """other: the path of another host, which differs where a template of the user's names the host in it."""
+    """Wrap pages.host_page; other is the path of another host.
+
+    other differs from path if the user's template of the path contains the name of the host.
+    """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 
 
-def report_overview(hosts: list[str], data: list[Json], path: str, own: str, regions: t.Any = None) -> dict[str, Json]:
-    """own: the path that the variable of the role has, which report_path completes."""
+def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
+                    regions: t.Any = None) -> dict[str, Json]:
+    """Wrap pages.overview; own is the path in the role's variable, completed by report_path."""
     return pages.overview(hosts, data, report_path(path), report_path(own), regions or {})
 
 
@@ -84,6 +101,6 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable]:
         """Return the filters by their names."""
-        return {each.__name__: each for each in
-                (entries, next_turn, turn_options, analysis_options, approval_answer, failed_task, release_artifacts,
-                 region_batches, batch_gate, host_page, report_overview)}
+        return {function.__name__: function for function in
+                (entries, next_turn, turn_options, analysis_options, approval_answer, failed_task,
+                 release_artifacts, region_batches, batch_gate, host_page, report_overview)}

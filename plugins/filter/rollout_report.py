@@ -9,12 +9,12 @@ name: rollout_report
 short_description: Render a report on a rollout as an HTML page
 version_added: 0.1.0
 description:
-  - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update), in the form in which the role
-    P(baton.kubernetes.image_bump#role) collects them.
-  - The charts of the controllers' sizes, and of what analyses have measured, are drawn with the Python package C(drawsvg). Without
-    it, the page only has the figures, and says so.
-  - All text is HTML-escaped, including what comes from the cluster. M(ansible.builtin.template) does not do that, even if the
-    template asks for Jinja2's C(autoescape).
+  - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update), in the
+    form in which the role P(baton.kubernetes.image_bump#role) collects them.
+  - The charts of the controllers' sizes, and of what analyses have measured, are drawn with the
+    Python package C(drawsvg). Without it, the page only has the figures, and says so.
+  - All text is HTML-escaped, including what comes from the cluster. M(ansible.builtin.template)
+    does not do that, even if the template asks for Jinja2's C(autoescape).
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 requirements:
@@ -23,21 +23,24 @@ positional: template
 options:
   _input:
     description:
-      - What to report, as a dictionary with the keys C(name), C(namespace), C(image), C(outcome), C(message), C(started),
-        C(ended), C(user), C(host), C(stages) and C(results). Anything missing is shown as not known.
-      - C(stages) is a list of dictionaries with the keys C(stage), C(started), C(ended), C(outcome) and C(checks).
-      - Each check has C(file), C(outcome), C(message) and C(at), and if it was an analysis, C(name), C(metrics) and C(measurements)
-        of its result as C(measured).
-      - C(results) is a list of results of M(baton.kubernetes.rolling_update), in the order in which they were returned.
-      - Instead, C(clusters) can be a dictionary with all of these for each of many clusters, by its name, and C(regions) one
-        with the names of the clusters of each region. The page then is a table of the clusters, with links to their own pages
-        beside it, whose names are in C(page).
+      - What to report, as a dictionary with the keys C(name), C(namespace), C(image), C(outcome),
+        C(message), C(started), C(ended), C(user), C(host), C(stages) and C(results). Anything
+        missing is shown as not known.
+      - C(stages) is a list of dictionaries with the keys C(stage), C(started), C(ended), C(outcome)
+        and C(checks).
+      - Each check has C(file), C(outcome), C(message) and C(at), and if it was an analysis,
+        C(name), C(metrics) and C(measurements) of its result as C(measured).
+      - C(results) is a list of results of M(baton.kubernetes.rolling_update), in the order in which
+        they were returned.
+      - Instead, C(clusters) can be a dictionary with all of these for each of many clusters, by its
+        name, and C(regions) one with the names of the clusters of each region. The page then is a
+        table of the clusters, with links to their own pages beside it, whose names are in C(page).
     type: dict
     required: true
   template:
     description:
-      - Path of the Jinja2 template of the page, on the Ansible controller. By default, that of the role
-        P(baton.kubernetes.image_bump#role).
+      - Path of the Jinja2 template of the page, on the Ansible controller. By default, that of the
+        role P(baton.kubernetes.image_bump#role).
     type: path
 """
 
@@ -62,8 +65,9 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import page
 
-#: What the role image_bump writes.
-TEMPLATE = pathlib.Path(__file__).parents[2] / "roles" / "image_bump" / "templates" / "report.html.j2"
+#: The template of the role image_bump.
+TEMPLATE = (pathlib.Path(__file__).parents[2]
+            / "roles" / "image_bump" / "templates" / "report.html.j2")
 
 
 def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
@@ -72,7 +76,8 @@ def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
     try:
         return page.render(data, pathlib.Path(template))
     except jinja2.TemplateError as error:
-        raise AnsibleFilterError(f"rollout_report cannot use the template {template}: {error}") from error
+        raise AnsibleFilterError(
+            f"rollout_report cannot use the template {template}: {error}") from error
 
 
 class FilterModule:

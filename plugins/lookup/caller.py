@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who runs Ansible, and where; documented in caller.yml."""
+"""Return the user and the host that run Ansible; documented in caller.yml."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import 
 class LookupModule(LookupBase):
     """Plugin of Ansible."""
 
-    def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[dict[str, str]]:
+    def run(self, terms: list[str], variables: t.Any = None,
+            **options: t.Any) -> list[dict[str, str]]:
         user, _at, host = who().rpartition("@")
         return [{"user": user, "host": host}]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the whole request of a role from its variables and files; documented in release_request.yml."""
+"""Read the request of a role from its variables and files; documented in release_request.yml."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from ansible.plugins.lookup import LookupBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import IMAGES, PLAYBOOK_NAMES, SELECTIONS, variable
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
+    IMAGES,
+    PLAYBOOK_NAMES,
+    SELECTIONS,
+    variable,
+)
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses, entries
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import report_path
 
@@ -32,23 +37,25 @@ class LookupModule(LookupBase):
     """Plugin of Ansible."""
 
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
-        """Return one request for each role that is named."""
+        """Return the request of each role."""
         extra = load_extra_vars(self._loader)
-        return [Variables(role, variables, self._templar.template, extra).request(self._loader.load_from_file) for role in terms]
+        return [Variables(role, variables, self._templar.template,
+                          extra).request(self._loader.load_from_file) for role in terms]
 
 
 class Variables:
-    """The variables of a role, which may be templates, under their long names and, in a playbook, their short ones."""
+    """Variables of a role, perhaps templates, by their long and, in a playbook, short names."""
 
-    def __init__(self, role: str, variables: t.Mapping[str, t.Any], template: t.Callable[[t.Any], t.Any],
-                 extra: t.Container[str] = ()) -> None:
+    def __init__(self, role: str, variables: t.Mapping[str, t.Any],
+                 template: t.Callable[[t.Any], t.Any], extra: t.Container[str] = ()) -> None:
         self.role, self.variables, self.template, self.extra = role, variables, template, extra
         self.errors: list[str] = []
         self.is_short = bool(self.value(f"__{role}_short_names", default=False))
-        self.layer = "role" if not self.is_short else "awx" if "awx_job_id" in variables else "playbook"
+        self.layer = ("role" if not self.is_short else "awx" if "awx_job_id" in variables
+                      else "playbook")
 
     def value(self, *names: str, default: t.Any = "") -> t.Any:
-        """Return the first value that is not empty; an error in a template is noted."""
+        """Return the first value that is not empty; record the error of a template."""
         for name in names:
             if name in self.variables:
                 try:
@@ -61,60 +68,71 @@ class Variables:
         return default
 
     def own(self, option: str, default: t.Any = "") -> t.Any:
-        """Return the value of a variable of the role that is no option of the module."""
+        """Return the value of a variable of the role that is not an option of the module."""
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
         """Return the request as JSON for release/request.py; load reads a file of YAML."""
-        files = {hook: [self._file(path, load) for path in self._entries(f"{hook}_tasks")] for hook in HOOKS}
+        files = {hook: [self._file(path, load) for path in self._entries(f"{hook}_tasks")]
+                 for hook in HOOKS}
         selection = {"name": self.own("name"), "names": self._entries("names", comma=True),
                      "label_selectors": self._entries("label_selectors")}
-        options = {option: value for option, value in self.options().items() if option not in SELECTIONS}
-        found = self.own("analysis")
+        options = {option: value
+                   for option, value in self.options().items() if option not in SELECTIONS}
+        requested = self.own("analysis")
         try:
-            found = yaml.safe_load(found) if isinstance(found, str) and found else found or []
+            parsed = (yaml.safe_load(requested) if isinstance(requested, str) and requested
+                      else requested or [])
         except yaml.YAMLError as error:
+            parsed = requested
             self.errors.append(f"{self.role}_analysis is not YAML: {error}")
-        if isinstance(found, list) and all(isinstance(each, dict) for each in found):
-            self.errors += [f"{self.role}_analysis: {said}" for said in analyses.refused(found)]
+        if isinstance(parsed, list) and all(isinstance(analysis, dict) for analysis in parsed):
+            self.errors += [f"{self.role}_analysis: {error}" for error in analyses.refused(parsed)]
         page = report_path(str(self.own("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
                 "previous": self._dictionary(f"{self.role}_previous_images"),
-                "stages": self._entries("stages", comma=True), "analyses": found, "files": files,
-                "approve_within": str(self.own("approve_within")), "report": page, "has_page": bool(page) and os.path.exists(page),
+                "stages": self._entries("stages", comma=True), "analyses": parsed, "files": files,
+                "approve_within": str(self.own("approve_within")), "report": page,
+                "has_page": bool(page) and os.path.exists(page),
                 "has_artifacts": bool(self.value(f"__{self.role}_has_artifacts", default=False)),
                 "check_mode": bool(self.value("ansible_check_mode", default=False)),
-                "host": "" if self._is_only_host else str(self.variables.get("inventory_hostname", "")),
+                "host": "" if self._is_only_host
+                else str(self.variables.get("inventory_hostname", "")),
                 "errors": list(map(self._in_words_of_layer, dict.fromkeys(self.errors)))}
 
     def _in_words_of_layer(self, error: str) -> str:
-        """Return an error with the names that the user has typed."""
+        """Return an error with the variable names that the user has typed."""
         if self.layer != "role":
             for name in sorted(specs(self.role), key=len, reverse=True):
-                error = error.replace(name, variable(self.role, self.layer, _short(name, self.role)))
+                error = error.replace(name,
+                                      variable(self.role, self.layer, _short(name, self.role)))
         return error.replace(f"{self.role}_", "") if self.layer != "role" else error
 
     @property
     def _is_only_host(self) -> bool:
-        """Return whether the play is on localhost alone: any other host is a cluster of an inventory, a localhost beside it too."""
+        """Return whether the play runs on localhost alone.
+
+        Any other host is a cluster of an inventory, and so is a localhost beside others.
+        """
         hosts = self.variables.get("ansible_play_hosts_all") or []
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
 
     def options(self) -> Json:
-        """Return the options of the module that the user has set; a value that the role's specification refuses is noted."""
-        given = {name: value for name, spec in specs(self.role).items()
-                 if not is_empty(value := self.value(*self._names(name), default=spec.get("default")))}
-        self.errors += ArgumentSpecValidator(specs(self.role)).validate(given).error_messages
+        """Return the module options of the user; record values that the role's spec refuses."""
+        values = {name: value for name, spec in specs(self.role).items()
+                  if not is_empty(value := self.value(
+                      *self._names(name), default=spec.get("default")))}
+        self.errors += ArgumentSpecValidator(specs(self.role)).validate(values).error_messages
         images = f"{self.role}_images"
-        if images in given:
-            given[images] = self._read(images, given[images])
-        return {_short(name, self.role): value for name, value in given.items()}
+        if images in values:
+            values[images] = self._read(images, values[images])
+        return {_short(name, self.role): value for name, value in values.items()}
 
     def _dictionary(self, name: str) -> Json:
         return self._read(name, self.value(name, default={}))
 
     def _read(self, name: str, value: t.Any) -> Json:
-        """Return a dictionary, or the one of a text, as a survey gives it."""
+        """Return a dictionary, parsed if a survey gives text."""
         try:
             return check_type_dict(value)
         except TypeError as error:
@@ -122,42 +140,47 @@ class Variables:
             return {}
 
     def _names(self, name: str) -> list[str]:
-        """Return the names of a variable, the one that counts most first: a typed name (-e) before a short one."""
+        """Return the names of a variable by precedence: a typed name (-e) before a short name."""
         option = _short(name, self.role)
-        # The playbook rollback chooses between `image` and what the job before has replaced.
-        short = short_names(option) if self.is_short and not (self.role == "rollback" and option in IMAGES) else []
+        # The playbook rollback chooses between `image` and the images that the job before replaced.
+        short = (short_names(option) if self.is_short
+                 and not (self.role == "rollback" and option in IMAGES) else [])
         return [name, *short] if name in self.extra else [*short, name]
 
     def _entries(self, option: str, comma: bool = False) -> list[str]:
         return entries.entries(self.own(option), comma)
 
     def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Return a file of tasks: beside the playbook, in its folder tasks, or in the present folder."""
+        """Return a task file: beside the playbook, in its tasks folder, or in the present one."""
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, typed), os.path.join(folder, "tasks", typed), typed]
-        path = next((os.path.realpath(each) for each in paths if os.path.isfile(each)), "")
+        path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")
         try:
             is_list = bool(path) and isinstance(load(path), list)
         except AnsibleError:
             is_list = False
         if not is_list:
-            self.errors.append(f"{typed} is no file with a list of tasks. A relative path is looked for beside the playbook, "
+            self.errors.append(f"{typed} is no file with a list of tasks. A relative path is "
+                               "looked for beside the playbook, "
                                "in its folder tasks, and in the present folder")
         return {"typed": typed, "path": path}
 
 
 @functools.cache
 def specs(role: str) -> dict[str, Json]:
-    """Return the specifications of the role's variables that are options of the module."""
+    """Return the specs of the role's variables that are options of the module."""
     try:
-        found = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+        path = ROLES / role / "meta" / "argument_specs.yml"
+        documented = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise AnsibleError(f"{role} is no role of this collection: {error}") from error
-    return {name: spec for name, spec in found["argument_specs"]["main"]["options"].items() if _short(name, role) in ARGUMENT_SPEC}
+    return {name: spec
+            for name, spec in documented["argument_specs"]["main"]["options"].items()
+            if _short(name, role) in ARGUMENT_SPEC}
 
 
 def short_names(option: str) -> list[str]:
-    """Return what the playbooks call an option of the module, the name that counts most first."""
+    """Return the names that the playbooks use for an option of the module, by precedence."""
     return [*filter(None, [PLAYBOOK_NAMES.get(option)]), option]
 
 
@@ -166,5 +189,5 @@ def _short(name: str, role: str) -> str:
 
 
 def is_empty(value: t.Any) -> bool:
-    """Return whether a survey, or nobody, has answered; 0 and false are answers."""
+    """Return whether a value is unset or an empty answer of a survey; 0 and false are answers."""
     return value is None or value in ("", [], {})

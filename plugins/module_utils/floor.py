@@ -14,7 +14,8 @@ OLDEST = (3, 9)
 
 if sys.version_info < OLDEST:
     sys.stdout.write(json.dumps({"failed": True, "changed": False, "msg": (
-        "baton.kubernetes needs Python 3.9 or newer on the machine where its modules run, and {} is Python {}: "
+        "baton.kubernetes needs Python 3.9 or newer on the machine where its modules run, and {} "
+        "is Python {}: "
         "set ansible_python_interpreter to a newer one that has the package kubernetes."
     ).format(sys.executable, ".".join(map(str, sys.version_info[:3])))}))
     raise SystemExit(1)

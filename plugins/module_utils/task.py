@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The one way from a task's options to its result, for both modules and the action plugin. Everything here is wiring."""
+"""From the options of a task to its result, for the modules and the action plugins.
+
+Everything here is wiring.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,30 @@ import typing as t
 
 from ansible.module_utils.common.parameters import remove_values
 
-from .cluster import connection, prometheus, secrets
+from .analysis import analysis_run, prometheus, queries
+from .analysis import spec as analyses
+from .analysis.outcome import Reading
+from .analysis.pod_logs import Logs
+from .analysis.report import Subject
+from .cluster import connection, secrets
 from .cluster.kubernetes import KubernetesGateway
-from .cluster.logs import Logs
 from .explain import permissions, report
-from .explain.measured import Subject
 from .flows import refusals
 from .flows.choice import choose, migrations
-from .flows.flow import Flow, Standing
-from .model import analysis as analyses
-from .model import options, queries
+from .flows.flow import Flow, RolloutStatus
+from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, each_text, visible
 from .model.kinds import ROLLED, Kind
 from .model.label_selectors import matches
-from .model.marks import owner_uid
+from .model.object_meta import owner_uid
 from .model.observed import Controller
 from .model.options import request_from
 from .model.request import Request
 from .model.template import labels_of
-from .model.verdicts import Reading
-from .run import analyst, driver, fleet
-from .run.caller import Caller
+from .run import driver, fleet
 from .run.clock import Clock
+from .run.parent_process import ParentProcess
 
 if t.TYPE_CHECKING:
     from .flows.migration.halfway import Halfway
@@ -45,16 +49,19 @@ if t.TYPE_CHECKING:
 #: The options of the modules rolling_update, rolling_update_info and rollout_analysis.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
-    {option: options.ARGUMENT_SPEC[option] for option in ("name", "names", "label_selectors", "namespace", "kind", "kinds")},
+    {option: options.ARGUMENT_SPEC[option]
+     for option in ("name", "names", "label_selectors", "namespace", "kind", "kinds")},
     pods=dict(type="bool", default=False))
 INFO_EXCLUSIVE = [("name", "names", "label_selectors")]
-ANALYSIS_OPTIONS: Json = connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC | analyses.ARGUMENT_SPEC
+ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
+                          | analyses.ARGUMENT_SPEC)
 
 
-def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable[[str], None]) -> Json | None:
-    """The result of a task: what update() or info() says of its parameters, an error of theirs included, without any secret.
+def answer(work: t.Callable[[Json], Json | None], params: Json,
+           warn: t.Callable[[str], None]) -> Json | None:
+    """Return the result or the error of update(), info() or analysis(), without any secret.
 
-    warn is called for each warning. None where the work returns it.
+    warn: called for each warning. None where the work returns None.
     """
     try:
         result = work(params)
@@ -66,44 +73,50 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
         result = InternalError.of(surprise).as_result() | {"failed": True}
     if result is None:
         return None
-    kept = {key: value for key, value in result.items() if isinstance(value, bool)}  # as AnsibleModule has it
-    # Each text of the cluster is told as data where it comes in. This is for those that are taken as they are, as templates.
-    shown = each_text(remove_values(result, _secrets(params)), lambda text: visible(text, but="\n\t")) | kept
-    for warning in shown.pop("warnings", ()):
+    # remove_values() replaces booleans as well; AnsibleModule exempts them, too.
+    booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
+    # Texts of the cluster are escaped when they are read, except data (templates).
+    visible_result = each_text(remove_values(result, _secrets(params)),
+                               lambda text: visible(text, but="\n\t")) | booleans
+    for warning in visible_result.pop("warnings", ()):
         warn(warning)
-    return t.cast(Json, shown)
+    return t.cast(Json, visible_result)
 
 
 def invocation(params: Json) -> Json:
-    """What a result tells of the options that the task was given, without any secret."""
-    return t.cast(Json, remove_values({"module_args": secrets.shown(params)}, _secrets(params)))
+    """Return the options of the task as a result shows them, without any secret."""
+    arguments = {"module_args": secrets.shown(params)}
+    return t.cast(Json, remove_values(arguments, _secrets(params)))
 
 
 def _not_installed(missing: ImportError) -> RolloutError:
-    """The error for a Python package that is not there, in the words that Ansible has for it."""
+    """Return the error for a missing Python package, in Ansible's words."""
     from ansible.module_utils.basic import missing_required_lib
 
     name = (missing.name or "kubernetes").partition(".")[0]
-    return RolloutError(missing_required_lib({"yaml": "PyYAML"}.get(name, name)), why=str(missing),
-                        next_command=f"{shlex.quote(sys.executable)} -m pip install kubernetes PyYAML")
+    install = f"{shlex.quote(sys.executable)} -m pip install kubernetes PyYAML"
+    return RolloutError(missing_required_lib({"yaml": "PyYAML"}.get(name, name)),
+                        why=str(missing), next_command=install)
 
 
 def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
-    """The end of a module (an AnsibleModule): its answer, and nothing secret in what AnsibleModule adds to it."""
-    module.no_log_values = _secrets(module.params)  # of a kubeconfig, Ansible has taken each word for a secret
+    """End a module (an AnsibleModule) with its answer, without secrets in AnsibleModule's part."""
+    # Ansible has taken each word of a kubeconfig for a secret.
+    module.no_log_values = _secrets(module.params)
     result = t.cast(Json, answer(work, module.params, module.warn))
-    (module.fail_json if result.get("failed") else module.exit_json)(**result, invocation=invocation(module.params))
+    exit_module = module.fail_json if result.get("failed") else module.exit_json
+    exit_module(**result, invocation=invocation(module.params))
 
 
 def _secrets(params: Json) -> set[str]:
-    """What no result may show."""
     return connection.secrets(params) | prometheus.secrets(params)
 
 
-def update(params: Json, check_mode: bool = False, diff: bool = False, only_look: bool = False) -> Json | None:
+def update(params: Json, check_mode: bool = False, diff: bool = False,
+           only_look: bool = False) -> Json | None:
     """Carry out the task of the module rolling_update. Raises RolloutError.
 
-    only_look: write nothing and wait for nothing, and return None if that is not enough.
+    only_look: write nothing and wait for nothing; return None where the task needs either.
     """
     try:
         return _update(params, check_mode, diff, only_look)
@@ -116,57 +129,75 @@ def update(params: Json, check_mode: bool = False, diff: bool = False, only_look
 def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
     params = {**params, "connection": connection.to_type(params, os.environ)}
     many = fleet.Fleet.from_params(params)
-    # What is wrong is said before anything is asked.
-    wishes = [request_from({**params, "name": params.get("name") or "any", "kind": kind})
-              for kind in (many.kinds if many else [params.get("kind")])]
+    # Invalid options are refused before the first request.
+    requests = [request_from({**params, "name": params.get("name") or "any", "kind": kind})
+                for kind in (many.kinds if many else [params.get("kind")])]
+    watches_pods = many is None and not only_look
     with contextlib.ExitStack() as stack:
-        groups = {wish.kind: _group(params, wish, stack, watches_pods=many is None and not only_look) for wish in wishes}
-        result = (_roll_many(many, groups, params, check_mode, only_look) if many else
-                  _roll(wishes[0], *groups[wishes[0].kind], check_mode, only_look))
+        groups = {request.kind: _group(params, request, stack, watches_pods)
+                  for request in requests}
+        if many:
+            result = _roll_many(many, groups, params, check_mode, only_look)
+        else:
+            request = requests[0]
+            result = _roll(request, *groups[request.kind], check_mode, only_look)
     if result and not diff:
         del result["diff"]
     return result
 
 
-def _roll(wish: Request, flow: Flow, gateway: KubernetesGateway, check_mode: bool, only_look: bool) -> Json | None:
+def _roll(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: bool,
+          only_look: bool) -> Json | None:
     if only_look:
-        return driver.look(flow, wish, gateway, Clock())
+        return driver.look(flow, request, gateway, Clock())
     if check_mode:
-        return driver.simulate(flow, wish, gateway)
-    with Caller() as it:
-        return driver.run(flow, wish, gateway, Clock(), it.say, it.reason_to_stop)
+        return driver.simulate(flow, request, gateway)
+    with ParentProcess() as parent:
+        return driver.run(flow, request, gateway, Clock(), parent.say, parent.reason_to_stop)
 
 
-def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode: bool, only_look: bool) -> Json | None:
+def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode: bool,
+               only_look: bool) -> Json | None:
     requests = many.requests(params, groups)
-    if only_look or check_mode:
-        return (fleet.look if only_look else fleet.simulate)(many, requests, groups, Clock())
-    with Caller() as it:
-        return fleet.run(many, requests, groups, Clock(), it.say, it.reason_to_stop)
+    if only_look:
+        return fleet.look(many, requests, groups, Clock())
+    if check_mode:
+        return fleet.simulate(many, requests, groups, Clock())
+    with ParentProcess() as parent:
+        return fleet.run(many, requests, groups, Clock(), parent.say, parent.reason_to_stop)
 
 
-def _group(params: Json, wish: Request, stack: contextlib.ExitStack, watches_pods: bool = True) -> fleet.Group:
-    """What is closed with the stack."""
-    flow = choose(wish)
-    return fleet.Group(flow, stack.enter_context(contextlib.closing(_gateway(params, wish, flow, watches_pods))))
+def _group(params: Json, request: Request, stack: contextlib.ExitStack,
+           watches_pods: bool = True) -> fleet.Group:
+    """Return the flow and the gateway of one kind; the stack closes the gateway."""
+    flow = choose(request)
+    gateway = _gateway(params, request, flow, watches_pods)
+    return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)))
 
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
     kinds = params.get("kinds") or [params.get("kind")]
-    if params.get("kinds") and (named := [option for option in ("kind", "name", "names") if params.get(option)]):
-        raise RolloutError(f"kinds cannot be combined with {named[0]}: give only one of them")
-    rollouts = [each for kind in dict.fromkeys(kinds) for each in _info({**params, "kind": kind})]
+    conflicts = [option for option in ("kind", "name", "names") if params.get(option)]
+    if params.get("kinds") and conflicts:
+        raise RolloutError(f"kinds cannot be combined with {conflicts[0]}: give only one of them")
+    rollouts = [rollout for kind in dict.fromkeys(kinds)
+                for rollout in _info({**params, "kind": kind})]
     if not rollouts and (kind := _only_kind(params)):
         rollouts = _info({**params, "kind": kind})
     return {"changed": False, "rollouts": rollouts}
 
 
 def _info(params: Json) -> list[Json]:
-    wish = _look_only(params)
-    flow = choose(wish)
-    with contextlib.closing(_gateway(params, wish, flow)) as gateway:
-        return _rollouts(flow, wish, gateway, params)
+    request = _look_only(params)
+    flow = choose(request)
+    with contextlib.closing(_gateway(params, request, flow)) as gateway:
+        return _rollouts(flow, request, gateway, params)
+
+
+def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
+              params: Json) -> list[Json]:
+    return _Overview(flow, request, gateway, params).rollouts()
 
 
 def analysis(params: Json) -> Json:
@@ -180,131 +211,180 @@ def analysis(params: Json) -> Json:
 
 
 def _analysis(params: Json) -> Json:
-    # What is wrong is said before anything is asked.
-    asked, wish = analyses.analysis_from(params), _look_only(params)
-    ask = _asking(asked, params)
-    flow = choose(wish)
-    with contextlib.closing(_gateway(params, wish, flow)) as gateway, Caller() as it:
-        if any(metric.lines for metric in asked.metrics) and (rules := gateway.rules()) is not None:
-            permissions.refuse_missing(rules, [permissions.NEEDED_FOR_LOGS], dataclasses.replace(wish, lock=False))
-        logs = Logs(gateway.http, wish.namespace, queries.seconds(asked.window), gateway.server_time, it.reason_to_stop)
-        sources = analyst.Sources(lambda query: ask(query, it.reason_to_stop), logs.read)
-        return analyst.run(wish.name, wish.namespace, asked, lambda: _subject(flow, wish, gateway), sources, Clock(), it.say,
-                           it.reason_to_stop)
+    # Invalid options are refused before the first request.
+    spec, request = analyses.analysis_from(params), _look_only(params)
+    query = _query_source(spec, params)
+    flow = choose(request)
+    closing = contextlib.closing(_gateway(params, request, flow))
+    with closing as gateway, ParentProcess() as parent:
+        if any(metric.lines for metric in spec.metrics):
+            rules = gateway.rules()
+            if rules is not None:
+                permissions.refuse_missing(rules, [permissions.NEEDED_FOR_LOGS],
+                                           dataclasses.replace(request, lock=False))
+        stop = parent.reason_to_stop
+        logs = Logs(gateway.http, request.namespace, queries.seconds(spec.window),
+                    gateway.server_time, stop)
+        sources = analysis_run.Sources(lambda text: query(text, stop), logs.read)
+        return analysis_run.run(request.name, request.namespace, spec,
+                                lambda: _subject(flow, request, gateway), sources, Clock(),
+                                parent.say, stop)
 
 
-def _asking(asked: analyses.Analysis, params: Json) -> t.Callable[[str, t.Callable[[], str]], Reading]:
-    """How Prometheus is asked; without its address, nobody is. Raises RolloutError."""
-    needy = next((metric.name for metric in asked.metrics if not metric.lines), "")
-    if not needy:
+def _query_source(spec: analyses.Analysis,
+                  params: Json) -> t.Callable[[str, t.Callable[[], str]], Reading]:
+    """Return the function that queries Prometheus. Raises RolloutError without an address."""
+    metric = next((metric.name for metric in spec.metrics if not metric.lines), "")
+    if not metric:
         return lambda query, stop: Reading(None, "nobody is asked", is_answer=False)
     if not params.get("prometheus_url"):
-        raise RolloutError(f"metric {needy} needs prometheus_url")
+        raise RolloutError(f"metric {metric} needs prometheus_url")
     return prometheus.Prometheus(params).ask
 
 
-def _subject(flow: Flow, wish: Request, gateway: KubernetesGateway) -> Subject:
-    """The pods of an update in progress; without one, all pods of the controller are new. Raises RolloutError."""
-    wish = dataclasses.replace(wish, name=_primary(gateway.controllers(), wish.name))
-    it = gateway.controllers().get(wish.name)
-    seen = flow.find(wish, gateway, _kept(flow, wish, gateway, it).get(it.uid, []) if it else None)
-    if not (seen.primary or seen.successor):
-        raise NoSuchController(f"there is no such {wish.kind}", where=wish.where)
-    standing = flow.standing(wish, seen)
-    found: dict[bool, list[str]] = {True: [], False: []}
-    for holder in standing.holders:
+def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subject:
+    """Return the new and the old pods of an update in progress; without an update, all are new.
+
+    Raises RolloutError.
+    """
+    request = dataclasses.replace(request, name=_primary(gateway.controllers(), request.name))
+    controller = gateway.controllers().get(request.name)
+    revisions = _revisions(flow, request, gateway, controller)
+    observed = flow.find(request, gateway,
+                         revisions.get(controller.uid, []) if controller else None)
+    if not (observed.primary or observed.successor):
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
+    status = flow.standing(request, observed)
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for holder in status.holders:
         if not holder.is_known:
-            raise refusals.unreadable_history(wish)
+            raise refusals.unreadable_history(request)
         for pod in gateway.live_pods(holder.controller.selector):
             if pod.owner == holder.controller.uid:
-                found[holder.is_new(pod.labels)].append(pod.name)
-    return Subject(wish.where, tuple(sorted(found[True])), tuple(sorted(found[False])), flow.commands(wish, seen)[1],
-                   standing.phase != "complete", str(wish.kind))
+                names[holder.is_new(pod.labels)].append(pod.name)
+    return Subject(request.where, tuple(sorted(names[True])), tuple(sorted(names[False])),
+                   flow.commands(request, observed)[1], status.phase != "complete",
+                   str(request.kind))
 
 
 def _look_only(params: Json) -> Request:
-    """A request that changes nothing, for what is named or for all."""
-    return request_from({"name": params.get("name") or "any", "namespace": params.get("namespace"), "kind": params.get("kind"),
-                         "state": "rolled_back", "connection": connection.to_type(params, os.environ)})
+    """Return a request that changes nothing, for the named controller or for all."""
+    return request_from({"name": params.get("name") or "any",
+                         "namespace": params.get("namespace"), "kind": params.get("kind"),
+                         "state": "rolled_back",
+                         "connection": connection.to_type(params, os.environ)})
 
 
 def _only_kind(params: Json) -> str | None:
-    """The kind of the only object that has the name of a task, where the task gives no kind, and there is none of the default one.
+    """Return the kind of the only object of another kind with the task's name.
 
-    None where there is none, or more than one. Raises RolloutError.
+    None where the task gives a kind, and for several objects or none. Raises RolloutError.
     """
     if params.get("kind") or not params.get("name"):
         return None
-    wish = _look_only(params)
-    with contextlib.closing(_gateway(params, wish, choose(wish))) as gateway:
-        kinds = gateway.others(params["name"])
+    request = _look_only(params)
+    with contextlib.closing(_gateway(params, request, choose(request))) as gateway:
+        kinds = gateway.other_kinds(params["name"])
     return kinds[0] if len(kinds) == 1 and kinds[0] in ROLLED else None
 
 
-def _gateway(params: Json, wish: Request, flow: Flow, watches_pods: bool = True) -> KubernetesGateway:
-    return KubernetesGateway(connection.Connection(params, os.environ), wish.namespace, flow.watches, watches_pods)
+def _gateway(params: Json, request: Request, flow: Flow,
+             watches_pods: bool = True) -> KubernetesGateway:
+    return KubernetesGateway(connection.Connection(params, os.environ), request.namespace,
+                             flow.watches, watches_pods)
 
 
-def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Json) -> list[Json]:
-    """The rollouts of the controllers that are named, of those that have these labels, or of all."""
-    controllers, halfway = gateway.controllers(), _halfway(wish, gateway)
-    shown = [params["name"]] if params["name"] else params.get("names")
-    if not shown:
-        there = gateway.names(params["label_selectors"]) if params.get("label_selectors") else controllers
-        shown = [name for name, it in controllers.items() if name in there and not (it.owner and it.kind.is_made_by_others)]
-        shown += [name for name, migration in halfway.items() if name not in controllers and wish.kind is migration.request.kind
-                  and matches(params.get("label_selectors") or (), migration.labels)]
-    names = sorted({_primary(controllers, each) for each in shown})
-    kept = _kept(flow, wish, gateway, controllers.get(names[0]) if params["name"] and names else None)
-    rollouts = []
-    for each in names:
-        request = dataclasses.replace(wish, name=each)
-        it = controllers.get(each)
-        seen = flow.find(request, gateway, kept.get(it.uid, []) if it else None)
-        migration = halfway.get(each)
-        if seen.primary or seen.successor or migration:
-            standing = flow.standing(request, seen)
-            resume, rollback = flow.commands(request, seen)
-            if migration:
-                standing = migration.standing(standing, _replica_set(migration, gateway))
-                resume, rollback = migration.commands(seen.primary)
-            kind = migration.request.kind if migration and each not in controllers else wish.kind
-            pods = {"pods": _pods(gateway, standing)} if params.get("pods") else {}
-            rollouts.append({"name": each, "kind": str(kind), **report.rollout(standing), "resume_command": resume,
-                             "rollback_command": rollback, "history": report.history(seen.history), **pods})
-    return rollouts
+class _Overview:
+    """Rollouts of a kind, for the module rolling_update_info."""
+
+    def __init__(self, flow: Flow, request: Request, gateway: KubernetesGateway,
+                 params: Json) -> None:
+        self._flow, self._request, self._gateway = flow, request, gateway
+        self._params = params
+        self._controllers = gateway.controllers()
+        self._migrations = _migrations(flow, request, gateway)
+
+    def rollouts(self) -> list[Json]:
+        names = sorted({_primary(self._controllers, name) for name in self._names()})
+        only = self._controllers.get(names[0]) if self._params["name"] and names else None
+        revisions = _revisions(self._flow, self._request, self._gateway, only)
+        rollouts = [self._rollout(name, revisions) for name in names]
+        return [rollout for rollout in rollouts if rollout]
+
+    def _names(self) -> list[str]:
+        """Return the requested names, or the names that match the labels, or all names."""
+        params, controllers = self._params, self._controllers
+        names = [params["name"]] if params["name"] else params.get("names")
+        if names:
+            return names
+        selectors = params.get("label_selectors") or ()
+        selected = self._gateway.names(selectors) if selectors else controllers
+        names = [name for name, controller in controllers.items() if name in selected
+                 and not controller.is_part_of_owner]
+        return names + [name for name, migration in self._migrations.items()
+                        if name not in controllers
+                        and self._request.kind is migration.request.kind
+                        and matches(selectors, migration.labels)]
+
+    def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
+        flow, request = self._flow, dataclasses.replace(self._request, name=name)
+        controller, migration = self._controllers.get(name), self._migrations.get(name)
+        observed = flow.find(request, self._gateway,
+                             revisions.get(controller.uid, []) if controller else None)
+        if not (observed.primary or observed.successor or migration):
+            return None
+        status = flow.standing(request, observed)
+        resume, rollback = flow.commands(request, observed)
+        kind = request.kind
+        if migration:
+            status = migration.standing(status, _replica_set(migration, self._gateway))
+            resume, rollback = migration.commands(observed.primary)
+            kind = kind if controller else migration.request.kind
+        pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
+        return {"name": name, "kind": str(kind), **report.rollout(status),
+                "resume_command": resume, "rollback_command": rollback,
+                "history": report.history(observed.history), **pods}
 
 
-def _halfway(wish: Request, gateway: KubernetesGateway) -> dict[str, Halfway]:
-    """Return the migrations in progress by the name of what they are migrating, and of their objects of the kind of the task."""
-    if not wish.kind.takes_part_in_migrations:
+def _migrations(flow: Flow, request: Request, gateway: KubernetesGateway) -> dict[str, Halfway]:
+    """Return migrations in progress by the name of each object that has the task's kind."""
+    kind = request.kind
+    if not flow.takes_part_in_migrations:
         return {}
-    there = migrations(gateway.migrations() or (), wish)
-    return {it.request.name: it for it in there} | {it.names[wish.kind]: it for it in there if wish.kind in it.names}
+    in_progress = migrations(gateway.migrations() or (), request)
+    return ({migration.request.name: migration for migration in in_progress}
+            | {migration.names[kind]: migration for migration in in_progress
+               if kind in migration.names})
 
 
 def _replica_set(migration: Halfway, gateway: KubernetesGateway) -> Controller | None:
-    """Return the ReplicaSet that the pods of a migration go to, where the task may see it."""
+    """Return the ReplicaSet that takes over the pods; None if missing or unreadable."""
     with contextlib.suppress(RolloutError):
-        if found := gateway.find(Kind.REPLICA_SET, migration.names[Kind.REPLICA_SET]):
-            return Controller.from_api(found, Kind.REPLICA_SET)
+        if item := gateway.find(Kind.REPLICA_SET, migration.names[Kind.REPLICA_SET]):
+            return Controller.from_api(item, Kind.REPLICA_SET)
     return None
 
 
 def _primary(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """The name that the user knows a controller by: of a successor, the one that it is the successor of."""
+    """Return the name of the user's controller for a successor, and any other name as it is."""
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
-def _kept(flow: Flow, wish: Request, gateway: KubernetesGateway, only: Controller | None) -> dict[str, list[Json]]:
-    """The ControllerRevisions of one controller, or of all, by its uid; none where they may not be seen."""
-    kept: dict[str, list[Json]] = {}
-    for item in (gateway.revisions([only.uid] if only else []) or []) if flow.wishes(wish) else ():
-        kept.setdefault(owner_uid(item), []).append(item)
-    return kept
+def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
+               only: Controller | None) -> dict[str, list[Json]]:
+    """Return the ControllerRevisions of one controller, or of all, by the controller's uid.
+
+    Empty where ControllerRevisions may not be listed.
+    """
+    revisions: dict[str, list[Json]] = {}
+    if flow.wishes(request):
+        for item in gateway.revisions([only.uid] if only else []) or []:
+            revisions.setdefault(owner_uid(item), []).append(item)
+    return revisions
 
 
-def _pods(gateway: KubernetesGateway, standing: Standing) -> list[Json]:
-    """The pods of a controller and of its successor, those that are going left out."""
-    return [report.pod(item, holder.is_new(labels_of(item))) for holder in standing.holders
-            for item in gateway.pods(holder.controller) if "deletionTimestamp" not in item["metadata"]]
+def _pods(gateway: KubernetesGateway, status: RolloutStatus) -> list[Json]:
+    """Return the pods of a controller and of its successor without the terminating pods."""
+    return [report.pod(item, holder.is_new(labels_of(item))) for holder in status.holders
+            for item in gateway.pods(holder.controller)
+            if "deletionTimestamp" not in item["metadata"]]

@@ -5,17 +5,21 @@
 
 DOCUMENTATION = r"""
 module: rolling_update
-short_description: Roll a ReplicationController, ReplicaSet, Deployment, StatefulSet or DaemonSet to another template, resumably
+short_description: Roll a ReplicationController, ReplicaSet, Deployment, StatefulSet or DaemonSet to
+  another template, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment, a StatefulSet or a DaemonSet step by step with pods
-    that run another image or template, without losing a pod, a request or the controller itself.
-  - The task may be killed at any moment. Run it again, and it carries on from wherever the update has got to.
-  - Nothing has to be installed in the cluster. What the update must remember is kept in annotations on the controllers themselves.
-  - If nothing is to be changed, the task waits until all pods of the controller are available, as C(kubectl rollout status) does,
-    and fails if they never are.
-  - In these options, I(the controller) is the one that you name, and I(its successor) is the one that owns the new pods while an
-    update is in progress.
+  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment, a StatefulSet or a
+    DaemonSet step by step with pods that run another image or template, without losing a pod, a
+    request or the controller itself.
+  - The task may be killed at any moment. Run it again, and it carries on from wherever the update
+    has got to.
+  - Nothing has to be installed in the cluster. What the update must remember is kept in annotations
+    on the controllers themselves.
+  - If nothing is to be changed, the task waits until all pods of the controller are available, as
+    C(kubectl rollout status) does, and fails if they never are.
+  - In these options, I(the controller) is the one that you name, and I(its successor) is the one
+    that owns the new pods while an update is in progress.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -25,7 +29,8 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: RV(steps) are planned by the same code, on a simulated cluster that starts in the state of the real one.
+    details: RV(steps) are planned by the same code, on a simulated cluster that starts in the state
+      of the real one.
   diff_mode:
     support: full
   idempotent:
@@ -34,21 +39,25 @@ attributes:
 options:
   name:
     description:
-      - Name of the controller to roll. Give exactly one of O(name), O(names) and O(label_selectors).
+      - Name of the controller to roll. Give exactly one of O(name), O(names) and
+        O(label_selectors).
     type: str
   names:
     description:
-      - Names of several controllers to roll, started in this order, at most O(concurrency) at a time.
-      - All of them are looked at before the first one is started. A name that does not exist, or that may not be updated, fails
-        before anything is changed; with the default of O(max_failures), none of the others is started then.
+      - Names of several controllers to roll, started in this order, at most O(concurrency) at a
+        time.
+      - All of them are looked at before the first one is started. A name that does not exist, or
+        that may not be updated, fails before anything is changed; with the default of
+        O(max_failures), none of the others is started then.
     type: list
     elements: str
   label_selectors:
     description:
-      - Label selectors in the syntax of C(kubectl -l). Every controller of O(kind), or of one of O(kinds), in O(namespace) that
-        matches all of them is rolled.
-      - With O(image) but no O(container), controllers that do not run an image from the same repository are skipped. With
-        O(state=rolled_back), controllers that have no update in progress are skipped.
+      - Label selectors in the syntax of C(kubectl -l). Every controller of O(kind), or of one of
+        O(kinds), in O(namespace) that matches all of them is rolled.
+      - With O(image) but no O(container), controllers that do not run an image from the same
+        repository are skipped. With O(state=rolled_back), controllers that have no update in
+        progress are skipped.
     type: list
     elements: str
   concurrency:
@@ -58,20 +67,22 @@ options:
     default: 5
   max_failures:
     description:
-      - With O(names) or O(label_selectors), how many controllers may fail without keeping the others from being started, as a
-        number or as a percentage of all of them (rounded down). Once more than that have failed, no further ones are started, and
-        those already started run to their end. By default, the first failure is one too many.
+      - With O(names) or O(label_selectors), how many controllers may fail without keeping the
+        others from being started, as a number or as a percentage of all of them (rounded down).
+        Once more than that have failed, no further ones are started, and those already started run
+        to their end. By default, the first failure is one too many.
       - Controllers that are refused before the first one is started count as well.
       - The task fails if any controller fails, whatever this is set to.
     type: str
     default: "0"
   order_annotation:
     description:
-      - Key of an annotation that gives each controller its place in the order, with O(names) or O(label_selectors). Controllers
-        whose value is a number come first, then those with any other text, then those without the annotation. Ties are in the
-        order of O(names), or sorted by O(kinds) and name.
-      - This is the order in which controllers are started. Unless O(concurrency) is 1, one may start before the previous one has
-        finished.
+      - Key of an annotation that gives each controller its place in the order, with O(names) or
+        O(label_selectors). Controllers whose value is a number come first, then those with any
+        other text, then those without the annotation. Ties are in the order of O(names), or sorted
+        by O(kinds) and name.
+      - This is the order in which controllers are started. Unless O(concurrency) is 1, one may
+        start before the previous one has finished.
     type: str
   namespace:
     description:
@@ -81,289 +92,336 @@ options:
   kind:
     description:
       - The kind of the controllers.
-      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of that name, the kind of the only
-        other object that has it.
-      - V(ReplicaSet) is for ReplicaSets that do not belong to a Deployment. The selector of a ReplicaSet cannot be changed, so
-        without O(next_name) the present selector has to match the new pods.
-      - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module changes the template, watches,
-        explains what goes wrong, rolls back, and pauses exactly at O(pause_at). O(next_name), O(max_steps) and O(update_period)
-        cannot be used with it.
-      - V(StatefulSet) leaves the replacing to the StatefulSet controller in the cluster, one pod at a time from the highest number
-        down. This module changes the template, pauses exactly at O(pause_at) by the partition, which is restored at the end,
-        watches, explains, and rolls back, also a StatefulSet that is stuck with a pod that never becomes ready.
-        O(next_name), O(max_steps), O(update_period) and O(max_surge) cannot be used with it.
-      - V(DaemonSet) leaves the replacing to the DaemonSet controller in the cluster, node by node; its size is the number of nodes
-        that take a pod of it. Up to O(pause_at), the controller replaces no pods by itself (C(OnDelete)), and this module deletes
-        as many old pods, one after the other, within O(max_unavailable). O(nodes) says which of them are first.
+      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of
+        that name, the kind of the only other object that has it.
+      - V(ReplicaSet) is for ReplicaSets that do not belong to a Deployment. The selector of a
+        ReplicaSet cannot be changed, so without O(next_name) the present selector has to match the
+        new pods.
+      - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module
+        changes the template, watches, explains what goes wrong, rolls back, and pauses exactly at
+        O(pause_at). O(next_name), O(max_steps) and O(update_period) cannot be used with it.
+      - V(StatefulSet) leaves the replacing to the StatefulSet controller in the cluster, one pod at
+        a time from the highest number down. This module changes the template, pauses exactly at
+        O(pause_at) by the partition, which is restored at the end, watches, explains, and rolls
+        back, also a StatefulSet that is stuck with a pod that never becomes ready. O(next_name),
+        O(max_steps), O(update_period) and O(max_surge) cannot be used with it.
+      - V(DaemonSet) leaves the replacing to the DaemonSet controller in the cluster, node by node;
+        its size is the number of nodes that take a pod of it. Up to O(pause_at), the controller
+        replaces no pods by itself (C(OnDelete)), and this module deletes as many old pods, one
+        after the other, within O(max_unavailable). O(nodes) says which of them are first.
         O(next_name), O(max_steps) and O(update_period) cannot be used with it.
-      - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that before it has ended, with
-        O(state=rolled_back) only.
+      - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that
+        before it has ended, with O(state=rolled_back) only.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
+      DaemonSet]
   kinds:
     description:
-      - Several kinds to choose from by O(label_selectors), instead of O(kind). The controllers of the first kind are started first,
-        unless O(order_annotation) says otherwise.
-      - ReplicaSets that belong to a Deployment are left out. An option that cannot be used with one of the kinds is refused.
+      - Several kinds to choose from by O(label_selectors), instead of O(kind). The controllers of
+        the first kind are started first, unless O(order_annotation) says otherwise.
+      - ReplicaSets that belong to a Deployment are left out. An option that cannot be used with one
+        of the kinds is refused.
     type: list
     elements: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
+      DaemonSet]
   state:
     description:
-      - V(updated) brings the pods to the template that the task asks for. An interrupted update is resumed, even if it was being
-        rolled back.
-      - V(rolled_back) undoes the update in progress, including an interrupted one. Options that say what the pods should become
-        are ignored, so you can repeat the same task with only O(state) changed.
+      - V(updated) brings the pods to the template that the task asks for. An interrupted update is
+        resumed, even if it was being rolled back.
+      - V(rolled_back) undoes the update in progress, including an interrupted one. Options that say
+        what the pods should become are ignored, so you can repeat the same task with only O(state)
+        changed.
       - V(restarted) replaces all pods with new ones from the same template.
-      - V(migrated) turns a ReplicationController, or with O(kind=DeploymentConfig) an OpenShift DeploymentConfig, into a Deployment
-        of the same name that owns the same pods. No pod is created, deleted or restarted. If O(max_surge) or O(max_unavailable) is
-        given, it becomes part of the Deployment's update strategy.
+      - V(migrated) turns a ReplicationController, or with O(kind=DeploymentConfig) an OpenShift
+        DeploymentConfig, into a Deployment of the same name that owns the same pods. No pod is
+        created, deleted or restarted. If O(max_surge) or O(max_unavailable) is given, it becomes
+        part of the Deployment's update strategy.
     type: str
     choices: [updated, rolled_back, restarted, migrated]
     default: updated
   to_kind:
     description:
-      - The kind that the controller is turned into. Required with O(state=migrated), and only allowed with it.
+      - The kind that the controller is turned into. Required with O(state=migrated), and only
+        allowed with it.
     type: str
     choices: [Deployment]
   release_owner:
     description:
-      - Whether O(state=migrated) may take a ReplicationController away from the object that controls it. Stop that object first, or
-        it will create another one. For an OpenShift DeploymentConfig, use O(kind=DeploymentConfig) instead.
+      - Whether O(state=migrated) may take a ReplicationController away from the object that
+        controls it. Stop that object first, or it will create another one. For an OpenShift
+        DeploymentConfig, use O(kind=DeploymentConfig) instead.
     type: bool
     default: false
   image:
     description:
-      - The new image. Give exactly one of O(image), O(images), O(template), O(definition) and O(src) to say what changes.
+      - The new image. Give exactly one of O(image), O(images), O(template), O(definition) and
+        O(src) to say what changes.
     type: str
   container:
     description:
       - Name of the container that gets O(image).
-      - By default, it is the only container that currently runs an image from the same repository, or else the only init container
-        that does, or else, where the controller is chosen by name, the only container of the pod. The task fails if that leaves
-        more than one to choose from.
+      - By default, it is the only container that currently runs an image from the same repository,
+        or else the only init container that does, or else, where the controller is chosen by name,
+        the only container of the pod. The task fails if that leaves more than one to choose from.
     type: str
   images:
     description:
-      - New images as a dictionary from container name to image, to change several containers at once. Init containers can be
-        included.
+      - New images as a dictionary from container name to image, to change several containers at
+        once. Init containers can be included.
     type: dict
   template:
     description:
-      - A partial pod template, which the API server merges into the current one (strategic merge patch).
-      - A list with entries that such a merge cannot tell apart (two ports of one number) replaces the current one.
+      - A partial pod template, which the API server merges into the current one (strategic merge
+        patch).
+      - A list with entries that such a merge cannot tell apart (two ports of one number) replaces
+        the current one.
     type: dict
   definition:
     description:
-      - A complete manifest of the new controller, as text or as a dictionary, like the file that C(kubectl rolling-update -f)
-        took.
-      - The name in the manifest is used as O(next_name). If it has no name, the controller keeps its own.
+      - A complete manifest of the new controller, as text or as a dictionary, like the file that
+        C(kubectl rolling-update -f) took.
+      - The name in the manifest is used as O(next_name). If it has no name, the controller keeps
+        its own.
       - The number of replicas in the manifest is ignored; the update keeps the current size.
-      - With O(kind=Deployment), O(kind=StatefulSet) or O(kind=DaemonSet), the manifest must be one of the same kind and name, and
-        only its pod template is used.
+      - With O(kind=Deployment), O(kind=StatefulSet) or O(kind=DaemonSet), the manifest must be one
+        of the same kind and name, and only its pod template is used.
     type: raw
   src:
     description:
-      - Path of a YAML or JSON file that contains a O(definition), on the machine where the task runs.
+      - Path of a YAML or JSON file that contains a O(definition), on the machine where the task
+        runs.
     type: path
   next_name:
     description:
-      - Name for the successor, which then replaces the controller for good. The controller is deleted at the end of the update.
-      - By default, the successor is temporary. Its name is the controller's name with a hash added, and at the end of the update
-        it hands its pods over to the controller and is deleted.
+      - Name for the successor, which then replaces the controller for good. The controller is
+        deleted at the end of the update.
+      - By default, the successor is temporary. Its name is the controller's name with a hash added,
+        and at the end of the update it hands its pods over to the controller and is deleted.
     type: str
   to_revision:
     description:
-      - Number of the revision to return to with O(state=rolled_back). This also works when no update is in progress. Revisions are
-        listed by M(baton.kubernetes.rolling_update_info). The template gets a new number when it comes back into use.
-      - V(previous) undoes the last update, whether it is still in progress or not. If it has ended, this returns to the newest
-        revision whose template is not the current one. It does so only once. If the same task is run again, or if the last update
-        was rolled back already, nothing changes until there is another update, by whomever; a return to a revision by its number
+      - Number of the revision to return to with O(state=rolled_back). This also works when no
+        update is in progress. Revisions are listed by M(baton.kubernetes.rolling_update_info). The
+        template gets a new number when it comes back into use.
+      - V(previous) undoes the last update, whether it is still in progress or not. If it has ended,
+        this returns to the newest revision whose template is not the current one. It does so only
+        once. If the same task is run again, or if the last update was rolled back already, nothing
+        changes until there is another update, by whomever; a return to a revision by its number
         counts as one.
-      - For a ReplicationController or a ReplicaSet, this is an update to the template of that revision. An update in progress to
-        any other template is rolled back first.
+      - For a ReplicationController or a ReplicaSet, this is an update to the template of that
+        revision. An update in progress to any other template is rolled back first.
       - By default, O(state=rolled_back) undoes the update in progress.
     type: str
   revision_history_limit:
     description:
-      - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that O(to_revision) can return to them.
-        Each is stored in a ControllerRevision (C(apps/v1)). The oldest are deleted first. With V(0), previous templates are not
-        kept.
-      - If the task is not allowed to write ControllerRevisions, it warns and carries on without them.
-      - The history of a Deployment, a StatefulSet or a DaemonSet is kept by the cluster, up to its own C(revisionHistoryLimit).
+      - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that
+        O(to_revision) can return to them. Each is stored in a ControllerRevision (C(apps/v1)). The
+        oldest are deleted first. With V(0), previous templates are not kept.
+      - If the task is not allowed to write ControllerRevisions, it warns and carries on without
+        them.
+      - The history of a Deployment, a StatefulSet or a DaemonSet is kept by the cluster, up to its
+        own C(revisionHistoryLimit).
     type: int
     default: 10
   deployment_label_key:
     description:
-      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment), O(kind=StatefulSet),
-        O(kind=DaemonSet) and O(kind=DeploymentConfig), where the cluster adds a label of its own.
+      - Key of the label that distinguishes the old pods from the new ones. Not used with
+        O(kind=Deployment), O(kind=StatefulSet), O(kind=DaemonSet) and O(kind=DeploymentConfig),
+        where the cluster adds a label of its own.
     type: str
     default: kubernetes.io/deployment
   max_surge:
     description:
-      - How many replicas may exist above the current size during the update, as a number or as a percentage of that size (rounded
-        up). Pods that are terminating do not count, unless O(pod_replacement_policy=TerminationComplete).
-      - V(1) by default. A Deployment's own update strategy is used instead if neither this nor O(max_unavailable) is given; if one
-        of them is, the strategy is restored after the update.
-      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given, because the API server takes only
-        one of them. It cannot be used with O(pause_at), nor if the pods use ports of their node (C(hostPort)).
+      - How many replicas may exist above the current size during the update, as a number or as a
+        percentage of that size (rounded up). Pods that are terminating do not count, unless
+        O(pod_replacement_policy=TerminationComplete).
+      - V(1) by default. A Deployment's own update strategy is used instead if neither this nor
+        O(max_unavailable) is given; if one of them is, the strategy is restored after the update.
+      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given,
+        because the API server takes only one of them. It cannot be used with O(pause_at), nor if
+        the pods use ports of their node (C(hostPort)).
     type: str
   max_unavailable:
     description:
-      - How many replicas below the current size may be unavailable during the update, as a number or as a percentage of that size
-        (rounded down).
-      - V(0) by default. For a Deployment, that default only applies if O(max_surge) is given; otherwise the Deployment's own
-        update strategy is used.
-      - For a StatefulSet, the default is its own C(maxUnavailable), or V(1). More than one pod at a time is only possible where the
-        cluster has the feature gate C(MaxUnavailableStatefulSet).
-      - For a DaemonSet, percentages are rounded up, as its controller does, and the default is its own update strategy. Pods that
-        are not available for other reasons count as well.
+      - How many replicas below the current size may be unavailable during the update, as a number
+        or as a percentage of that size (rounded down).
+      - V(0) by default. For a Deployment, that default only applies if O(max_surge) is given;
+        otherwise the Deployment's own update strategy is used.
+      - For a StatefulSet, the default is its own C(maxUnavailable), or V(1). More than one pod at a
+        time is only possible where the cluster has the feature gate C(MaxUnavailableStatefulSet).
+      - For a DaemonSet, percentages are rounded up, as its controller does, and the default is its
+        own update strategy. Pods that are not available for other reasons count as well.
     type: str
   pod_replacement_policy:
     description:
       - When a new pod may come in place of an old one.
-      - With V(TerminationStarted), as soon as the old one begins to terminate. If pods take long to terminate, there can be as many
-        terminating pods as new ones for that time.
-      - With V(TerminationComplete), once the old one has terminated. Terminating pods count towards the size and O(max_surge), so a
-        cluster at its quota has room for each new pod. The update ends once all old pods have terminated. Pods within their grace
-        period are waited for, even if that is longer than O(progress_deadline).
-      - For a ReplicationController and a ReplicaSet. Pods of a StatefulSet are always replaced when they have terminated, and so
-        are those of a DaemonSet without a surge; with a surge, V(TerminationComplete) is refused. For a Deployment it is refused
-        too, because the cluster takes the steps. Where the cluster has the feature gate C(DeploymentPodReplacementPolicy), set
-        C(spec.podReplacementPolicy) of the Deployment.
+      - With V(TerminationStarted), as soon as the old one begins to terminate. If pods take long to
+        terminate, there can be as many terminating pods as new ones for that time.
+      - With V(TerminationComplete), once the old one has terminated. Terminating pods count towards
+        the size and O(max_surge), so a cluster at its quota has room for each new pod. The update
+        ends once all old pods have terminated. Pods within their grace period are waited for, even
+        if that is longer than O(progress_deadline).
+      - For a ReplicationController and a ReplicaSet. Pods of a StatefulSet are always replaced when
+        they have terminated, and so are those of a DaemonSet without a surge; with a surge,
+        V(TerminationComplete) is refused. For a Deployment it is refused too, because the cluster
+        takes the steps. Where the cluster has the feature gate C(DeploymentPodReplacementPolicy),
+        set C(spec.podReplacementPolicy) of the Deployment.
       - V(TerminationComplete) needs list on pods.
     type: str
     choices: [TerminationStarted, TerminationComplete]
     default: TerminationStarted
   min_ready_seconds:
     description:
-      - Seconds for which a new pod must have been ready before it counts as available. By default, the value that the controller
-        already has.
+      - Seconds for which a new pod must have been ready before it counts as available. By default,
+        the value that the controller already has.
       - Applied when an update begins, and kept on the controller afterwards.
     type: int
   update_period:
     description:
-      - Seconds to pause between one round of scaling and the next. By default, the next round starts as soon as the new pods are
-        available.
+      - Seconds to pause between one round of scaling and the next. By default, the next round
+        starts as soon as the new pods are available.
     type: float
     default: 0
   progress_deadline:
     description:
-      - Seconds without progress after which the task fails. Progress is a step taken, or another pod that becomes available, or,
-        with O(pod_replacement_policy=TerminationComplete), another pod that has terminated.
-      - Nothing is undone. Run the task again to carry on, or run it with O(state=rolled_back) to go back.
+      - Seconds without progress after which the task fails. Progress is a step taken, or another
+        pod that becomes available, or, with O(pod_replacement_policy=TerminationComplete), another
+        pod that has terminated.
+      - Nothing is undone. Run the task again to carry on, or run it with O(state=rolled_back) to go
+        back.
     type: float
     default: 600
   timeout:
     description:
-      - Seconds after which the task fails, however much progress it makes. No limit by default, but O(progress_deadline) always
-        applies.
+      - Seconds after which the task fails, however much progress it makes. No limit by default, but
+        O(progress_deadline) always applies.
     type: float
   failure_grace:
     description:
-      - Seconds for which a problem that waiting cannot cure must persist before the task fails, for example an image that cannot
-        be pulled, a container that keeps crashing, or a missing ConfigMap.
-      - Pods that their nodes reject are not waited for that long, because they are replaced without end. After three for each that
-        is missing the task fails, and the successor makes no more of them.
-      - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe, are shown while the task waits,
-        and only count towards O(progress_deadline).
+      - Seconds for which a problem that waiting cannot cure must persist before the task fails, for
+        example an image that cannot be pulled, a container that keeps crashing, or a missing
+        ConfigMap.
+      - Pods that their nodes reject are not waited for that long, because they are replaced without
+        end. After three for each that is missing the task fails, and the successor makes no more of
+        them.
+      - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe,
+        are shown while the task waits, and only count towards O(progress_deadline).
     type: float
     default: 10
   on_failure:
     description:
-      - What to do if the new pods do not become available, whether the task gives up because of O(failure_grace),
-        O(progress_deadline) or O(timeout), or if they do not pass O(soak).
-      - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The task fails in both cases.
+      - What to do if the new pods do not become available, whether the task gives up because of
+        O(failure_grace), O(progress_deadline) or O(timeout), or if they do not pass O(soak).
+      - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The
+        task fails in both cases.
       - Nothing is undone once the handover has begun, because all new pods were available by then.
-      - Nothing is undone either if the task had nothing to change and only waited for pods that are not available.
+      - Nothing is undone either if the task had nothing to change and only waited for pods that are
+        not available.
     type: str
     choices: [stop, rollback]
     default: stop
   pause_at:
     description:
-      - End the task successfully once this many pods are new, as a number or as a percentage of the controller's size (rounded
-        up). Use it for a canary. By default, the update runs to its end.
-      - To carry on, run the same task with a higher value or without this option. To go back, run it with O(state=rolled_back).
+      - End the task successfully once this many pods are new, as a number or as a percentage of the
+        controller's size (rounded up). Use it for a canary. By default, the update runs to its end.
+      - To carry on, run the same task with a higher value or without this option. To go back, run
+        it with O(state=rolled_back).
       - At V(100%), all pods are new, but the handover has not begun.
-      - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds) is.
-      - The pods of a DaemonSet are updated in the order of the names of their nodes; those that are not ready, once no more pods
-        may be missing. A pod that dies, or whose node is new, is a new one.
+      - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds)
+        is.
+      - The pods of a DaemonSet are updated in the order of the names of their nodes; those that are
+        not ready, once no more pods may be missing. A pod that dies, or whose node is new, is a new
+        one.
     type: str
   soak:
     description:
-      - Watch the new pods for this long, at each pause before the task ends and once more before the last steps of the update, as
-        long as going back is cheap. In seconds, or with units, such as V(90s), V(10m) or V(1h30m). Not at all by default.
-      - The task fails, and O(on_failure) applies, if a new pod restarts, loses its readiness, is killed for memory, is evicted,
-        or is deleted, or if more warnings (Events) are seen about new pods than about old ones.
-      - If the task is killed, run it again. The time since the soak began counts if nothing has happened to the new pods since, as
-        far as they say it themselves; otherwise it counts from the last thing that has happened. One that has passed at a pause is
-        not repeated, unless there are new pods that are younger than that.
+      - Watch the new pods for this long, at each pause before the task ends and once more before
+        the last steps of the update, as long as going back is cheap. In seconds, or with units,
+        such as V(90s), V(10m) or V(1h30m). Not at all by default.
+      - The task fails, and O(on_failure) applies, if a new pod restarts, loses its readiness, is
+        killed for memory, is evicted, or is deleted, or if more warnings (Events) are seen about
+        new pods than about old ones.
+      - If the task is killed, run it again. The time since the soak began counts if nothing has
+        happened to the new pods since, as far as they say it themselves; otherwise it counts from
+        the last thing that has happened. One that has passed at a pause is not repeated, unless
+        there are new pods that are younger than that.
       - Nothing is watched with O(state=rolled_back). Needs list and watch on pods.
     type: str
   nodes:
     description:
-      - Which pods of a DaemonSet are the first up to O(pause_at), as the labels of their nodes (a label selector, such as
-        V(node-role.kubernetes.io/edge)). If O(pause_at) is more than there are such nodes, pods on others follow.
-      - Only with O(kind=DaemonSet) and O(pause_at). The task needs to list nodes, which takes a ClusterRole.
+      - Which pods of a DaemonSet are the first up to O(pause_at), as the labels of their nodes (a
+        label selector, such as V(node-role.kubernetes.io/edge)). If O(pause_at) is more than there
+        are such nodes, pods on others follow.
+      - Only with O(kind=DaemonSet) and O(pause_at). The task needs to list nodes, which takes a
+        ClusterRole.
     type: str
   max_steps:
     description:
-      - End the task successfully after the controllers have been scaled this many times and the resulting pods are available. No
-        limit by default.
+      - End the task successfully after the controllers have been scaled this many times and the
+        resulting pods are available. No limit by default.
     type: int
   autoscaler:
     description:
-      - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere with the update.
-      - V(freeze) disables its scaling during the update (C(selectPolicy=Disabled) in both directions, C(minReplicas=1)), and
-        restores it before the last step, or when the task fails. The previous settings are
-        kept in an annotation on the autoscaler, so that if this task is killed, a later one can restore them. The autoscaler stays
-        frozen while an update is paused.
-      - V(refuse) fails before anything is changed. V(ignore) leaves the autoscaler alone, unless an earlier task has frozen it.
+      - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere
+        with the update.
+      - V(freeze) disables its scaling during the update (C(selectPolicy=Disabled) in both
+        directions, C(minReplicas=1)), and restores it before the last step, or when the task fails.
+        The previous settings are kept in an annotation on the autoscaler, so that if this task is
+        killed, a later one can restore them. The autoscaler stays frozen while an update is paused.
+      - V(refuse) fails before anything is changed. V(ignore) leaves the autoscaler alone, unless an
+        earlier task has frozen it.
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
   return_sizes:
     description:
-      - Whether to return RV(sizes), the sizes of both controllers over time. The role P(baton.kubernetes.image_bump#role) uses it
-        to draw the update in its report.
+      - Whether to return RV(sizes), the sizes of both controllers over time. The role
+        P(baton.kubernetes.image_bump#role) uses it to draw the update in its report.
     type: bool
     default: false
   record_events:
     description:
-      - Whether to record each step as an Event on the controller, which C(kubectl describe) shows. The task carries on without
-        Events if it is not allowed to create them.
-      - Steps that scale the same controller within one second share an Event. With O(names) or O(label_selectors), all steps of a
-        controller within 20 seconds do. Steps of the handover are recorded once it is over, so that they do not slow it down.
+      - Whether to record each step as an Event on the controller, which C(kubectl describe) shows.
+        The task carries on without Events if it is not allowed to create them.
+      - Steps that scale the same controller within one second share an Event. With O(names) or
+        O(label_selectors), all steps of a controller within 20 seconds do. Steps of the handover
+        are recorded once it is over, so that they do not slow it down.
     type: bool
     default: true
   lock:
     description:
-      - Whether to hold a Lease (C(coordination.k8s.io/v1), named C(baton-kubernetes.<kind>.<name>)) from before the first change
-        until the end, so that no other task works on the same controller at the same time. The Lease is deleted afterwards.
-      - Set this to V(false) where Leases are not allowed, and make sure by other means that only one task works on the controller.
+      - Whether to hold a Lease (C(coordination.k8s.io/v1), named C(baton-kubernetes.<kind>.<name>))
+        from before the first change until the end, so that no other task works on the same
+        controller at the same time. The Lease is deleted afterwards.
+      - Set this to V(false) where Leases are not allowed, and make sure by other means that only
+        one task works on the controller.
     type: bool
     default: true
   lock_timeout:
     description:
-      - Seconds to wait if another task is already working on the controller. By default, the task fails at once and says who runs
-        the other one.
-      - The Lease of a task that was killed is taken over. On the same machine this happens at once, elsewhere up to 15 seconds
-        after that task ended.
+      - Seconds to wait if another task is already working on the controller. By default, the task
+        fails at once and says who runs the other one.
+      - The Lease of a task that was killed is taken over. On the same machine this happens at once,
+        elsewhere up to 15 seconds after that task ended.
     type: float
     default: 0
   progress:
     description:
-      - Whether to show each step, and what the task is waiting for, as a line on standard error while the task runs.
-      - Lines are shown over the connections C(local) and C(ssh). With C(become), one of the two users has to be root. No lines are
-        shown with C(async) or C(no_log), in check mode, or if the output format is JSON.
-      - Over C(ssh), a task that has shown lines ends if it loses contact with Ansible for 60 seconds, so that it does not carry on
-        unattended when the network is cut.
+      - Whether to show each step, and what the task is waiting for, as a line on standard error
+        while the task runs.
+      - Lines are shown over the connections C(local) and C(ssh). With C(become), one of the two
+        users has to be root. No lines are shown with C(async) or C(no_log), in check mode, or if
+        the output format is JSON.
+      - Over C(ssh), a task that has shown lines ends if it loses contact with Ansible for 60
+        seconds, so that it does not carry on unattended when the network is cut.
     type: bool
     default: true
 notes:
-  - The pods keep serving throughout, and each of them has a controller at every moment. During the handover at the end of an
-    update, however, a pod that dies is not replaced until the handover is over. That takes about 0.3 seconds for 4 pods, and 1
-    second for 100. There is no handover with O(next_name).
+  - The pods keep serving throughout, and each of them has a controller at every moment. During the
+    handover at the end of an update, however, a pod that dies is not replaced until the handover is
+    over. That takes about 0.3 seconds for 4 pods, and 1 second for 100. There is no handover with
+    O(next_name).
 seealso:
   - module: baton.kubernetes.rolling_update_info
 """
@@ -468,7 +526,7 @@ EXAMPLES = r"""
               - name: FEATURE
                 value: "on"
 
-- name: Roll everything that runs an image from this repository, ten at a time, and start no more after three failures
+- name: Roll everything from this repository, ten at a time, and start no more after three failures
   baton.kubernetes.rolling_update:
     label_selectors:
       - tier=backend
@@ -498,7 +556,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What became of the controller. If the task failed, also the reason, and what to type next.
+  description: What became of the controller. If the task failed, also the reason, and what to type
+    next.
   returned: always
   type: str
   sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
@@ -516,41 +575,53 @@ steps:
     action:
       description:
         - What was done.
-        - V(create), V(scale) and V(delete) a controller. With O(kind=Deployment), V(scale) is done by the cluster.
+        - V(create), V(scale) and V(delete) a controller. With O(kind=Deployment), V(scale) is done
+          by the cluster.
         - V(annotate) a controller with the state of the update.
         - V(rename) gives the controller the new template, at the beginning of the handover.
         - V(hand over) pods from one controller to another, each with one patch.
-        - V(restore) a size, a template, or a HorizontalPodAutoscaler that this update, or somebody else, had changed.
+        - V(restore) a size, a template, or a HorizontalPodAutoscaler that this update, or somebody
+          else, had changed.
         - V(freeze) a HorizontalPodAutoscaler for the duration of the update.
-        - V(keep) the template that is about to be replaced in the history, and V(delete) the oldest one from it.
+        - V(keep) the template that is about to be replaced in the history, and V(delete) the oldest
+          one from it.
         - V(update) the template of a Deployment, a StatefulSet or a DaemonSet.
-        - V(pace) sets how far the cluster may go with the update of a Deployment, a StatefulSet or a DaemonSet.
-        - With O(kind=StatefulSet) and O(state=rolled_back), V(delete) a pod that the cluster would wait for for ever.
-        - With O(kind=DaemonSet) and O(pause_at), V(delete) an old pod, in whose place the cluster makes a new one.
+        - V(pace) sets how far the cluster may go with the update of a Deployment, a StatefulSet or
+          a DaemonSet.
+        - With O(kind=StatefulSet) and O(state=rolled_back), V(delete) a pod that the cluster would
+          wait for for ever.
+        - With O(kind=DaemonSet) and O(pause_at), V(delete) an old pod, in whose place the cluster
+          makes a new one.
       type: str
-      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over, keep]
+      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over,
+        keep]
     kind:
       description: Kind of the object that was changed; V(Pod) for V(hand over).
       type: str
     name:
-      description: Name of the object that was changed; for V(hand over), of the controller that gave up its pods.
+      description: Name of the object that was changed; for V(hand over), of the controller that
+        gave up its pods.
       type: str
     from:
-      description: Size, images by container, or state before the step; the number of pods for V(hand over).
+      description: Size, images by container, or state before the step; the number of pods for
+        V(hand over).
       type: raw
     to:
-      description: Size, images by container, or state after the step; the controller that received the pods for V(hand over).
+      description: Size, images by container, or state after the step; the controller that received
+        the pods for V(hand over).
       type: raw
     at:
       description: When the step was taken, in RFC 3339, UTC.
       type: str
   sample:
-    - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at: "2026-11-21T10:00:00Z"}
+    - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at:
+      "2026-11-21T10:00:00Z"}
 sizes:
   description:
-    - The sizes of both controllers each time they changed, a soak began or ended, and at the end of the task, to draw a picture
-      of the update.
-    - At most 500 samples. If there are more, every other one is dropped, except the first and the last.
+    - The sizes of both controllers each time they changed, a soak began or ended, and at the end of
+      the task, to draw a picture of the update.
+    - At most 500 samples. If there are more, every other one is dropped, except the first and the
+      last.
     - Empty unless O(return_sizes=true), in check mode, and if there was nothing to do.
   returned: with O(name), once the controller has been looked up
   type: list
@@ -560,7 +631,8 @@ sizes:
       description: When the sizes were seen, in RFC 3339 with milliseconds, UTC.
       type: str
     phase:
-      description: As RV(rollout.phase). While it is V(taking_over), the pods are divided between the two controllers, and both ask
+      description: As RV(rollout.phase). While it is V(taking_over), the pods are divided between
+        the two controllers, and both ask
         for all of them.
       type: str
       choices: [complete, progressing, paused, taking_over]
@@ -601,7 +673,8 @@ rollout:
       type: str
       choices: [forward, back]
     controller:
-      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an update, the numbers are those of
+      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an
+        update, the numbers are those of
         its old pods.
       type: dict
       contains: &numbers
@@ -621,7 +694,8 @@ rollout:
           description: Image of each container, by the name of the container.
           type: dict
     next:
-      description: The successor, which owns the new pods; V(null) if no update is in progress. For a Deployment, its new
+      description: The successor, which owns the new pods; V(null) if no update is in progress. For
+        a Deployment, its new
         ReplicaSet.
       type: dict
       contains: *numbers
@@ -629,14 +703,16 @@ rollout:
       description: How many replicas there will be at the end of the update.
       type: int
     floor:
-      description: The fewest available replicas that the options allow, or that there were when the task began, if those were
+      description: The fewest available replicas that the options allow, or that there were when the
+        task began, if those were
         fewer.
       type: int
     ceiling:
       description: The most replicas, old and new, that the options allow.
       type: int
     since:
-      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null) if there is none.
+      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null)
+        if there is none.
       type: str
     last_rollout:
       description: The last update; V(null) while one is in progress, or if none is known.
@@ -656,23 +732,27 @@ rollout:
           description: When the update ended, in RFC 3339, UTC.
           type: str
         who:
-          description: Who ran the task that ended the update, as C(user@machine). Not kept for a Deployment.
+          description: Who ran the task that ended the update, as C(user@machine). Not kept for a
+            Deployment.
           type: str
         to_revision:
-          description: Number of the revision that a Deployment was returned to, if O(to_revision) was given.
+          description: Number of the revision that a Deployment was returned to, if O(to_revision)
+            was given.
           type: int
     images:
       description: The images of the controller before and after this task.
       type: dict
       contains:
         before:
-          description: Image of each container before, by the name of the container. Empty if the task resumed a handover.
+          description: Image of each container before, by the name of the container. Empty if the
+            task resumed a handover.
           type: dict
         after:
           description: Image of each container after, by the name of the container.
           type: dict
 resume_command:
-  description: What to type to end the pause and update the rest of the pods, with every other option of the task.
+  description: What to type to end the pause and update the rest of the pods, with every other
+    option of the task.
   returned: if the task has paused the update
   type: str
 rollback_command:
@@ -691,19 +771,23 @@ failure:
       description: The object that it failed on, or an empty text.
       type: str
     why:
-      description: The reason, in the cluster's own words, or an empty text. Several reasons are on lines of their own.
+      description: The reason, in the cluster's own words, or an empty text. Several reasons are on
+        lines of their own.
       type: str
     next_command:
-      description: What to type next, or an empty text. Each command is on a line of its own, and repeats the options of the
+      description: What to type next, or an empty text. Each command is on a line of its own, and
+        repeats the options of the
         task.
       type: str
     causes:
-      description: Why pods do not become available, the most significant cause first. Empty if the task failed for another reason.
+      description: Why pods do not become available, the most significant cause first. Empty if the
+        task failed for another reason.
       type: list
       elements: dict
       contains:
         kind:
-          description: A word for this kind of cause, such as V(image) or V(crash), which stays the same while the reasons that the
+          description: A word for this kind of cause, such as V(image) or V(crash), which stays the
+            same while the reasons that the
             cluster gives alternate.
           type: str
         reason:
@@ -722,7 +806,8 @@ failure:
           description: Where the cause shows, such as V(pod foo-abc, container web).
           type: str
         pod:
-          description: Name of one pod that is affected; empty if the cause lies with the controller.
+          description: Name of one pod that is affected; empty if the cause lies with the
+            controller.
           type: str
         container:
           description: Name of the container whose log may tell more; empty if no log does.
@@ -790,14 +875,15 @@ import functools
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # before the rest: it ends the module of an older Python
+    floor,  # first: it ends the module on an older Python
     task,
 )
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=task.UPDATE_OPTIONS, supports_check_mode=True)
-    task.end(module, functools.partial(task.update, check_mode=module.check_mode, diff=module._diff))
+    task.end(module,
+             functools.partial(task.update, check_mode=module.check_mode, diff=module._diff))
 
 
 if __name__ == "__main__":

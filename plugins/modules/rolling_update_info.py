@@ -8,8 +8,8 @@ module: rolling_update_info
 short_description: Report the state of the rolling updates in a namespace
 version_added: 0.1.0
 description:
-  - Reports for one controller, or for all of a kind in a namespace, whether an update is in progress, how far it has got, and what
-    to type to carry on or to go back.
+  - Reports for one controller, or for all of a kind in a namespace, whether an update is in
+    progress, how far it has got, and what to type to carry on or to go back.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -36,7 +36,8 @@ options:
     elements: str
   label_selectors:
     description:
-      - Label selectors in the syntax of C(kubectl -l), to report on every controller that matches all of them.
+      - Label selectors in the syntax of C(kubectl -l), to report on every controller that matches
+        all of them.
     type: list
     elements: str
   namespace:
@@ -46,22 +47,26 @@ options:
     default: default
   pods:
     description:
-      - Whether to return the pods of each controller and of its successor as well, at most 500 of each.
+      - Whether to return the pods of each controller and of its successor as well, at most 500 of
+        each.
     type: bool
     default: false
   kind:
     description:
       - The kind of the controllers.
-      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of that name, the kind of the only
-        other object that has it.
+      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of
+        that name, the kind of the only other object that has it.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
+      DaemonSet]
   kinds:
     description:
-      - Several kinds to report on, one after the other, instead of O(kind). Cannot be combined with O(name) or O(names).
+      - Several kinds to report on, one after the other, instead of O(kind). Cannot be combined with
+        O(name) or O(names).
     type: list
     elements: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
+      DaemonSet]
 seealso:
   - module: baton.kubernetes.rolling_update
 """
@@ -80,7 +85,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollouts:
-  description: One entry for each controller, sorted by O(kinds) and name. Empty if there is no such controller.
+  description: One entry for each controller, sorted by O(kinds) and name. Empty if there is no such
+    controller.
   returned: success
   type: list
   elements: dict
@@ -92,7 +98,8 @@ rollouts:
       description: Kind of the controller.
       type: str
     phase:
-      description: V(complete) if no update is in progress; V(taking_over) during the handover. A migration in progress is
+      description: V(complete) if no update is in progress; V(taking_over) during the handover. A
+        migration in progress is
         V(progressing).
       type: str
       choices: [complete, progressing, paused, taking_over]
@@ -101,7 +108,8 @@ rollouts:
       type: str
       choices: [forward, back]
     controller:
-      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an update, the numbers are those of
+      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an
+        update, the numbers are those of
         its old pods.
       type: dict
       contains: &numbers
@@ -121,7 +129,8 @@ rollouts:
           description: Image of each container, by the name of the container.
           type: dict
     next:
-      description: The successor, which owns the new pods; V(null) if no update is in progress. For a Deployment, its new
+      description: The successor, which owns the new pods; V(null) if no update is in progress. For
+        a Deployment, its new
         ReplicaSet. For a migration, the ReplicaSet that gets the pods.
       type: dict
       contains: *numbers
@@ -129,7 +138,8 @@ rollouts:
       description: How many replicas there will be at the end of the update.
       type: int
     since:
-      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null) if there is none.
+      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null)
+        if there is none.
       type: str
     last_rollout:
       description: The last update; V(null) while one is in progress, or if none is known.
@@ -149,21 +159,27 @@ rollouts:
           description: When the update ended, in RFC 3339, UTC.
           type: str
         who:
-          description: Who ran the task that ended the update, as C(user@machine). Not kept for a Deployment.
+          description: Who ran the task that ended the update, as C(user@machine). Not kept for a
+            Deployment.
           type: str
         to_revision:
-          description: Number of the revision that a Deployment, a StatefulSet or a DaemonSet was returned to, if it was.
+          description: Number of the revision that a Deployment, a StatefulSet or a DaemonSet was
+            returned to, if it was.
           type: int
     resume_command:
-      description: What to type to carry on with the update in progress; V(null) if there is none. The cluster does not know the
-        options of the task that began it, such as O(baton.kubernetes.rolling_update#module:pause_at), so this says to run that
-        task, unless only the handover is left.
+      description: What to type to carry on with the update in progress; V(null) if there is none.
+        The cluster does not know the
+        options of the task that began it, such as
+        O(baton.kubernetes.rolling_update#module:pause_at), so this says to run that task, unless
+        only the handover is left.
       type: str
     rollback_command:
-      description: What to type to undo the update in progress; V(null) if there is none, or if it can no longer be undone.
+      description: What to type to undo the update in progress; V(null) if there is none, or if it
+        can no longer be undone.
       type: str
     history:
-      description: The templates that O(baton.kubernetes.rolling_update#module:to_revision) can return to, the newest first. The
+      description: The templates that O(baton.kubernetes.rolling_update#module:to_revision) can
+        return to, the newest first. The
         first one is the current template. How many are kept depends on
         O(baton.kubernetes.rolling_update#module:revision_history_limit), or for a Deployment,
         a StatefulSet or a DaemonSet on its C(revisionHistoryLimit).
@@ -177,13 +193,16 @@ rollouts:
           description: Image of each container, by the name of the container.
           type: dict
         time:
-          description: When the template came into use, in RFC 3339, UTC; empty if that is not known.
+          description: When the template came into use, in RFC 3339, UTC; empty if that is not
+            known.
           type: str
         who:
-          description: Who ran the update to the template, as C(user@machine); empty if that is not known.
+          description: Who ran the update to the template, as C(user@machine); empty if that is not
+            known.
           type: str
     pods:
-      description: The pods of the controller and of its successor, except those being deleted. Empty if the task is not allowed to
+      description: The pods of the controller and of its successor, except those being deleted.
+        Empty if the task is not allowed to
         list pods.
       returned: with O(pods=true)
       type: list
@@ -202,7 +221,8 @@ rollouts:
           description: Whether the pod is ready.
           type: bool
         is_new:
-          description: Whether the pod has the template that the update in progress rolls out, also while that update is rolled
+          description: Whether the pod has the template that the update in progress rolls out, also
+            while that update is rolled
             back. If no update is in progress, V(true) for each pod.
           type: bool
 """
@@ -210,7 +230,7 @@ rollouts:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # before the rest: it ends the module of an older Python
+    floor,  # first: it ends the module on an older Python
     task,
 )
 

@@ -5,19 +5,23 @@
 
 DOCUMENTATION = r"""
 module: rollout_analysis
-short_description: Compare the new pods of an update with the old ones by metrics in Prometheus or by their logs
+short_description: Compare the new pods of an update with the old ones by metrics in Prometheus or
+  by their logs
 version_added: 0.1.0
 description:
-  - Asks Prometheus for metrics of the new pods of a controller and of its old ones, or counts the lines with errors in their logs,
-    compares them with thresholds, and fails if the new pods do not keep them. Changes nothing.
-  - The pods are found in the cluster by name, so that no label has to tell versions apart, and nothing has to be installed in the
-    cluster.
-  - Meant for an update that is paused (O(baton.kubernetes.rolling_update#module:pause_at)). If no update is in progress, all pods
-    of the controller count as new, and there are no old ones. An update that ends meanwhile fails the task.
-  - A threshold that is not kept fails, whatever else is unknown. What is unknown is V(inconclusive), which fails as well, with a
-    message of its own, unless O(on_inconclusive=pass).
-  - An address, credentials or a query that cannot work fail at once, whatever O(on_inconclusive) is. If Prometheus cannot be
-    reached, or answers that it cannot answer now, it is asked three times, and then the measurement is inconclusive.
+  - Asks Prometheus for metrics of the new pods of a controller and of its old ones, or counts the
+    lines with errors in their logs, compares them with thresholds, and fails if the new pods do not
+    keep them. Changes nothing.
+  - The pods are found in the cluster by name, so that no label has to tell versions apart, and
+    nothing has to be installed in the cluster.
+  - Meant for an update that is paused (O(baton.kubernetes.rolling_update#module:pause_at)). If no
+    update is in progress, all pods of the controller count as new, and there are no old ones. An
+    update that ends meanwhile fails the task.
+  - A threshold that is not kept fails, whatever else is unknown. What is unknown is
+    V(inconclusive), which fails as well, with a message of its own, unless O(on_inconclusive=pass).
+  - An address, credentials or a query that cannot work fail at once, whatever O(on_inconclusive)
+    is. If Prometheus cannot be reached, or answers that it cannot answer now, it is asked three
+    times, and then the measurement is inconclusive.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -27,7 +31,8 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: This module never changes anything. In check mode it measures just the same, and takes as long.
+    details: This module never changes anything. In check mode it measures just the same, and takes
+      as long.
   diff_mode:
     support: N/A
   idempotent:
@@ -47,15 +52,18 @@ options:
   kind:
     description:
       - Kind of the controller.
-      - By default, V(ReplicationController), or if there is none of that name, the kind of the only other object that has it.
+      - By default, V(ReplicationController), or if there is none of that name, the kind of the only
+        other object that has it.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
+      DaemonSet]
   prometheus_url:
     description:
-      - URL of Prometheus, or of anything else that has its HTTP API, without C(/api/v1/query). Redirects are not followed.
+      - URL of Prometheus, or of anything else that has its HTTP API, without C(/api/v1/query).
+        Redirects are not followed.
       - Required, unless all metrics are of O(metrics[].type=error_lines).
-      - A user name and a password in it count as O(prometheus_username) and O(prometheus_password). Special
-        characters in them must be escaped by C(%).
+      - A user name and a password in it count as O(prometheus_username) and O(prometheus_password).
+        Special characters in them must be escaped by C(%).
     type: str
   prometheus_token:
     description:
@@ -71,8 +79,8 @@ options:
     type: str
   prometheus_ca_cert:
     description:
-      - Path of the certificate authority (CA) bundle to verify Prometheus' certificate with, in PEM format. By default, the
-        system's.
+      - Path of the certificate authority (CA) bundle to verify Prometheus' certificate with, in PEM
+        format. By default, the system's.
     type: path
   prometheus_client_cert:
     description:
@@ -94,43 +102,47 @@ options:
     default: 10
   metrics:
     description:
-      - What to measure, at most 20 metrics. Each needs a threshold, and passes if it keeps all that are given; a value equal to
-        the threshold keeps it.
+      - What to measure, at most 20 metrics. Each needs a threshold, and passes if it keeps all that
+        are given; a value equal to the threshold keeps it.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
         description:
-          - What to call the metric in lines and results. By default, its O(metrics[].type). No two may have the same name.
+          - What to call the metric in lines and results. By default, its O(metrics[].type). No two
+            may have the same name.
         type: str
       type:
         description:
-          - V(success_rate) is the share of requests without an error, from 0 to 1, in a counter of requests
-            (O(metrics[].requests_metric)).
-          - V(latency) is a quantile of the duration of requests, in seconds, in a histogram (O(metrics[].duration_metric)).
-          - V(query) is whatever O(metrics[].query) comes to. This is the default if a query is given; otherwise V(success_rate)
-            is.
-          - V(error_lines) counts the lines in the pods' logs that match O(metrics[].pattern), for pods that have no metrics.
-            Prometheus is not asked.
+          - V(success_rate) is the share of requests without an error, from 0 to 1, in a counter of
+            requests (O(metrics[].requests_metric)).
+          - V(latency) is a quantile of the duration of requests, in seconds, in a histogram
+            (O(metrics[].duration_metric)).
+          - V(query) is whatever O(metrics[].query) comes to. This is the default if a query is
+            given; otherwise V(success_rate) is.
+          - V(error_lines) counts the lines in the pods' logs that match O(metrics[].pattern), for
+            pods that have no metrics. Prometheus is not asked.
         type: str
         choices: [success_rate, latency, query, error_lines]
       query:
         description:
           - A query in PromQL that comes to a single number.
-          - C($pods) stands for a regular expression that matches the names of the new pods, and for the old pods when the same
-            query is asked for those. It belongs into a string, as in V(avg(queue_length{pod=~"$pods"})).
-          - C($new_pods) and C($old_pods) stand for the pods of either side, for a query that compares them itself.
+          - C($pods) stands for a regular expression that matches the names of the new pods, and for
+            the old pods when the same query is asked for those. It belongs into a string, as in
+            V(avg(queue_length{pod=~"$pods"})).
+          - C($new_pods) and C($old_pods) stand for the pods of either side, for a query that
+            compares them itself.
           - C($namespace) stands for O(namespace), and C($window) for O(window).
-          - They can also be written as C(${pods}), or in double braces, which must be marked with C(!unsafe), or Ansible would
-            evaluate them itself.
-          - At most 500 pods of each side are named in a query. Of more pods, 500 are taken from all over the list, with a
-            warning.
+          - They can also be written as C(${pods}), or in double braces, which must be marked with
+            C(!unsafe), or Ansible would evaluate them itself.
+          - At most 500 pods of each side are named in a query. Of more pods, 500 are taken from all
+            over the list, with a warning.
         type: str
       samples_query:
         description:
-          - A query with C($pods) that counts what O(metrics[].min_samples) is about, such as the requests in the window. The
-            ready-made types have their own.
+          - A query with C($pods) that counts what O(metrics[].min_samples) is about, such as the
+            requests in the window. The ready-made types have their own.
         type: str
       requests_metric:
         description:
@@ -144,7 +156,8 @@ options:
         default: code
       errors:
         description:
-          - Regular expression for the values of O(metrics[].status_label) that are errors. It must match the whole value.
+          - Regular expression for the values of O(metrics[].status_label) that are errors. It must
+            match the whole value.
         type: str
         default: 5..
       duration_metric:
@@ -164,7 +177,8 @@ options:
         default: pod
       namespace_label:
         description:
-          - Label that has the namespace of the pod, for the ready-made types. Empty if there is none.
+          - Label that has the namespace of the pod, for the ready-made types. Empty if there is
+            none.
         type: str
         default: namespace
       labels:
@@ -173,22 +187,24 @@ options:
         type: dict
       pattern:
         description:
-          - For O(metrics[].type=error_lines), a regular expression of Python that a line with an error has somewhere in it.
-          - The first 4096 characters of a line are looked at, without escape sequences such as colors. All lines of a measurement
-            have to be looked at within 10 seconds.
+          - For O(metrics[].type=error_lines), a regular expression of Python that a line with an
+            error has somewhere in it.
+          - The first 4096 characters of a line are looked at, without escape sequences such as
+            colors. All lines of a measurement have to be looked at within 10 seconds.
         type: str
         default: (?i)\b(error|fatal|panic|critical|exception|traceback)\b
       per:
         description:
-          - What O(metrics[].type=error_lines) comes to. With V(minute), lines with errors a minute and pod. With V(line), the share
-            of all lines that are such, from 0 to 1, for pods that get different numbers of requests.
+          - What O(metrics[].type=error_lines) comes to. With V(minute), lines with errors a minute
+            and pod. With V(line), the share of all lines that are such, from 0 to 1, for pods that
+            get different numbers of requests.
         type: str
         choices: [minute, line]
         default: minute
       containers:
         description:
-          - For O(metrics[].type=error_lines), the names of the containers whose logs are read, at most 10. By default, all but init
-            containers; a sidecar that is one can be named.
+          - For O(metrics[].type=error_lines), the names of the containers whose logs are read, at
+            most 10. By default, all but init containers; a sidecar that is one can be named.
         type: list
         elements: str
       min:
@@ -205,8 +221,8 @@ options:
         type: float
       max_ratio_to_old:
         description:
-          - The value of the new pods must not be more than this many times that of the old ones. If the old pods have 0, neither
-            may the new ones have more.
+          - The value of the new pods must not be more than this many times that of the old ones. If
+            the old pods have 0, neither may the new ones have more.
         type: float
       max_decrease:
         description:
@@ -218,28 +234,32 @@ options:
         type: float
       min_samples:
         description:
-          - The number of samples, such as requests in the window, below which a measurement is inconclusive. It is demanded of
-            the new pods, and of the old ones if they are compared. By default, nobody counts.
+          - The number of samples, such as requests in the window, below which a measurement is
+            inconclusive. It is demanded of the new pods, and of the old ones if they are compared.
+            By default, nobody counts.
           - Of O(metrics[].type=error_lines), a sample is a line.
         type: float
       on_empty:
         description:
-          - What it means if Prometheus answers without a number, which is either no series at all (C(no data)) or C(NaN), such as
-            the success rate of no requests; or if there are no lines at all in the logs.
-          - V(zero) takes it for 0, also for the old pods. The other three are about the new pods; without a number of the old
-            ones, a comparison is inconclusive.
+          - What it means if Prometheus answers without a number, which is either no series at all
+            (C(no data)) or C(NaN), such as the success rate of no requests; or if there are no
+            lines at all in the logs.
+          - V(zero) takes it for 0, also for the old pods. The other three are about the new pods;
+            without a number of the old ones, a comparison is inconclusive.
         type: str
         choices: [inconclusive, pass, fail, zero]
         default: inconclusive
   window:
     description:
-      - Up to now, how long a time the ready-made queries, C($window) and O(metrics[].type=error_lines) are about, as Prometheus
-        writes durations. Prometheus needs two scrapes within it. Use at least four times the scrape interval.
+      - Up to now, how long a time the ready-made queries, C($window) and
+        O(metrics[].type=error_lines) are about, as Prometheus writes durations. Prometheus needs
+        two scrapes within it. Use at least four times the scrape interval.
     type: str
     default: 1m
   initial_delay:
     description:
-      - Seconds to wait before the first measurement, such as until the new pods have had a O(window) full of requests.
+      - Seconds to wait before the first measurement, such as until the new pods have had a
+        O(window) full of requests.
     type: float
     default: 0
   count:
@@ -254,25 +274,28 @@ options:
     default: 30
   failure_limit:
     description:
-      - How many measurements of a metric may fail. With one more, the task fails at once. Must be less than O(count).
+      - How many measurements of a metric may fail. With one more, the task fails at once. Must be
+        less than O(count).
     type: int
     default: 0
   inconclusive_limit:
     description:
-      - How many measurements of a metric may be inconclusive. With one more, the metric is inconclusive, and without
-        O(on_inconclusive=pass) the task fails at once. A metric of which no measurement has passed is inconclusive in any case,
-        or has failed if any of them has.
+      - How many measurements of a metric may be inconclusive. With one more, the metric is
+        inconclusive, and without O(on_inconclusive=pass) the task fails at once. A metric of which
+        no measurement has passed is inconclusive in any case, or has failed if any of them has.
     type: int
     default: 0
   on_inconclusive:
     description:
-      - What to do if nothing has failed, but not everything has passed. With V(pass), RV(outcome) is still V(inconclusive).
+      - What to do if nothing has failed, but not everything has passed. With V(pass), RV(outcome)
+        is still V(inconclusive).
     type: str
     choices: [fail, pass]
     default: fail
   on_no_old_pods:
     description:
-      - What the comparison with the old pods comes to if there are none. Absolute thresholds are kept or not in any case.
+      - What the comparison with the old pods comes to if there are none. Absolute thresholds are
+        kept or not in any case.
     type: str
     choices: [inconclusive, pass]
     default: inconclusive
@@ -333,8 +356,8 @@ EXAMPLES = r"""
 RETURN = r"""
 outcome:
   description:
-    - The worst of the outcomes of all metrics. V(failed), and V(inconclusive) without O(on_inconclusive=pass), come with a task
-      that has failed.
+    - The worst of the outcomes of all metrics. V(failed), and V(inconclusive) without
+      O(on_inconclusive=pass), come with a task that has failed.
     - Missing if nothing could be measured.
   returned: if something was measured
   type: str
@@ -361,7 +384,8 @@ metrics:
       type: str
       choices: [passed, failed, inconclusive]
     query:
-      description: The query, before the names of the pods are put into it; of logs, in words which lines are counted.
+      description: The query, before the names of the pods are put into it; of logs, in words which
+        lines are counted.
       type: str
     thresholds:
       description: The thresholds that were given.
@@ -395,10 +419,12 @@ measurements:
       type: str
       choices: [passed, failed, inconclusive]
     reason:
-      description: Why it has not passed, or what was not compared; empty if all thresholds are kept.
+      description: Why it has not passed, or what was not compared; empty if all thresholds are
+        kept.
       type: str
     new:
-      description: The value of the new pods; V(null) if there is none, and V(+Inf) or V(-Inf) as a string.
+      description: The value of the new pods; V(null) if there is none, and V(+Inf) or V(-Inf) as a
+        string.
       type: raw
     old:
       description: The value of the old pods; V(null) if there is none, or none was asked for.
@@ -448,7 +474,7 @@ failure:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # before the rest: it ends the module of an older Python
+    floor,  # first: it ends the module on an older Python
     task,
 )
 

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import analysis_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import analysis_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
@@ -23,26 +23,30 @@ def refused(analyses: list[Json]) -> list[str]:
     A required option may come from module_defaults, and a file may be on another machine: only the
     options in the dictionaries are validated.
     """
-    found = [_refused(plain(each)) for each in analyses]
-    return [f"analysis {number}: {said}" for number, said in enumerate(found, 1) if said]
+    errors = [_refused(plain(analysis)) for analysis in analyses]
+    return [f"analysis {number}: {error}" for number, error in enumerate(errors, 1) if error]
 
 
-def _refused(given: Json) -> str:
-    """Why the module would refuse these options, without any secret, or an empty text."""
+def _refused(options: Json) -> str:
+    """Return why the module would refuse these options, without secrets; "" if it would not."""
     from ansible_collections.baton.kubernetes.plugins.module_utils import task
-    from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection, prometheus, secrets
+    from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
+    from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
+        connection,
+        secrets,
+    )
 
     spec = {option: {**of, "required": False} for option, of in task.ANALYSIS_OPTIONS.items()}
-    valid = ArgumentSpecValidator(spec).validate({**given, "name": "any"})
+    valid = ArgumentSpecValidator(spec).validate({**options, "name": "any"})
     params = valid.validated_parameters
-    said = "; ".join(valid.error_messages)
+    message = "; ".join(valid.error_messages)
     try:
-        if not said and params.get("metrics") is not None:
+        if not message and params.get("metrics") is not None:
             analysis_from(params)
-        if not said and params.get("prometheus_url"):
+        if not message and params.get("prometheus_url"):
             prometheus.check_address(params)
     except RolloutError as error:
-        said = ": ".join(filter(None, [error.what, error.why]))
-    except ImportError:  # where the module runs, there may be more than here
+        message = ": ".join(filter(None, [error.what, error.why]))
+    except ImportError:  # the machine that runs the module may have more packages
         return ""
-    return secrets.masked(said, connection.secrets(params) | prometheus.secrets(params))
+    return secrets.masked(message, connection.secrets(params) | prometheus.secrets(params))

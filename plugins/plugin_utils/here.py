@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A module's code, run where Ansible runs: without packing it, and without another Python.
+"""A module's code in Ansible's own process: no transfer, and no second Python.
 
-How a module is begun is most of what a short task costs. What only asks is answered in the worker process itself. What may take
-long has a process of its own, which is to the worker what a module's is: it notices when Ansible has gone, and can be killed alone.
-What all of them need is loaded with this file, which Ansible does before it forks its workers: once, and not for each host.
+The start of a module is most of the time of a short task. A task that only reads is answered in
+the worker process; a task that may take long has a process of its own, which behaves towards the
+worker as a module's does: it notices when Ansible ends, and can be killed alone. Ansible loads this
+file, and all that these processes need, before it forks its workers: once for all hosts.
 """
 
 from __future__ import annotations
@@ -27,90 +28,126 @@ from ansible.utils.display import Display
 from ..module_utils import task
 from ..module_utils.model.fields import Json
 
-with contextlib.suppress(Exception):  # that there is none, or a broken one, is told where it is needed
+with contextlib.suppress(Exception):  # a missing or broken package is an error of the task
     importlib.import_module("kubernetes.config")
 
 
 def parameters(module: str, args: t.Any, folder: str) -> Json | None:
-    """Arguments as a module (as task.py calls it: UPDATE) has them; None where it has something to say of them."""
+    """Return a module's parameters; None for arguments that the module itself must report.
+
+    module: UPDATE, INFO or ANALYSIS.
+    """
     try:
         with _in_folder(folder):
-            exclusive = getattr(task, f"{module}_EXCLUSIVE", None)
-            validator = ArgumentSpecValidator(getattr(task, f"{module}_OPTIONS"), mutually_exclusive=exclusive)
-            valid = validator.validate(json.loads(json.dumps(args)))
-    except Exception as error:  # whatever it is, the module says it better
+            valid = _validator(module).validate(json.loads(json.dumps(args)))
+    except Exception as error:  # the module reports any error better
         Display().vvv(f"left to the module: {error!r}")
         return None
-    return None if valid.error_messages or valid._warnings else t.cast(Json, valid.validated_parameters)
+    is_silent = not (valid.error_messages or valid._warnings)
+    return t.cast(Json, valid.validated_parameters) if is_silent else None
+
+
+def _validator(module: str) -> ArgumentSpecValidator:
+    if module == "UPDATE":
+        return ArgumentSpecValidator(task.UPDATE_OPTIONS)
+    if module == "INFO":
+        return ArgumentSpecValidator(task.INFO_OPTIONS, mutually_exclusive=task.INFO_EXCLUSIVE)
+    return ArgumentSpecValidator(task.ANALYSIS_OPTIONS)
 
 
 def answer(function: str, params: Json, folder: str, **more: bool) -> Json | None:
-    """What that function of module_utils.task says, which changes nothing and waits for nothing; None leaves it to the module."""
+    """Return the answer of a function of task.py that only reads; None leaves it to the module."""
     try:
-        with _in_folder(folder):  # as core has it for the module
-            return _told(function, params, more)
-    except Exception as error:  # whatever it is, the module says it better
+        with _in_folder(folder):  # the working directory of a module
+            return _result(function, params, more)
+    except Exception as error:  # the module reports any error better
         Display().vvv(f"left to the module: {error!r}")
         return None
 
 
 class Process:
-    """The same for what changes something, in a process of its own; its result comes on its standard output.
+    """A function of task.py that changes the cluster, in a process of its own.
 
-    To be begun before any thread: the other process would have none of them, but for ever the locks that they held.
+    The process must be started before any thread, and so before the first request: a fork has no
+    threads, but for ever the locks that they held, such as OpenSSL's during a connect.
     """
 
-    def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str], **more: bool) -> None:
+    def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
+                 **more: bool) -> None:
         self._output, end = os.pipe()
         self._pid = os.fork()
         if self._pid:
             os.close(end)
             return
-        try:  # no way leads out of here but the last line: what is further up is the worker's
+        try:  # the worker's code must not run here: the last line is the only way out
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for descriptor, file in ((0, nothing), (1, end), (2, nothing)):
+            null = os.open(os.devnull, os.O_RDWR)
+            for descriptor, file in ((0, null), (1, end), (2, null)):
                 os.dup2(file, descriptor)
             os.close(self._output)
             os.close(end)
             os.chdir(folder)
             os.environ.update(environment)
             with open(1, "w", encoding="utf-8") as output:
-                json.dump(_told_whatever_happens(function, params, more), output)
+                result = (_unchanged(function, params, more)
+                          or _result_or_error(function, params, more))
+                json.dump(result, output)
         finally:
             os._exit(0)
 
     def result(self) -> Json:
-        """Wait for it; where something ends the wait, the other process notices that nobody reads what it writes."""
+        """Wait for the result; an interrupted wait ends the process at its next output."""
         with open(self._output, encoding="utf-8") as output:
             text = output.read()
         status = os.waitpid(self._pid, 0)[1]
         try:
             return t.cast(Json, json.loads(text))
         except ValueError:
-            return {"failed": True, "msg": f"the task ended without a result (exit code {os.waitstatus_to_exitcode(status)})"}
+            code = os.waitstatus_to_exitcode(status)
+            return {"failed": True, "msg": f"the task ended without a result (exit code {code})"}
 
 
-def _told(function: str, params: Json, more: dict[str, bool]) -> Json | None:
+def _result(function: str, params: Json, more: dict[str, bool]) -> Json | None:
     warnings: list[str] = []
-    with _unheard():
-        result = task.answer(lambda given: getattr(task, function)(given, **more), params, warnings.append)
-    return result and {**result, "invocation": task.invocation(params), **({"warnings": warnings} if warnings else {})}
+    with _silence():
+        result = task.answer(lambda arguments: _call(function, arguments, more), params,
+                             warnings.append)
+    if not result:
+        return result
+    return {**result, "invocation": task.invocation(params),
+            **({"warnings": warnings} if warnings else {})}
 
 
-def _told_whatever_happens(function: str, params: Json, more: dict[str, bool]) -> Json | None:
+def _call(function: str, params: Json, more: dict[str, bool]) -> Json | None:
+    if function == "update":
+        return task.update(params, **more)
+    return task.info(params) if function == "info" else task.analysis(params)
+
+
+def _unchanged(function: str, params: Json, more: dict[str, bool]) -> Json | None:
+    """Return the answer of an update with nothing to do, or None for the update to answer."""
+    if function != "update":
+        return None
+    with contextlib.suppress(Exception):
+        return _result(function, params, {**more, "only_look": True})
+    return None
+
+
+def _result_or_error(function: str, params: Json, more: dict[str, bool]) -> Json | None:
     try:
-        return _told(function, params, more)
+        return _result(function, params, more)
     except Exception as error:
-        return {"failed": True, "msg": f"unexpected error: {error!r}", "exception": traceback.format_exc()}
+        return {"failed": True, "msg": f"unexpected error: {error!r}",
+                "exception": traceback.format_exc()}
 
 
 @contextlib.contextmanager
-def _unheard() -> t.Iterator[None]:
-    """What a library prints or logs goes nowhere, as in a module: nobody would take secrets out of it.
+def _silence() -> t.Iterator[None]:
+    """Discard all output and logs of libraries, as in a module: they may contain secrets.
 
-    Ansible's own handler writes all to its log file; and a credential plugin behaves otherwise where it is told of a terminal.
+    Ansible's own handler writes every record to its log file. A credential plugin behaves
+    differently when it sees a terminal.
     """
     handlers = logging.getLogger().handlers
     before = handlers[:]
@@ -124,7 +161,7 @@ def _unheard() -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def _in_folder(path: str) -> t.Iterator[None]:
-    """Python 3.10, which ansible-core 2.16 may run on, has no contextlib.chdir."""
+    """Change the working directory: Python 3.10 (ansible-core 2.16) has no contextlib.chdir."""
     before = os.getcwd()
     os.chdir(path)
     try:

@@ -11,14 +11,17 @@ import pathlib
 
 
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
-    """Return the path of the page for one of many clusters: beside the page for all, unless the path names the host itself.
+    """Return the path of the page for one of many clusters, beside the page for all clusters.
 
-    A localhost that is not alone is a cluster like the others. Two hosts never share a page.
+    A path that already names the host is returned unchanged. A localhost that is not alone is a
+    cluster like the others. Two hosts never share a page.
 
-    >>> host_page("out/europe.html", "eu"), host_page("eu.html", "eu", is_named_by_host=True), host_page("", "eu")
-    ('out/europe-eu.html', 'eu.html', '')
-    >>> host_page("a.html", "localhost"), host_page("a.html", "localhost", is_alone=False), host_page("a.html", "cluster/shop")
-    ('a.html', 'a-localhost.html', 'a-cluster%2Fshop.html')
+    >>> host_page("out/europe.html", "eu"), host_page("", "eu")
+    ('out/europe-eu.html', '')
+    >>> host_page("eu.html", "eu", is_named_by_host=True), host_page("a.html", "cluster/shop")
+    ('eu.html', 'a-cluster%2Fshop.html')
+    >>> host_page("a.html", "localhost"), host_page("a.html", "localhost", is_alone=False)
+    ('a.html', 'a-localhost.html')
     """
     page = pathlib.PurePosixPath(path)
     if not path or is_named_by_host or (host == "localhost" and is_alone):
@@ -27,11 +30,12 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
     return str(page.with_name(f"{page.stem}-{name}{page.suffix}"))
 
 
-def overview(hosts: list[str], data: list[dict], path: str, own: str, regions: dict) -> dict[str, dict]:
-    """Return the page for all clusters, as its path and data; {} where there is none beside the pages of the clusters.
+def overview(hosts: list[str], data: list[dict], path: str, own: str,
+             regions: dict) -> dict[str, dict]:
+    """Return the page for all clusters as {path: data}, or {} if every cluster has only its page.
 
-    data is the report's data of each host, {} for one that has not ended. own is the path of this
-    host's page, and regions the hosts of each region.
+    data is the report's data of each host, {} for a host whose run has not ended. own is the path
+    of this host's page, and regions the hosts of each region.
     """
     if len(hosts) < 2 or not path or own == path:
         return {}
@@ -39,5 +43,5 @@ def overview(hosts: list[str], data: list[dict], path: str, own: str, regions: d
 
 
 def report_path(path: str) -> str:
-    """Return the absolute path of a report: relative to the folder of the command, not to the playbook's; "" without one."""
+    """Return the absolute path of a report (relative to the working directory) or ""."""
     return os.path.join(os.path.realpath("."), os.path.expanduser(path)) if path else ""

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs a module or its code, shows its progress lines on the terminal meanwhile, and ends it when Ansible is gone.
+"""Run a module or its code, show progress lines meanwhile, and end the run with Ansible.
 
-Decides nothing: without this file the result is the same. Only an action plugin can print while a task runs.
+The result is the same without this file. Only an action plugin can print while a task runs.
 """
 
 from __future__ import annotations
@@ -20,32 +20,36 @@ from ..module_utils.model.fields import Json
 from . import here, progress
 from .with_secrets import ActionWithSecrets
 
-#: Where another user of the same machine can write, with sudo or at the other end of ssh.
+#: A folder that every user of a machine can write to, for sudo and the remote end of ssh.
 SHARED_FOLDER = "/tmp"
-#: Callbacks that write the whole output for a program.
+#: Stdout callbacks whose whole output a program reads.
 MACHINES_READ = ("json", "jsonl")
 
 
 class ActionWithProgress(ActionWithSecrets):
-    #: Whether there are lines to show in check mode, too.
+    #: Whether check mode shows progress lines, too.
     says_in_check_mode = False
 
-    def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None, **more: bool) -> dict[str, t.Any]:
-        """Run that function of module_utils.task with these parameters; or the module, where these are None."""
+    def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None,
+                **more: bool) -> dict[str, t.Any]:
+        """Run a function of module_utils.task with the parameters, or the module without any."""
         if self._task.async_val:
             return self._execute_module(task_vars=task_vars, wrap_async=True)
-        path = f"{self._folder()}/baton-progress-{secrets.token_hex(16)}" if self._shows_progress() else ""
+        path = (f"{self._folder()}/baton-progress-{secrets.token_hex(16)}" if self._shows_progress()
+                else "")
         environment = {"BATON_PROGRESS": path} if path else {}
-        begun = here.Process(function, params, self._loader.get_basedir(), environment, **more) if params else None
+        process = (here.Process(function, params, self._loader.get_basedir(), environment, **more)
+                   if params else None)
         with progress.ends_with_ansible(), self._shown(path, task_vars or {}) as ended:
-            ended.update(begun.result() if begun else self._run_module(environment, task_vars))
+            ended.update(process.result() if process else self._run_module(environment, task_vars))
         return ended
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
-        """Whether the module must have said something, seen or not."""
+        """Return whether the module must have written progress lines."""
         return bool(result.get("changed") or result.get("failed"))
 
-    def _run_module(self, environment: dict[str, str], task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
+    def _run_module(self, environment: dict[str, str],
+                    task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
         if environment:
             self._task.environment.append(environment)
         try:
@@ -60,21 +64,23 @@ class ActionWithProgress(ActionWithSecrets):
 
     @contextlib.contextmanager
     def _shown(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        """Print the lines of that file as they come; what is yielded is to become the result."""
+        """Print the lines of the file while the body runs, which fills in the result."""
         result: dict[str, t.Any] = {}
         if not path:
             yield result
             return
         user = str(self.get_become_option("become_user") or "") if self._connection.become else ""
-        source = progress.Here(path, user) if self._connection.transport == "local" else progress.There(self, path, user)
-        follower = progress.Follower(source, path.rpartition("/")[2], prefix=str(task_vars.get("inventory_hostname", "")))
+        source = (progress.LocalFile(path, user) if self._connection.transport == "local"
+                  else progress.RemoteFile(self, path, user))
+        follower = progress.Follower(source, path.rpartition("/")[2],
+                                     prefix=str(task_vars.get("inventory_hostname", "")))
         try:
             yield result
         finally:
             follower.stop(has_lines=not result or self.has_lines(result))
 
     def _shows_progress(self) -> bool:
-        """Not where a machine reads, where it is unwanted, or where the file is out of reach."""
+        """Return whether a person reads the output, wants progress, and can have the file."""
         return not (
             (self._task.check_mode and not self.says_in_check_mode)
             or self._task.no_log

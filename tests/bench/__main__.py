@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make bench`: what a rolling update costs, side by side with what people would use instead. Prints Markdown.
+"""`make bench`: the cost of a rolling update, compared with the alternatives. Prints Markdown.
 
     .venv/bin/python tests/bench [--runs N] [--record] [ROW ...]
 
-Ours and the peer are measured in turns, in one run, on one cluster; a cell is the median. A goal is a ratio, never a number
-of seconds, and missing it is no failure: machines differ, and this one may be busy.
+Ours and the peer are measured in turns, in one run, on one cluster; a cell is the median. A goal is
+a ratio, never a number of seconds, and a missed goal is no failure: machines differ and may be
+busy.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 SOME = "## Some rows, measured later"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
-sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"), str(ROOT / "tests/integration"),
+sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),
+                str(ROOT / "tests/integration"),
                 str(ROOT / "tests/faults")]
 
 import embedded  # noqa: E402
@@ -34,27 +36,32 @@ from workers import begin  # noqa: E402
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/bench", description=__doc__)
-    parser.add_argument("--runs", type=int, default=11, metavar="N", help="runs of each, in turns (default: 11)")
-    parser.add_argument("--record", action="store_true", help="write the table to docs/benchmarks.md as well: that of some "
+    parser.add_argument("--runs", type=int, default=11, metavar="N",
+                        help="runs of each, in turns (default: 11)")
+    parser.add_argument("--record", action="store_true",
+                        help="write the table to docs/benchmarks.md as well: that of some "
                         "rows below that of all")
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which ones (default: all): {', '.join(ROWS)}")
+    parser.add_argument("rows", nargs="*", metavar="ROW",
+                        help=f"which ones (default: all): {', '.join(ROWS)}")
     options = parser.parse_args()
     unknown = set(options.rows) - ROWS.keys()
     if unknown or options.runs < 1:
-        parser.error(f"no such row: {', '.join(unknown)}" if unknown else "--runs must be at least 1")
+        parser.error(f"no such row: {', '.join(unknown)}" if unknown
+                     else "--runs must be at least 1")
     begin()
     load = os.getloadavg()[0]
-    with embedded.up(embedded.of_this_checkout("bench")) as cluster, tempfile.TemporaryDirectory(prefix="baton-bench-") as home:
+    with (embedded.up(embedded.of_this_checkout("bench")) as cluster,
+          tempfile.TemporaryDirectory(prefix="baton-bench-") as home):
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)
         measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]
         text = [*printed(measured), "", *settings(cluster.kubeconfig, options.runs, load)]
     print("\n".join(text))
     if options.record:
         head, _mark, below = PAGE.read_text("utf-8").partition(MARK)
-        told = f"Measured on {datetime.date.today().isoformat()}.\n\n" + "\n".join(text) + "\n"
-        if options.rows:  # what was measured of all rows stays
-            told = f"{below.partition(SOME)[0].strip()}\n\n{SOME}\n\n{told}"
-        PAGE.write_text(f"{head}{MARK}\n\n{told}", "utf-8")
+        section = f"Measured on {datetime.date.today().isoformat()}.\n\n" + "\n".join(text) + "\n"
+        if options.rows:  # the measurements of all rows remain
+            section = f"{below.partition(SOME)[0].strip()}\n\n{SOME}\n\n{section}"
+        PAGE.write_text(f"{head}{MARK}\n\n{section}", "utf-8")
     return 0
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ad-hoc commands of Ansible, timed from start to end; every one in the same environment."""
+"""Ad-hoc commands of Ansible, timed from start to end, all in the same environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Timed(NamedTuple):
-    """One command's cost in seconds: on the clock, and of processor time in all its processes."""
+    """Cost of a command in seconds: wall time, and processor time of all its processes."""
 
     wall: float
     cpu: float
@@ -30,38 +30,48 @@ class Ansible:
     """Runs modules on localhost."""
 
     def __init__(self, home: Path) -> None:
-        """Use home in place of ~/.ansible, and look for other collections and packages in it."""
+        """Use home in place of ~/.ansible, also for other collections and packages."""
         self._home = home
         self.collections = home / "collections"
         self.packages = home / "packages"
         config = home / "ansible.cfg"
         config.write_text("[defaults]\ninventory = /dev/null\nlocalhost_warning = false\n", "utf-8")
         foreign = ("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG", "PYTHON")
-        self._environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)} | {
-            "ANSIBLE_COLLECTIONS_PATH": f"{ROOT / '.venv/collections'}{os.pathsep}{self.collections}",
+        inherited = {key: value
+                     for key, value in os.environ.items() if not key.startswith(foreign)}
+        self._environment = (inherited | {
+            "ANSIBLE_COLLECTIONS_PATH":
+                f"{ROOT / '.venv/collections'}{os.pathsep}{self.collections}",
             "ANSIBLE_CONFIG": str(config),
             "ANSIBLE_HOME": str(home),
             "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
             "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),
             "PATH": f"{ROOT / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(self.packages),
-        }
+        })
 
     def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
-        """Run it once. Raises SystemExit, with the output, unless it succeeds and says `changed` as it should."""
+        """Run the module once. Raises SystemExit, with the output, unless the task succeeds with
+        the expected `changed`.
+        """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
         ended, cost = self._timed(command)
-        if ended.returncode or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed:
+        if (ended.returncode
+            or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed):
             progress(ended.stdout + ended.stderr)
             raise SystemExit(f"{module} has not ended as it should (changed={changed})")
         return cost
 
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
-        """Run it for all these hosts at once, on this machine; each has arguments of its own. Raises SystemExit likewise."""
+        """Run the module for all hosts in parallel, on this machine, with each host's arguments.
+        Raises SystemExit likewise.
+        """
         inventory = self._home / "hosts.json"
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        inventory.write_text(json.dumps({"all": {"hosts": {name: local | its for name, its in hosts.items()}}}), "utf-8")
-        its_own = {name: f"{{{{ {name} }}}}" for its in hosts.values() for name in its}
+        inventory.write_text(
+            json.dumps({"all": {"hosts": {name: local | host for name, host in hosts.items()}}}),
+            "utf-8")
+        its_own = {name: f"{{{{ {name} }}}}" for host in hosts.values() for name in host}
         ended, cost = self._timed(["all", "-i", str(inventory), "-f", str(len(hosts)), "-m", module,
                                    "-a", json.dumps(its_own | arguments)])
         if ended.returncode or ended.stdout.count('"changed": true') < len(hosts):
@@ -71,11 +81,12 @@ class Ansible:
 
     def _timed(self, arguments: list[str]) -> tuple[subprocess.CompletedProcess[str], Timed]:
         cpu, wall = cpu_of_children(), time.perf_counter()
-        ended = subprocess.run(["ansible", *arguments], env=self._environment, capture_output=True, text=True, check=False)
+        ended = subprocess.run(["ansible", *arguments], env=self._environment, capture_output=True,
+                               text=True, check=False)
         return ended, Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
 
 
 def cpu_of_children() -> float:
-    """Seconds of processor time of the processes that have been started here and have ended."""
+    """Return the seconds of processor time of the child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

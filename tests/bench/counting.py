@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How many requests somebody sends, as the API server counts them: what is measured has no part in it.
+"""Requests of a client as the API server counts them, independent of the code under test.
 
-Each ServiceAccount to be counted gets a FlowSchema (API priority and fairness), and the server's metrics tell how many
-requests it has dispatched for each of those. What everybody sends together is told by other metrics, not apart by who it is.
+Each counted ServiceAccount gets a FlowSchema (API priority and fairness), and the server's metrics
+have the number of dispatched requests per FlowSchema. Other metrics have the sum over all clients.
 """
 
 from __future__ import annotations
@@ -20,50 +20,61 @@ Anything = TypeVar("Anything")
 
 
 class Counter:
-    """The requests of one ServiceAccount."""
+    """Counts the requests of one ServiceAccount."""
 
     def __init__(self, client: ApiClient, name: str, namespace: str, account: str) -> None:
         """Begin to count; name is unique in the cluster."""
         self._client = client
         self._name = name
-        subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": account}}
-        resources: dict[str, Any] = {key: ["*"] for key in ("verbs", "apiGroups", "resources", "namespaces")}
+        subject = {"kind": "ServiceAccount",
+                   "serviceAccount": {"namespace": namespace, "name": account}}
+        resources: dict[str,
+                        Any] = {key: ["*"]
+                                for key in ("verbs", "apiGroups", "resources", "namespaces")}
         rule = {"subjects": [subject], "resourceRules": [{**resources, "clusterScope": True}]}
-        spec = {"priorityLevelConfiguration": {"name": "workload-high"}, "matchingPrecedence": 100, "rules": [rule]}
-        FlowcontrolApiserverV1Api(client).create_flow_schema({"metadata": {"name": name}, "spec": spec})
+        spec = {"priorityLevelConfiguration": {"name": "workload-high"}, "matchingPrecedence": 100,
+                "rules": [rule]}
+        FlowcontrolApiserverV1Api(client).create_flow_schema({"metadata": {"name": name},
+                                                              "spec": spec})
 
     def so_far(self) -> int:
         """All requests since the beginning."""
         return self._count("dispatched")
 
     def refused(self) -> int:
-        """Those that were answered with 429."""
+        """Return the number of requests rejected with 429."""
         return self._count("rejected")
 
     def _count(self, how: str) -> int:
-        line = rf'^apiserver_flowcontrol_{how}_requests_total{{flow_schema="{self._name}",.*}} (\S+)$'
-        return sum(int(float(count)) for count in re.findall(line, _metrics(self._client), re.MULTILINE))
+        line = (rf'^apiserver_flowcontrol_{how}_requests_total{{flow_schema="{self._name}",.*}} '
+                rf'(\S+)$')
+        return sum(int(float(count))
+                   for count in re.findall(line, _metrics(self._client), re.MULTILINE))
 
     def end(self) -> None:
         FlowcontrolApiserverV1Api(self._client).delete_flow_schema(self._name)
 
 
 class Everybody:
-    """All requests for objects by anyone, kubelets included; but not the scheduler's, not watches, and no heartbeats of nodes."""
+    """All requests for objects by anyone, kubelets included; but not the scheduler's, not watches,
+    and no heartbeats of nodes.
+    """
 
     IDLE_SECONDS = 30
-    """As long is looked what the server is asked when nothing happens: kubelets renew their leases."""
+    """Seconds of measuring the idle rate: kubelets renew their leases."""
 
     FEW, PATIENCE = 5, 300
-    """Requests in a second of rest, at most; and the seconds until it should have come."""
+    """Requests per second of an idle cluster, at most, and the seconds to wait for idleness."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        #: Requests a second when nothing happens; None until that is measured.
+        #: Requests a second of an idle cluster; None until measured.
         self._idle: float | None = None
 
     def caused_by(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
-        """What the action returns, and the requests from its beginning until all is at rest again, less those of idle times."""
+        """Return the result of the action, and the requests until the cluster is idle again, minus
+        the idle rate.
+        """
         before, began = self.until_at_rest(), time.monotonic()
         if self._idle is None:
             time.sleep(self.IDLE_SECONDS)
@@ -85,18 +96,25 @@ class Everybody:
 
     def so_far(self) -> int:
         """All requests since the server has started."""
-        lines = re.findall(r"^apiserver_request_total{(.*)} (\S+)$", _metrics(self._client), re.MULTILINE)
-        return sum(int(float(count)) for labels, count in lines if _counts(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
+        lines = re.findall(r"^apiserver_request_total{(.*)} (\S+)$", _metrics(self._client),
+                           re.MULTILINE)
+        return sum(int(float(count))
+                   for labels, count in lines
+                   if _counts(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
 
 
 def _counts(labels: dict[str, str]) -> bool:
-    """Whether such requests are counted. The scheduler binds pods, and it alone writes Events of the newer API."""
+    """Return whether a request counts; excluded: the scheduler's bindings and its Events of the
+    newer API.
+    """
     resource, verb = labels["resource"], labels["verb"]
-    is_scheduler_s = (resource, labels["subresource"]) == ("pods", "binding") or labels["group"] == "events.k8s.io"
+    is_scheduler_s = ((resource, labels["subresource"]) == ("pods", "binding")
+                      or labels["group"] == "events.k8s.io")
     return resource not in ("", "nodes") and verb not in ("WATCH", "CONNECT") and not is_scheduler_s
 
 
 def _metrics(client: ApiClient) -> str:
-    authorization = client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+    authorization = client.configuration.get_api_key_with_prefix(
+        "BearerToken", alias="authorization")
     headers = {"Authorization": authorization} if authorization else {}
     return client.call_api("GET", f"{client.configuration.host}/metrics", headers).read().decode()

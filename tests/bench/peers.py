@@ -15,14 +15,14 @@ from table import progress
 from workspace import cache
 
 ANSIBLE = "ansible==12.3.0"
-"""The package on PyPI that holds kubernetes.core, made for the ansible-core that is in .venv."""
+"""Package on PyPI with kubernetes.core, for the ansible-core of .venv."""
 
 NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
-"""What kubernetes.core needs beyond the kubernetes package."""
+"""Requirements of kubernetes.core in addition to the kubernetes package."""
 
 
 def add_kubernetes_core(ansible: Ansible) -> str:
-    """Make kubernetes.core known to ansible; its name and version."""
+    """Install kubernetes.core for ansible, and return its name and version."""
     folder = cache() / "bench" / ANSIBLE
     collections, packages = folder / "collections", folder / "packages"
     manifest = collections / "ansible_collections/kubernetes/core/MANIFEST.json"
@@ -32,15 +32,20 @@ def add_kubernetes_core(ansible: Ansible) -> str:
         _pip("download", "--no-deps", "--dest", str(folder), ANSIBLE)
         (wheel,) = folder.glob("ansible-*.whl")
         with zipfile.ZipFile(wheel) as archive:
-            members = [name for name in archive.namelist() if name.startswith("ansible_collections/kubernetes/core/")]
-            members.sort(key=lambda name: name.endswith("/MANIFEST.json"))  # last: it says that all is there
+            members = [name
+                       for name in archive.namelist()
+                       if name.startswith("ansible_collections/kubernetes/core/")]
+            # last, as the sign of completeness
+            members.sort(key=lambda name: name.endswith("/MANIFEST.json"))
             archive.extractall(collections, members)
         wheel.unlink()
     for link, target in ((ansible.collections, collections), (ansible.packages, packages)):
         if not link.exists():
             link.symlink_to(target)
-    return f"kubernetes.core {json.loads(manifest.read_text('utf-8'))['collection_info']['version']}"
+    return (f"kubernetes.core "
+            f"{json.loads(manifest.read_text('utf-8'))['collection_info']['version']}")
 
 
 def _pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"], check=True)
+    subprocess.run([sys.executable, "-m", "pip", *arguments, "--quiet",
+                    "--disable-pip-version-check"], check=True)

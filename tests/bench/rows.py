@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is compared. To add a comparison, copy one of the functions and name it in ROWS."""
+"""Comparisons of the benchmark. To add a comparison, copy a function and add its name to ROWS."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from proxy import Proxy
 from table import LONG_RUNS, Row, progress
 
 KUBECTL = "kubectl-1.17"
-#: The cluster whose controller manager may send as few requests a second as it does by default.
+#: The cluster whose controller manager has the default rate limit.
 THROTTLED = embedded.of_this_checkout("bench-throttled")
 
-#: Seconds that a request to a cluster of another region takes more.
+#: Additional seconds of a request to a cluster in another region.
 LINE = 0.1
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a row is measured with."""
+    """Resources of a measurement."""
 
     kubeconfig: str
     ansible: Ansible
     runs: int
 
     def not_too_many(self) -> Bench:
-        """The same, for what takes long."""
+        """Return the same bench with fewer runs, for long measurements."""
         return replace(self, runs=min(LONG_RUNS, self.runs))
 
 
@@ -54,44 +54,52 @@ def in_turns(bench: Bench, what: str, *actions: Callable[[], object]) -> list[li
 
 
 def new_versions() -> Iterator[str]:
-    """Images that nothing runs yet, one after the other."""
+    """Yield unused images in sequence."""
     return (f"myimage:v{number}" for number in itertools.count(2))
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """A task that finds nothing to do, above `ansible -m ping`: the same object, kubeconfig, Python and environment."""
+    """Measure a task without changes, above `ansible -m ping` with the same object, kubeconfig,
+    Python and environment.
+    """
     peer = add_kubernetes_core(bench.ansible)
     with Playground(bench.kubeconfig) as playground:
-        definitions = [create(3, "myimage:v1") for create in (playground.create_controller, playground.create_deployment)]
+        definitions = [create(3, "myimage:v1")
+                       for create in (playground.create_controller, playground.create_deployment)]
         playground.until_ready()
-        return [row for definition in definitions for row in _converged(bench, playground, peer, definition)]
+        return [row for definition in definitions
+                for row in _converged(bench, playground, peer, definition)]
 
 
 def _converged(bench: Bench, playground: Playground, peer: str, definition: Json) -> list[Row]:
     run, kubeconfig = bench.ansible.run, bench.kubeconfig
     kind, metadata = definition["kind"], definition["metadata"]
-    task = {"kind": kind, "name": metadata["name"], "namespace": metadata["namespace"], "image": "myimage:v1"}
+    task = {"kind": kind, "name": metadata["name"], "namespace": metadata["namespace"],
+            "image": "myimage:v1"}
     ping, ours, theirs, looks = in_turns(
         bench,
         f"converged task, {kind}",
         lambda: run("ping", changed=False),
-        lambda: run("baton.kubernetes.rolling_update", changed=False, kubeconfig=kubeconfig, **task),
-        lambda: run("kubernetes.core.k8s", changed=False, kubeconfig=kubeconfig, definition=definition),
+        lambda: run("baton.kubernetes.rolling_update", changed=False, kubeconfig=kubeconfig,
+                    **task),
+        lambda: run("kubernetes.core.k8s", changed=False, kubeconfig=kubeconfig,
+                    definition=definition),
         lambda: playground.look(**task),
     )
 
     def above(runs: list[Timed], kind: str) -> list[float]:
-        base = median(getattr(each, kind) for each in ping)
-        return [getattr(each, kind) - base for each in runs]
+        base = median(getattr(run, kind) for run in ping)
+        return [getattr(run, kind) - base for run in runs]
 
-    what = f"a converged task, {kind}, above the {median(each.wall for each in ping):.2f} s of `ansible -m ping`"
+    what = (f"a converged task, {kind}, above the {median(run.wall for run in ping):.2f} s of "
+            f"`ansible -m ping`")
     name = f"`k8s` of {peer}"
     return [
         Row(f"{what}: wall time", above(ours, "wall"), name, above(theirs, "wall"), ratio_goal=0.4),
         Row(f"{what}: processor time", above(ours, "cpu"), name, above(theirs, "cpu")),
-        Row("of that, reading the kubeconfig", [each.connection for each in looks]),
-        Row("of that, the requests", [each.request for each in looks]),
-        Row("of that, deciding", [each.decision for each in looks]),
+        Row("of that, reading the kubeconfig", [look.connection for look in looks]),
+        Row("of that, the requests", [look.request for look in looks]),
+        Row("of that, deciding", [look.decision for look in looks]),
     ]
 
 
@@ -107,7 +115,8 @@ def rollout_of_100(bench: Bench) -> list[Row]:
 
         def by_ansible() -> float:
             arguments = {**task, "image": next(versions), "kubeconfig": playground.kubeconfig}
-            return bench.ansible.run("baton.kubernetes.rolling_update", changed=True, **arguments).wall
+            return bench.ansible.run("baton.kubernetes.rolling_update", changed=True,
+                                     **arguments).wall
 
         ours_of_all, with_ansible, pings, theirs_of_all = in_turns(
             bench,
@@ -117,41 +126,55 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             lambda: bench.ansible.run("ping", changed=False).wall,
             lambda: playground.by_anyone(lambda: playground.roll_deployments(next(versions))),
         )
-    ours, theirs = [each for each, _all in ours_of_all], [each for each, _all in theirs_of_all]
-    steps = [each.steps for each in ours]
-    what, peer, their_seconds = f"{pods} pods, surge {surge}", "Deployment controller", [each.seconds for each in theirs]
-    rollout = median(each.seconds for each in ours)
+    ours, theirs = [run for run, _all in ours_of_all], [run for run, _all in theirs_of_all]
+    steps = [run.steps for run in ours]
+    what, peer, their_seconds = f"{pods} pods, surge {surge}", "Deployment controller", [
+        run.seconds for run in theirs]
+    rollout = median(run.seconds for run in ours)
     return [
-        Row(f"{what}: until every pod is new", [each.until_new for each in ours], peer, their_seconds, ratio_goal=1.1),
-        Row(f"{what}: with the handover", [each.seconds for each in ours], peer, their_seconds, ratio_goal=1.3),
+        Row(f"{what}: until every pod is new", [run.until_new for run in ours], peer, their_seconds,
+            ratio_goal=1.1),
+        Row(f"{what}: with the handover", [run.seconds for run in ours], peer, their_seconds,
+            ratio_goal=1.3),
         Row(f"{what}: `ansible` from start to end", with_ansible, peer, their_seconds),
-        Row("of that, beyond the rollout itself and `ansible -m ping`", [each - rollout - median(pings) for each in with_ansible],
+        Row("of that, beyond the rollout itself and `ansible -m ping`",
+            [seconds - rollout - median(pings) for seconds in with_ansible],
             most=0.3),
-        Row(f"{what}: requests per replaced pod", [each.requests / pods for each in ours], peer,
-            [each.requests / pods for each in theirs], unit="", most=1),
+        Row(f"{what}: requests per replaced pod", [run.requests / pods for run in ours], peer,
+            [run.requests / pods for run in theirs], unit="", most=1),
         _all_requests(what, pods, ours_of_all, peer, theirs_of_all),
-        Row(f"{what}: a step", [each.seconds / count for each, count in zip(ours, steps, strict=True)]),
-        Row("of that, waiting for answers to requests", [each.answers / count for each, count in zip(ours, steps, strict=True)]),
-        Row("of that, our own processor time", [each.processor / count for each, count in zip(ours, steps, strict=True)]),
+        Row(f"{what}: a step",
+            [run.seconds / count for run, count in zip(ours, steps, strict=True)]),
+        Row("of that, waiting for answers to requests",
+            [run.answers / count for run, count in zip(ours, steps, strict=True)]),
+        Row("of that, our own processor time",
+            [run.processor / count for run, count in zip(ours, steps, strict=True)]),
     ]
 
 
-def _all_requests(what: str, pods: int, ours: list[tuple[Rolled, float]], peer: str, theirs: list[tuple[Rolled, float]]) -> Row:
-    return Row(f"{what}: all requests per replaced pod, by anyone", [requests / pods for _rolled, requests in ours], peer,
+def _all_requests(what: str, pods: int, ours: list[tuple[Rolled, float]], peer: str,
+                  theirs: list[tuple[Rolled, float]]) -> Row:
+    return Row(f"{what}: all requests per replaced pod, by anyone",
+               [requests / pods for _rolled, requests in ours], peer,
                [requests / pods for _rolled, requests in theirs], unit="")
 
 
 def real_kubelet(bench: Bench) -> list[Row]:
-    """What a pod costs everybody where a kubelet starts it: that writes its status several times, KWOK once; and Events."""
+    """Measure the requests of all clients per pod with a real kubelet.
+
+    A real kubelet writes the pod's status several times (KWOK once) and creates Events.
+    """
     pods, surge = 20, "25%"
     what, peer = f"{pods} pods on a real kubelet, surge {surge}", "Deployment controller"
     if why := "KUBECONFIG names the cluster" if given_kubeconfig() else machine.hindrance():
         progress(f"real-kubelet: SKIPPED, {why}")
         return [Row(f"{what}: SKIPPED, {why}", [], peer)]
     machine.install()
-    images = itertools.cycle(f"localhost/web:v{version}" for version in (1, 2, 3))  # those that the node has
+    # the images of the node
+    images = itertools.cycle(f"localhost/web:v{version}" for version in (1, 2, 3))
     name = embedded.of_this_checkout("bench-real")
-    with embedded.up(name, with_real_node=True) as cluster, Playground(cluster.kubeconfig) as playground:
+    with (embedded.up(name, with_real_node=True) as cluster,
+          Playground(cluster.kubeconfig) as playground):
         first = next(images)
         playground.create_controller(pods, first)
         playground.create_deployment(pods, first, surge)
@@ -164,19 +187,19 @@ def real_kubelet(bench: Bench) -> list[Row]:
             lambda: playground.by_anyone(lambda: playground.roll_deployments(next(images))),
         )
     return [
-        Row(f"{what}: requests per replaced pod", [each.requests / pods for each, _all in ours], peer,
-            [each.requests / pods for each, _all in theirs], unit=""),
+        Row(f"{what}: requests per replaced pod", [run.requests / pods for run, _all in ours], peer,
+            [run.requests / pods for run, _all in theirs], unit=""),
         _all_requests(what, pods, ours, peer, theirs),
     ]
 
 
 def deployment_of_100(bench: Bench) -> list[Row]:
-    """The same for a Deployment: a task changes its template and follows it to the end, or a patch does and a watch follows."""
+    """Compare a task on a Deployment with a patch and a watch."""
     pods = 100
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
-        for each in (ours, peers):
-            each.create_deployment(pods, "myimage:v1")
-            each.until_ready()
+        for playground in (ours, peers):
+            playground.create_deployment(pods, "myimage:v1")
+            playground.until_ready()
         task = {"kind": "Deployment", "name": "bar", "namespace": ours.namespace}
         versions = new_versions()
         our_runs, their_runs = in_turns(
@@ -187,43 +210,50 @@ def deployment_of_100(bench: Bench) -> list[Row]:
         )
     what, peer = f"a Deployment of {pods} pods, surge 25%", "a patch and a watch"
     return [
-        Row(what, [each.seconds for each in our_runs], peer, [each.seconds for each in their_runs], ratio_goal=1.1),
-        Row(f"{what}: the task's requests per replaced pod", [each.requests / pods for each in our_runs], unit="", most=1),
-        Row(f"{what}: our own processor time", [each.processor for each in our_runs]),
+        Row(what, [run.seconds for run in our_runs], peer, [run.seconds for run in their_runs],
+            ratio_goal=1.1),
+        Row(f"{what}: the task's requests per replaced pod",
+            [run.requests / pods for run in our_runs], unit="", most=1),
+        Row(f"{what}: our own processor time", [run.processor for run in our_runs]),
     ]
 
 
 def stateful_sets(bench: Bench) -> list[Row]:
-    """The same for a StatefulSet, whose pods are replaced one after the other; and how long a stuck one takes to come back."""
+    """Measure StatefulSets, with pods replaced in sequence, and the recovery after a stuck pod."""
     return [row for pods in (20, 100) for row in _stateful_set(bench, pods)]
 
 
 def _stateful_set(bench: Bench, pods: int) -> list[Row]:
     what, task = f"a StatefulSet of {pods} pods", {"kind": "StatefulSet", "name": "baz"}
     with _three(bench) as (ours, peers, kubectls):
-        for each in (ours, peers, kubectls):
-            each.create_stateful_set(pods, "myimage:v1")
-            each.until_ready()
+        for playground in (ours, peers, kubectls):
+            playground.create_stateful_set(pods, "myimage:v1")
+            playground.until_ready()
 
         def come_back() -> Rolled:
             ours.until_stuck()
             return ours.roll(**task, namespace=ours.namespace, state="rolled_back")
 
-        rows, (back,) = _beside_a_patch_and_kubectl(bench, what, pods, ours, kubectls, "statefulset/baz", task,
+        rows, (back,) = _beside_a_patch_and_kubectl(bench, what, pods, ours, kubectls,
+                                                    "statefulset/baz", task,
                                                     peers.roll_stateful_sets, come_back)
-    return [*rows, Row(f"{what}: `rolled_back` of one that is stuck, which by itself it never does", [it.seconds for it in back])]
+    return [*rows,
+            Row(f"{what}: `rolled_back` of one that is stuck, which by itself it never does",
+                [run.seconds for run in back])]
 
 
 def daemon_sets(bench: Bench) -> list[Row]:
-    """The same for a DaemonSet; and a pause, for which the task deletes the pods of the first nodes itself."""
+    """Measure DaemonSets, also with a pause, for which the task deletes the pods of the first
+    nodes.
+    """
     return [row for nodes in (20, 100) for row in _daemon_set(bench, nodes)]
 
 
 def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
     what, task, share = f"a DaemonSet on {nodes} nodes", {"kind": "DaemonSet", "name": "qux"}, 5
     with _three(bench) as (ours, peers, kubectls):
-        for each in (ours, peers, kubectls):
-            each.create_daemon_set(nodes, "myimage:v1")
+        for playground in (ours, peers, kubectls):
+            playground.create_daemon_set(nodes, "myimage:v1")
         versions = (f"myimage:p{number}" for number in itertools.count(1))
 
         def to_a_pause() -> Rolled:
@@ -232,12 +262,14 @@ def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
             ours.roll(**task, namespace=ours.namespace, image=image)
             return paused
 
-        rows, (pauses,) = _beside_a_patch_and_kubectl(bench, what, nodes, ours, kubectls, "daemonset/qux", task,
+        rows, (pauses,) = _beside_a_patch_and_kubectl(bench, what, nodes, ours, kubectls,
+                                                      "daemonset/qux", task,
                                                       peers.roll_daemon_sets, to_a_pause)
     return [
         *rows,
-        Row(f"{what}: to a pause with {share} new pods", [each.seconds for each in pauses]),
-        Row(f"{what}: to that pause, the task's requests per replaced pod", [each.requests / share for each in pauses], unit=""),
+        Row(f"{what}: to a pause with {share} new pods", [run.seconds for run in pauses]),
+        Row(f"{what}: to that pause, the task's requests per replaced pod",
+            [run.requests / share for run in pauses], unit=""),
     ]
 
 
@@ -247,10 +279,13 @@ def _three(bench: Bench) -> Iterator[list[Playground]]:
         yield [stack.enter_context(Playground(bench.kubeconfig)) for _number in range(3)]
 
 
-def _beside_a_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playground, kubectls: Playground, resource: str,
+def _beside_a_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playground,
+                                kubectls: Playground, resource: str,
                                 task: Json, patch: Callable[[str], Rolled],
-                                *others: Callable[[], Rolled]) -> tuple[list[Row], list]:
-    """A task of ours, a bare patch and a watch, and kubectl; and what the other actions came to."""
+                                *more_actions: Callable[[], Rolled]) -> tuple[list[Row], list]:
+    """Compare a task with a bare patch and a watch, and with kubectl; also return the results of
+    the other actions.
+    """
     program, versions = binaries.provide([KUBECTL])[KUBECTL], new_versions()
     our_runs, patched, by_kubectl, *rest = in_turns(
         bench,
@@ -258,27 +293,33 @@ def _beside_a_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playgr
         lambda: ours.roll(**task, namespace=ours.namespace, image=next(versions)),
         lambda: patch(next(versions)),
         lambda: kubectls.rollout_by_kubectl(program, resource, next(versions)),
-        *others,
+        *more_actions,
     )
-    seconds = [each.seconds for each in our_runs]
+    seconds = [run.seconds for run in our_runs]
     return [
-        Row(what, seconds, "a patch and a watch", [each.seconds for each in patched], ratio_goal=1.05),
-        Row(what, seconds, f"{KUBECTL} set image, rollout status", [each.seconds for each in by_kubectl], ratio_goal=1.05),
-        Row("of that, until its first write is done", [each.until_begun for each in our_runs]),
-        Row("of that, our own processor time", [each.processor for each in our_runs]),
-        Row(f"{what}: the task's requests per replaced pod", [each.requests / pods for each in our_runs], unit="", most=1),
+        Row(what, seconds, "a patch and a watch", [run.seconds for run in patched],
+            ratio_goal=1.05),
+        Row(what, seconds, f"{KUBECTL} set image, rollout status",
+            [run.seconds for run in by_kubectl], ratio_goal=1.05),
+        Row("of that, until its first write is done", [run.until_begun for run in our_runs]),
+        Row("of that, our own processor time", [run.processor for run in our_runs]),
+        Row(f"{what}: the task's requests per replaced pod",
+            [run.requests / pods for run in our_runs], unit="", most=1),
     ], rest
 
 
 def throttled(bench: Bench) -> list[Row]:
-    """The same behind a controller manager with its default limit of 20 requests a second, on a cluster of its own."""
+    """Measure a rollout on a cluster whose controller manager has the default limit of 20 requests
+    a second.
+    """
     pods, surge = 100, "25%"
-    with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster, Playground(cluster.kubeconfig) as ours,
+    with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster,
+          Playground(cluster.kubeconfig) as ours,
           Playground(cluster.kubeconfig) as peers):
         ours.create_controller(pods, "myimage:v1")
-        for each in (ours, peers):
-            each.create_deployment(pods, "myimage:v1", surge)
-            each.until_ready()
+        for playground in (ours, peers):
+            playground.create_deployment(pods, "myimage:v1", surge)
+            playground.until_ready()
         ours.create_controller(pods, "myimage:v1", "shop-1")
         ours.until_ready()
         versions = new_versions()
@@ -297,32 +338,40 @@ def throttled(bench: Bench) -> list[Row]:
             lambda: ours.roll(kind="Deployment", name="bar", **task, image=next(versions)),
             lambda: peers.roll_deployments(next(versions)),
         )
-    what, seconds = f"{pods} pods, surge {surge}, controller manager with 20 requests/s", [each.seconds for each in theirs]
+    what, seconds = f"{pods} pods, surge {surge}, controller manager with 20 requests/s", [
+        run.seconds for run in theirs]
     return [
-        Row(f"{what}: with the handover", [each.seconds for each in controller], "Deployment controller", seconds, ratio_goal=1.2),
-        Row(f"{what}: with next_name, without a handover", [each.seconds for each in renamed], "Deployment controller", seconds,
+        Row(f"{what}: with the handover", [run.seconds for run in controller],
+            "Deployment controller", seconds, ratio_goal=1.2),
+        Row(f"{what}: with next_name, without a handover", [run.seconds for run in renamed],
+            "Deployment controller", seconds,
             ratio_goal=1.1),
-        Row(f"{what}: a task for a Deployment", [each.seconds for each in deployment], "a patch and a watch", seconds,
+        Row(f"{what}: a task for a Deployment", [run.seconds for run in deployment],
+            "a patch and a watch", seconds,
             ratio_goal=1.1),
     ]
 
 
 def slow_line(bench: Bench) -> list[Row]:
-    """20 pods, where each request takes 300 ms: those that are ready at once, and those that take 3 s. And a Deployment."""
+    """Measure 20 pods, ready at once or after 3 s, and a Deployment, on a line of 300 ms per
+    request.
+    """
     return [row for surge, seconds, most in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
             for row in _over_a_slow_line(bench.not_too_many(), surge, seconds, most)]
 
 
 def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | None) -> list[Row]:
     pods = 20
-    with Playground(bench.kubeconfig, is_far=True) as ours, Playground(bench.kubeconfig, is_far=True) as peers:
+    with (Playground(bench.kubeconfig, is_far=True) as ours,
+          Playground(bench.kubeconfig, is_far=True) as peers):
         ours.create_controller(pods, "myimage:v1", minReadySeconds=seconds)
         peers.create_deployment(pods, "myimage:v1", surge, minReadySeconds=seconds)
-        for each in (ours, peers):
-            each.until_ready()
+        for playground in (ours, peers):
+            playground.until_ready()
         versions = new_versions()
         task = {"name": "foo", "namespace": ours.namespace, "max_surge": str(surge)}
-        what = f"{pods} pods, surge {surge}, {f'{seconds} s' if seconds else 'at once'} until ready, 300 ms a request"
+        what = (f"{pods} pods, surge {surge}, {f'{seconds} s' if seconds else 'at once'} until "
+                f"ready, 300 ms a request")
         our_runs, their_runs = in_turns(
             bench,
             what,
@@ -331,49 +380,59 @@ def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | 
         )
     goal = 1.2 if seconds else None
     return [
-        Row(what, [each.seconds for each in our_runs], "Deployment controller", [each.seconds for each in their_runs],
+        Row(what, [run.seconds for run in our_runs], "Deployment controller",
+            [run.seconds for run in their_runs],
             ratio_goal=goal),
-        Row(f"{what}: requests one after the other", [each.on_the_way for each in our_runs], unit="", most=most),
+        Row(f"{what}: requests one after the other", [run.on_the_way for run in our_runs], unit="",
+            most=most),
     ]
 
 
 def kubectl(bench: Bench) -> list[Row]:
-    """50 pods, one after the other, as kubectl rolling-update did it: the last version that has it, 1.17. And a Deployment."""
+    """Compare 50 pods, one after the other, with kubectl 1.17, the last with rolling-update, and a
+    Deployment.
+    """
     pods = 50
     program = binaries.provide([KUBECTL])[KUBECTL]
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs,
           Playground(bench.kubeconfig) as deployments):
         deployments.create_deployment(pods, "myimage:v1", surge=1)
-        for each in (ours, theirs):
-            each.create_controller(pods, "myimage:v1")
-        for each in (ours, theirs, deployments):
-            each.until_ready()
+        for playground in (ours, theirs):
+            playground.create_controller(pods, "myimage:v1")
+        for playground in (ours, theirs, deployments):
+            playground.until_ready()
         versions = new_versions()
         ours_of_all, theirs_of_all, deployments_of_all = in_turns(
             bench.not_too_many(),
             f"{pods} pods by {KUBECTL}",
-            lambda: ours.by_anyone(lambda: ours.roll(name="foo", namespace=ours.namespace, image=next(versions))),
+            lambda: ours.by_anyone(lambda: ours.roll(name="foo", namespace=ours.namespace,
+                                                     image=next(versions))),
             lambda: theirs.by_anyone(lambda: theirs.roll_by_kubectl(program, next(versions))),
             lambda: deployments.by_anyone(lambda: deployments.roll_deployments(next(versions))),
         )
-    our_runs, their_runs = [each for each, _all in ours_of_all], [each for each, _all in theirs_of_all]
+    our_runs, their_runs = [run for run, _all in ours_of_all], [run for run, _all in theirs_of_all]
     what, peer = f"{pods} pods, surge 1", f"{KUBECTL} rolling-update --poll-interval=100ms"
     return [
-        Row(what, [each.seconds for each in our_runs], peer, [each.seconds for each in their_runs]),
-        Row(f"{what}: requests per replaced pod", [each.requests / pods for each in our_runs], peer,
-            [each.requests / pods for each in their_runs], unit="", ratio_goal=0.05),
+        Row(what, [run.seconds for run in our_runs], peer, [run.seconds for run in their_runs]),
+        Row(f"{what}: requests per replaced pod", [run.requests / pods for run in our_runs], peer,
+            [run.requests / pods for run in their_runs], unit="", ratio_goal=0.05),
         _all_requests(what, pods, ours_of_all, peer, theirs_of_all),
         _all_requests(what, pods, ours_of_all, "Deployment controller", deployments_of_all),
     ]
 
 
 def handover(bench: Bench, pods: int) -> list[Row]:
-    """From closed to open, and nothing else: the update pauses before it, until every old pod is gone."""
-    return _handover(bench.not_too_many(), bench.kubeconfig, pods, f"handover of {pods} pods", {1000: 4}.get(pods))
+    """Measure a handover from closed to open alone: the update pauses until every old pod is
+    deleted.
+    """
+    return _handover(bench.not_too_many(), bench.kubeconfig, pods, f"handover of {pods} pods",
+                     {1000: 4}.get(pods))
 
 
 def handover_throttled(bench: Bench) -> list[Row]:
-    """The same behind a controller manager with its default limit of 20 requests a second, on a cluster of its own."""
+    """Measure a handover on a cluster whose controller manager has the default limit of 20 requests
+    a second.
+    """
     pods = 500
     with embedded.up(THROTTLED, controller_manager_qps=20) as cluster:
         return _handover(bench.not_too_many(), cluster.kubeconfig, pods,
@@ -381,7 +440,9 @@ def handover_throttled(bench: Bench) -> list[Row]:
 
 
 def _handover(bench: Bench, kubeconfig: str, pods: int, what: str, most: float | None) -> list[Row]:
-    """most: the seconds that it may take. Only where there is such a goal, the bare patches are one as well."""
+    """Measure a handover; `most` is the goal in seconds. Only with such a goal, the ratio to plain
+    patches has a goal too.
+    """
     versions = new_versions()
     with Playground(kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -392,16 +453,22 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str, most: float |
 
 def _handed_over(what: str, runs: list[HandedOver], most: float | None) -> list[Row]:
     return [
-        Row(f"{what}: from closed to open", [each.closed for each in runs], "as many bare patches", [each.bare for each in runs],
+        Row(f"{what}: from closed to open", [run.closed for run in runs], "as many bare patches",
+            [run.bare for run in runs],
             ratio_goal=1.5 if most else None, most=most),
-        Row("of that, until every pod has changed its controller", [each.until_handed for each in runs]),
-        Row(f"{what}: pods seen without a controller", [each.without_controller for each in runs], unit="", most=0),
-        Row(f"{what}: pods created beyond those asked for", [each.created_beyond for each in runs], unit="", most=0),
+        Row("of that, until every pod has changed its controller",
+            [run.until_handed for run in runs]),
+        Row(f"{what}: pods seen without a controller", [run.without_controller for run in runs],
+            unit="", most=0),
+        Row(f"{what}: pods created beyond those asked for", [run.created_beyond for run in runs],
+            unit="", most=0),
     ]
 
 
 def sizes(bench: Bench) -> list[Row]:
-    """What an update asks of the API server, by the number of pods; all replaced in one step."""
+    """Measure the requests of an update to the API server, by the number of pods, all replaced in
+    one step.
+    """
     rows: list[Row] = []
     measured: dict[int, list[Rolled]] = {}
     for pods in (4, 10, 100, 1000):
@@ -410,19 +477,23 @@ def sizes(bench: Bench) -> list[Row]:
         fewer = pods // 10 if pods // 10 in measured else 4
         what = f"{pods} pods in one step"
         rows += [
-            Row(f"{what}: requests per step", [each.requests / each.steps for each in runs], "4 pods",
-                [each.requests / each.steps for each in measured[4]], unit=""),
-            Row(f"{what}: bytes read per step", [each.bytes / each.steps for each in runs], f"{fewer} pods",
-                [each.bytes / each.steps for each in measured[fewer]], unit="", ratio_goal=5 if pods == 1000 else None),
-            Row("of that, answers to patches: one for each pod", [each.patched / each.steps for each in runs], unit=""),
-            Row(f"{what}: the handover, from closed to open", [each.closed for each in runs]),
-            Row(f"{what}: pods created beyond those asked for", [each - pods for each in created], unit="", most=0),
+            Row(f"{what}: requests per step", [run.requests / run.steps for run in runs], "4 pods",
+                [run.requests / run.steps for run in measured[4]], unit=""),
+            Row(f"{what}: bytes read per step", [run.bytes / run.steps for run in runs],
+                f"{fewer} pods",
+                [run.bytes / run.steps for run in measured[fewer]], unit="",
+                ratio_goal=5 if pods == 1000 else None),
+            Row("of that, answers to patches: one for each pod",
+                [run.patched / run.steps for run in runs], unit=""),
+            Row(f"{what}: the handover, from closed to open", [run.closed for run in runs]),
+            Row(f"{what}: pods created beyond those asked for", [count - pods for count in created],
+                unit="", most=0),
         ]
     return rows
 
 
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rolled], list[int]]:
-    """Some updates, and how many of the pods there were new after each."""
+    """Run some updates, and return how many pods each has created."""
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -430,7 +501,8 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rolled], list[int]]:
 
         def roll() -> tuple[Rolled, int]:
             before = playground.version()
-            rolled = playground.roll(name="foo", namespace=playground.namespace, image=next(versions), max_surge="100%",
+            rolled = playground.roll(name="foo", namespace=playground.namespace,
+                                     image=next(versions), max_surge="100%",
                                      max_unavailable="100%")
             return rolled, playground.created_since(before)
 
@@ -439,7 +511,9 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rolled], list[int]]:
 
 
 def sizes_of_deployments(bench: Bench) -> list[Row]:
-    """What following a Deployment asks of the API server, by the number of its pods. Its controller chooses the steps."""
+    """Measure the requests to follow a Deployment, by the number of pods. The Deployment controller
+    chooses the steps.
+    """
     rows: list[Row] = []
     first: list[Rolled] = []
     for pods in (4, 10, 100, 1000):
@@ -447,9 +521,10 @@ def sizes_of_deployments(bench: Bench) -> list[Row]:
         first = first or runs
         what = f"a Deployment of {pods} pods"
         rows += [
-            Row(f"{what}: requests", [each.requests for each in runs], "4 pods", [each.requests for each in first], unit=""),
-            Row(f"{what}: bytes read per pod", [each.bytes / pods for each in runs], "4 pods",
-                [each.bytes / 4 for each in first], unit=""),
+            Row(f"{what}: requests", [run.requests for run in runs], "4 pods",
+                [run.requests for run in first], unit=""),
+            Row(f"{what}: bytes read per pod", [run.bytes / pods for run in runs], "4 pods",
+                [run.bytes / 4 for run in first], unit=""),
         ]
     return rows
 
@@ -466,84 +541,103 @@ def _of_a_deployment(bench: Bench, pods: int) -> list[Rolled]:
 
 
 def fleet(bench: Bench) -> list[Row]:
-    """100 controllers of 3 pods in one task, alongside one controller in one task and 100 Deployments at once."""
+    """Compare 100 controllers of 3 pods in one task with a single controller, and with 100 parallel
+    Deployments.
+    """
     return [*_fleet_of_100(bench, "ReplicationController"), *_fleet_of_100(bench, "Deployment")]
 
 
 def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
     count, pods = 100, 3
-    many, one, theirs = _fleet(bench, kind, count, pods, concurrency=count)
-    allowed = [each.seconds + its.seconds for each, its in zip(one, theirs, strict=True)]
+    many, single_runs, theirs = _fleet(bench, kind, count, pods, concurrency=count)
+    allowed = [run.seconds + peer_run.seconds
+               for run, peer_run in zip(single_runs, theirs, strict=True)]
     what = f"{count} {kind}s of {pods} pods in one task"
     return [
-        Row(f"{what}", [each.seconds for each in many], "one such task + the Deployment controller", allowed, ratio_goal=1.5),
-        Row(f"{what}: memory at most", [each.memory for each in many], "one of them", [each.memory for each in one], unit="MiB",
+        Row(f"{what}", [run.seconds for run in many], "one such task + the Deployment controller",
+            allowed, ratio_goal=1.5),
+        Row(f"{what}: memory at most", [run.memory for run in many], "one of them",
+            [run.memory for run in single_runs], unit="MiB",
             most=150),
-        Row(f"{what}: requests per {kind}", [each.requests / count for each in many], "one of them",
-            [each.requests for each in one], unit=""),
+        Row(f"{what}: requests per {kind}", [run.requests / count for run in many], "one of them",
+            [run.requests for run in single_runs], unit=""),
     ]
 
 
 def large_fleet(bench: Bench) -> list[Row]:
-    """1,000 ReplicationControllers of 2 pods in one task, 50 at a time, alongside as many Deployments at once."""
+    """Compare 1,000 ReplicationControllers of 2 pods in one task, 50 at a time, with 1,000 parallel
+    Deployments.
+    """
     kind, rows = "ReplicationController", []
     few = None
     for count in (10, 100, 1000):
-        many, _one, theirs = _fleet(bench, kind, count, pods=2, concurrency=50)
+        many, _single_runs, theirs = _fleet(bench, kind, count, pods=2, concurrency=50)
         few, what = few or many, f"{count} {kind}s of 2 pods in one task, 50 at a time"
         is_all = count == 1000
         rows += [
-            Row(what, [each.seconds for each in many], "Deployment controller", [each.seconds for each in theirs],
+            Row(what, [run.seconds for run in many], "Deployment controller",
+                [run.seconds for run in theirs],
                 ratio_goal=1.3 if is_all else None),
-            Row("of that, our own processor time", [each.processor for each in many]),
-            Row(f"{what}: memory at most", [each.memory for each in many], unit="MiB", most=200 if is_all else None),
-            Row(f"{what}: requests per {kind}", [each.requests / count for each in many], f"10 {kind}s",
-                [each.requests / 10 for each in few], unit="", ratio_goal=1 if is_all else None),
-            Row(f"{what}: requests that were answered 429", [each.refused for each in many], unit="", most=0),
+            Row("of that, our own processor time", [run.processor for run in many]),
+            Row(f"{what}: memory at most", [run.memory for run in many], unit="MiB",
+                most=200 if is_all else None),
+            Row(f"{what}: requests per {kind}", [run.requests / count for run in many],
+                f"10 {kind}s",
+                [run.requests / 10 for run in few], unit="", ratio_goal=1 if is_all else None),
+            Row(f"{what}: requests that were answered 429", [run.refused for run in many], unit="",
+                most=0),
         ]
     return rows
 
 
 def _fleet(bench: Bench, kind: str, count: int, pods: int,
            concurrency: int) -> tuple[list[ManyRolled], list[ManyRolled], list[Rolled]]:
-    """Many of a kind in one task; one of them in one task; as many Deployments by their controller."""
-    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single, Playground(bench.kubeconfig) as peers:
+    """Roll many controllers in a task, a single controller in a task, and the same number of
+    Deployments.
+    """
+    with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single,
+          Playground(bench.kubeconfig) as peers):
         names = [f"foo-{number}" for number in range(count)]
         for name in names:
             ours.create(kind, pods, "myimage:v1", name)
             peers.create("Deployment", pods, "myimage:v1", name)
         single.create(kind, pods, "myimage:v1", "foo")
-        for each in (ours, single, peers):
-            each.until_ready()
+        for playground in (ours, single, peers):
+            playground.until_ready()
         versions = new_versions()
-        many, one, theirs = in_turns(
+        many, single_runs, theirs = in_turns(
             bench.not_too_many(),
             f"fleet of {count}, {kind}",
-            lambda: ours.roll_many(kind=kind, names=names, concurrency=concurrency, image=next(versions)),
+            lambda: ours.roll_many(kind=kind, names=names, concurrency=concurrency,
+                                   image=next(versions)),
             lambda: single.roll_many(kind=kind, name="foo", image=next(versions)),
             lambda: peers.roll_deployments(next(versions)),
         )
-    return many, one, theirs
+    return many, single_runs, theirs
 
 
 def region(bench: Bench) -> list[Row]:
-    """Ten clusters of a region in one command, over lines of 100 ms; alongside the slowest of three of them, each on its own.
+    """Compare ten clusters of a region in one command, on lines of 100 ms, with the slowest of
+    three single commands.
 
-    They are namespaces of one cluster: what is measured is what the commands cost on the controller.
+    All are namespaces of one cluster: the measurement is the commands' cost on the control node.
     """
     count, alone, seconds = 10, 3, 3
     with contextlib.ExitStack() as stack:
         clusters = [stack.enter_context(Playground(bench.kubeconfig)) for _number in range(count)]
-        for each in clusters:
-            each.create_controller(5, "myimage:v1", minReadySeconds=seconds)
-            each.until_ready()
+        for cluster in clusters:
+            cluster.create_controller(5, "myimage:v1", minReadySeconds=seconds)
+            cluster.until_ready()
         line = stack.enter_context(Proxy(bench.kubeconfig))
         line.script = lambda exchange: time.sleep(LINE)
-        hosts = {each.namespace: {"namespace": each.namespace, "kubeconfig": each.kubeconfig_by(line.url)} for each in clusters}
+        hosts = {cluster.namespace: {"namespace": cluster.namespace,
+                                     "kubeconfig": cluster.kubeconfig_by(line.url)}
+                 for cluster in clusters}
         versions = new_versions()
 
         def roll(*names: str) -> float:
-            return bench.ansible.run_on({name: hosts[name] for name in names}, "baton.kubernetes.rolling_update",
+            return bench.ansible.run_on({name: hosts[name] for name in names},
+                                        "baton.kubernetes.rolling_update",
                                         name="foo", image=next(versions)).wall
 
         together, slowest = in_turns(

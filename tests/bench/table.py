@@ -16,17 +16,18 @@ from statistics import median
 import kubernetes
 from given import given_kubeconfig
 
-EMBEDDED = "the embedded cluster: controller manager and scheduler with 2000 requests/s, KWOK as the kubelet"
+EMBEDDED = ("the embedded cluster: controller manager and scheduler with 2000 requests/s, KWOK as "
+            "the kubelet")
 
 LONG_RUNS = 5
-"""Runs of what takes long, at most."""
+"""Maximum of runs for long measurements."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: what was measured of us and of the peer, a number per run; some things have no peer.
+    """One comparison: measurements of us and of the peer, a number per run; the peer is optional.
 
-    What could not be measured here has no number, and says so in `what`.
+    An unavailable measurement has no numbers, and the reason in `what`.
     """
 
     what: str
@@ -35,9 +36,9 @@ class Row:
     peer: Sequence[float] = ()
     unit: str = " s"
     ratio_goal: float | None = None
-    """The most that ours may be, as a part of the peer's."""
+    """Goal: our maximum as a ratio to the peer's."""
     most: float | None = None
-    """The most that ours may be: a count; or the seconds of a handover, the only ones that are a goal. 0 is for every run."""
+    """Goal: our maximum, as a count or as seconds of a handover. 0 applies to every run."""
 
     @property
     def ratio(self) -> float:
@@ -65,14 +66,16 @@ def printed(rows: list[Row]) -> list[str]:
 
 
 def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
-    """What the numbers depend on."""
+    """Return the conditions of the measurements."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else EMBEDDED
-    packages = ", ".join(f"{name} {version(name)}" for name in ("ansible-core", "kubernetes", "urllib3"))
+    packages = ", ".join(f"{name} {version(name)}"
+                         for name in ("ansible-core", "kubernetes", "urllib3"))
     loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     return [
-        f"- Medians of {runs} runs in turns, of what takes long {LONG_RUNS} at most; in brackets the lowest and the highest.",
+        f"- Medians of {runs} runs in turns, of what takes long {LONG_RUNS} at most; in brackets "
+        f"the lowest and the highest.",
         f"- Kubernetes {server}, {cluster}.",
         f"- Python {platform.python_version()}, {packages}.",
         f"- {os.cpu_count()} CPUs ({platform.machine()}), {loads}.",
@@ -80,7 +83,7 @@ def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
 
 
 def progress(text: str) -> None:
-    """A line for whoever waits; the table alone goes to standard output."""
+    """Print a progress line to stderr; standard output has the table alone."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -88,7 +91,8 @@ def _cell(values: Sequence[float], unit: str) -> str:
     if not values:
         return "-"
     digits = 2 if max(map(abs, values)) >= 0.1 or not unit else 4
-    return f"{median(values):.{digits}f}{unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    return (f"{median(values):.{digits}f}{unit} ({min(values):.{digits}f} to "
+            f"{max(values):.{digits}f})")
 
 
 def _verdict(reached: bool) -> str:

@@ -1,9 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who looks at the pods of a namespace while they are updated: a process of its own, with a connection of its own.
+"""An independent observer of a namespace's pods during an update: a process with its own
+connection.
 
-It knows nothing of the collection, and it is the cluster's administrator. It reads only the pods' metadata.
+The observer does not use the collection, and acts as the cluster's administrator. It reads only the
+pods' metadata.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ import kubernetes
 
 METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 QUIET = 1.0
-"""Seconds without an event after which the last one is taken to have come."""
+"""Seconds without an event after which the observation is complete."""
 
 
 class Watch:
-    """What happens to the pods between the beginning and the end of a `with` block."""
+    """Events of the pods between the beginning and the end of a `with` block."""
 
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._command = [sys.executable, str(Path(__file__)), kubeconfig, namespace]
@@ -34,68 +36,77 @@ class Watch:
         self.without_controller = 0
 
     def __enter__(self) -> Watch:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True)
         if not self._process.stdout.readline():
             raise SystemExit("the watch cannot be opened")
         return self
 
     def __exit__(self, *exception: object) -> None:
-        told = self._process.communicate()[0]
+        output = self._process.communicate()[0]
         if self._process.returncode and exception[0] is None:
             raise SystemExit("the watch has lost events")
-        self.created, self.without_controller = json.loads(told or "[0, 0]")
+        self.created, self.without_controller = json.loads(output or "[0, 0]")
 
 
 class _Seen:
-    """What the process has seen."""
+    """Observations of the process."""
 
     def __init__(self, url: str, pool: Any, headers: dict[str, str]) -> None:
         self._url, self._pool, self._headers = url, pool, headers
-        listed = pool.request("GET", f"{url}?limit=1", headers={**headers, "Accept": METADATA.format("List")}).json()
+        listed = pool.request("GET", f"{url}?limit=1",
+                              headers={**headers, "Accept": METADATA.format("List")}).json()
         self._version: str = listed["metadata"]["resourceVersion"]
         self.created = 0
         self.without_controller: set[str] = set()
         self.at = time.monotonic()
 
     def follow(self) -> None:
-        """Read events without end; the process ends where some are lost.
+        """Follow the events without end; the process ends if events are lost.
 
-        The API server ends a watch that it cannot serve fast enough: the next one begins where that one was, and misses nothing.
+        The API server ends a watch that is too slow; the next watch begins at the same version and
+        misses no event.
         """
         while True:
             query = f"watch=true&timeoutSeconds=3600&resourceVersion={self._version}"
             headers = {**self._headers, "Accept": METADATA.format("")}
-            answer = self._pool.request("GET", f"{self._url}?{query}", headers=headers, preload_content=False)
+            answer = self._pool.request("GET", f"{self._url}?{query}", headers=headers,
+                                        preload_content=False)
             for line in answer:
                 self._take(json.loads(line))
             answer.close()
 
     def _take(self, event: Any) -> None:
-        if event.get("type") not in ("ADDED", "MODIFIED", "DELETED"):  # an answer that is no watch has no type
+        # an answer other than a watch has no type
+        if event.get("type") not in ("ADDED", "MODIFIED", "DELETED"):
             print(f"events of pods are lost: {event}", file=sys.stderr, flush=True)
             os._exit(1)
         self.created += event["type"] == "ADDED"
         metadata = event["object"]["metadata"]
-        if not any(reference.get("controller") for reference in metadata.get("ownerReferences", ())):
+        if not any(reference.get("controller")
+                   for reference in metadata.get("ownerReferences", ())):
             self.without_controller.add(metadata["uid"])
         self._version, self.at = metadata["resourceVersion"], time.monotonic()
 
 
 def main(kubeconfig: str, namespace: str) -> int:
-    """Say when everything from now on will be seen; when standard input ends and all is quiet, say what was seen."""
+    """Print a line when the observation begins; at the end of standard input, and of events, print
+    the result.
+    """
     client = kubernetes.config.new_client_from_config(kubeconfig)
-    authorization = client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+    authorization = client.configuration.get_api_key_with_prefix(
+        "BearerToken", alias="authorization")
     headers = {"Authorization": authorization} if authorization else {}
     url = f"{client.configuration.host}/api/v1/namespaces/{namespace}/pods"
-    seen = _Seen(url, client.rest_client.pool_manager, headers)
-    following = threading.Thread(target=seen.follow, daemon=True)
+    observations = _Seen(url, client.rest_client.pool_manager, headers)
+    following = threading.Thread(target=observations.follow, daemon=True)
     following.start()
     print("open", flush=True)
     sys.stdin.read()
-    asked = time.monotonic()
-    while (wait := max(seen.at, asked) + QUIET - time.monotonic()) > 0:
+    requested_at = time.monotonic()
+    while (wait := max(observations.at, requested_at) + QUIET - time.monotonic()) > 0:
         time.sleep(wait)
-    print(json.dumps([seen.created, len(seen.without_controller)]), flush=True)
+    print(json.dumps([observations.created, len(observations.without_controller)]), flush=True)
     return 0 if following.is_alive() else 1
 
 

@@ -39,13 +39,13 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> int:
-    """Run one verb; its exit code."""
+    """Run one verb and return its exit code."""
     options = _parser().parse_args()
     for number in INTERRUPTS:
         signal.signal(number, _interrupt)
     try:
         return options.verb(options) or 0
-    except (ClusterError, OSError) as error:  # the latter: a full disk, a cache that may not be written
+    except (ClusterError, OSError) as error:  # OSError: e.g. a full disk or a read-only cache
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _interrupt(*_unused: object) -> None:
-    """Clean up and end, as Python does at Ctrl-C; but a second one must not cut the cleaning up short."""
+    """Clean up and end, like Python at Ctrl-C; a second signal must not interrupt the cleanup."""
     for number in INTERRUPTS:
         signal.signal(number, lambda *_unused: None)
     raise KeyboardInterrupt

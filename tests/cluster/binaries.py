@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs of the embedded cluster: built from the Go modules beside this file, once per machine."""
+"""The programs of the embedded cluster: built from the Go modules beside this file, once per
+machine.
+"""
 
 from __future__ import annotations
 
@@ -35,24 +37,25 @@ PACKAGES = {
 """Program: the folder of its go.mod, its package."""
 
 OPTIONAL = ("kubectl", "kubectl-1.17", "k6", "kubelet", "kube-proxy", "web", "kind", "kubeadm")
-"""What no cluster with fake nodes needs; `build --with` adds it."""
+"""Programs beyond a cluster with fake nodes; `build --with` adds them."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
 
 OF_A_REAL_NODE = ("kubelet", "kube-proxy", "web")
-"""What a cluster with a real node needs in place of KWOK."""
+"""Programs of a cluster with a real node, in place of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""What an older Kubernetes has of its own: a folder kubernetes-1.N. All else is the newest's, which serves them too."""
+"""Programs of an older Kubernetes, in a folder kubernetes-1.N. All other programs are the newest's.
+"""
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 
 MODULES = ("kubernetes", *OLDER, "kubectl-1.17", "web", "k6", "kind", "kubeadm")
-"""The programs of one share a folder: another version of one of them builds all of these again."""
+"""Modules whose programs share a folder: another version of one program rebuilds all of them."""
 
 
 def _release(module: str) -> str:
-    """Of Kubernetes, as in "v1.36.3"; "" in a module that is not Kubernetes."""
+    """Return the release of Kubernetes in a module, as in "v1.36.3", or ""."""
     found = re.search(r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8"))
     return found[1] if found else ""
 
@@ -60,11 +63,11 @@ def _release(module: str) -> str:
 NEWEST = _release("kubernetes")[1:].rpartition(".")[0]
 
 VERSIONS = (*(folder.partition("-")[2] for folder in OLDER), NEWEST)
-"""Of Kubernetes, the oldest first."""
+"""Versions of Kubernetes, oldest first."""
 
 
 def release(version: str) -> str:
-    """In full: of "1.24" it is "v1.24.0"."""
+    """Return the full release: "v1.24.0" for "1.24"."""
     return _release(_module("kube-apiserver", version))
 
 
@@ -74,9 +77,9 @@ def needed(with_real_node: bool) -> tuple[str, ...]:
 
 
 def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str, Path]:
-    """The path of each program, prebuilt ones from KUBEBUILDER_ASSETS first, the others built where missing.
+    """Return the path of each program: prebuilt in KUBEBUILDER_ASSETS, or else built if missing.
 
-    kubernetes: which of VERSIONS. Milliseconds when there is nothing to build. Raises ClusterError.
+    kubernetes: a member of VERSIONS. Takes milliseconds if all are built. Raises ClusterError.
     """
     modules_of = {name: _module(name, kubernetes) for name in names}
     paths = {name: None if module in OLDER else _prebuilt(name) for name, module in modules_of.items()}
@@ -110,7 +113,9 @@ def _prebuilt(name: str) -> Path | None:
 
 
 def _key(go: Path, module: str) -> str:
-    """What decides the bytes of its programs: the pinned modules, sources of ours, and the Go that compiles them, and how."""
+    """Return a digest of all inputs of the programs: pinned modules, our sources, the Go compiler
+    and its flags.
+    """
     digest = hashlib.sha256(version_of(go).encode())
     digest.update(" ".join(_flags(module)).encode())
     for file in sorted((HERE / module).iterdir()):
@@ -119,27 +124,31 @@ def _key(go: Path, module: str) -> str:
 
 
 def _build(go: Path, folder: Path, module: str, wanted: Iterable[str]) -> None:
-    """Build those of its programs that are not there, all at once: one is linked while another is compiled."""
+    """Build the missing programs in one command, so that linking and compiling overlap."""
     with locked(folder.with_suffix(".lock"), "the programs of the cluster"):
-        names = [name for name in wanted if not (folder / name).exists()]  # somebody else may have built meanwhile
+        # another process may have built meanwhile
+        names = [name for name in wanted if not (folder / name).exists()]
         if not names:
             return
         say(f"building {', '.join(names)}: once per machine, those of a cluster take 3 to 9 minutes on 2 cores from nothing")
         began = time.monotonic()
         progress = subtask.Progress(len(_to_compile(go, module, names)))
         drafts = folder / ".drafts"
-        shutil.rmtree(drafts, ignore_errors=True)  # of somebody who was killed
+        shutil.rmtree(drafts, ignore_errors=True)  # of a killed process
         drafts.mkdir(parents=True)
         command = [str(go), "build", "-v", *_flags(module), "-o", f"{drafts}/", *_packages(names)]
         subtask.run(f"building {', '.join(names)}", command, HERE / module, environment(), progress)
         for name in names:
-            (drafts / _name_from_go(name)).rename(folder / name)  # at once: half a program is never found there
+            # atomic: no reader finds half a program
+            (drafts / _name_from_go(name)).rename(folder / name)
         drafts.rmdir()
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
 
 
 def _to_compile(go: Path, module: str, programs: list[str]) -> list[str]:
-    """The packages that Go has not yet compiled for those programs, as it calls them, with the version; downloads their sources."""
+    """Return the packages that Go still has to compile, in Go's words with version; download their
+    sources.
+    """
     form = "{{if .Stale}}package {{.ImportPath}}{{with .Module}}@{{.Version}}{{end}}{{end}}"
     command = [str(go), "list", "-deps", *_flags(module), "-f", form, *_packages(programs)]
     lines = subtask.run(f"reading the sources of {', '.join(programs)}", command, HERE / module, environment())
@@ -151,25 +160,27 @@ def _packages(programs: Iterable[str]) -> list[str]:
 
 
 def _name_from_go(program: str) -> str:
-    """What `go build` calls it: as the last folder of the package, if that is no version. Of etcd it is "server"."""
+    """Return the file name of `go build`: the last folder of the package that is no version. For
+    etcd "server".
+    """
     return re.sub(r"/v\d+$", "", PACKAGES[program][1]).rpartition("/")[2]
 
 
 def environment() -> dict[str, str]:
-    """The user's, but for what would build something else: flags, a workspace file, a Go downloaded on the way.
+    """Return the user's environment without flags, a workspace file or an automatic Go download.
 
-    No memory is freed before there is much of it: a compiler ends soon, and would spend a fifth of its time on that. A large
-    package takes 0.6 GiB so; the linker takes 1.8 anyway.
+    Garbage is collected only from 600 MiB on: a compiler ends soon, and would spend a fifth of its
+    time on collection. A large package then takes 0.6 GiB; the linker takes 1.8 GiB anyway.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
     return os.environ | memory | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 
 
 def _flags(module: str) -> list[str]:
-    """How its programs are compiled and linked.
+    """Return the flags of compiler and linker.
 
-    No compiler writes what a debugger reads, and the linker then leaves out (-w). An older Kubernetes has the clouds'
-    controllers, which nothing here needs, inside; and links names of Go's that are refused since Go 1.23.
+    The compiler writes no debug information, which the linker would drop (-w). An older Kubernetes
+    contains the cloud providers, unused here, and links Go names that Go 1.23 and newer refuse.
     """
     flags, linking = ["-trimpath", "-gcflags=all=-dwarf=false"], _link_flags(module)
     if module in OLDER:
@@ -178,7 +189,9 @@ def _flags(module: str) -> list[str]:
 
 
 def _link_flags(module: str) -> str:
-    """Without symbols, and of Kubernetes with the version, which its own build scripts set at link time."""
+    """Return the linker flags: no symbols, and for Kubernetes the version, like its own build
+    scripts.
+    """
     version = _release(module)
     if not version:
         return "-s -w"

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs of one cluster: their command lines, and where each says that it is well."""
+"""The programs of one cluster: their command lines and health pages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from workspace import HERE, ClusterError
 
 LOOPBACK = "127.0.0.1"
 WATCHES_END = 27
-"""From this minor version of Kubernetes on the API server can be told to end its watches."""
+"""First minor version of Kubernetes whose API server has an option to end its watches."""
 PORTS = 6
 """Ports per cluster: etcd for clients, etcd for peers, API server, controller manager, scheduler, KWOK."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command lines of one cluster depend on."""
+    """Inputs of a cluster's command lines."""
 
     folder: Path
     first_port: int
@@ -33,20 +33,20 @@ class Settings:
     kubernetes: str
     """The version, such as 1.36."""
     admission_plugins: tuple[str, ...] = ()
-    """Of the API server, alongside those of its default."""
+    """Admission plugins of the API server, in addition to the defaults."""
     feature_gates: tuple[str, ...] = ()
-    """That are opened for the API server and the controller manager."""
+    """Feature gates of the API server and the controller manager."""
     network: Network | None = None
-    """Of the real node, where there is one instead of the fake ones."""
+    """Network of the real node; None with fake nodes."""
 
     @property
     def minor(self) -> int:
-        """Of that version."""
+        """Minor version of Kubernetes."""
         return int(self.kubernetes.rpartition(".")[2])
 
     @property
     def address(self) -> str:
-        """Where the control plane listens."""
+        """Address on which the control plane listens."""
         return self.network.host if self.network else LOOPBACK
 
     @property
@@ -56,17 +56,21 @@ class Settings:
 
     @property
     def certificate_authority(self) -> Path:
-        """What the API server writes at its first start: its certificate, followed by the CA that signed it."""
+        """Certificate that the API server writes at its first start, followed by the CA."""
         return self.folder / "apiserver/apiserver.crt"
 
     @property
     def key(self) -> Path:
-        """Of that certificate. It signs the ServiceAccount tokens as well, so that nobody needs openssl."""
+        """Private key of the certificate, which also signs the ServiceAccount tokens, so that
+        openssl is not needed.
+        """
         return self.certificate_authority.with_suffix(".key")
 
     @property
     def kubeconfig(self) -> Path:
-        """For the components as for everybody else: a test cluster needs one identity, its administrator's."""
+        """Kubeconfig of all components and clients: a test cluster needs one identity, its
+        administrator's.
+        """
         return self.folder / "kubeconfig"
 
     @property
@@ -76,51 +80,54 @@ class Settings:
 
     @property
     def client_authority(self) -> Path:
-        """Whose certificates prove who a client is, if somebody has put it there and started the API server again."""
+        """CA of client certificates, if a file was put here before a restart of the API server."""
         return self.folder / "client-authority.crt"
 
     @property
     def kubelet_client(self) -> Path:
-        """By what a real kubelet knows the API server: a certificate and its key, of these suffixes."""
+        """Certificate and key, by suffix, with which the API server authenticates to a real
+        kubelet.
+        """
         return self.folder / "kubelet-client"
 
 
 @dataclass(frozen=True)
 class Component:
-    """One program."""
+    """One program of the cluster."""
 
     name: str
     arguments: Callable[[Settings], list[str]]
     port: int
-    """Of the health page, counted from the cluster's first one."""
+    """Port of the health page, relative to the cluster's first port."""
     page: str
     scheme: str = "https"
     is_child: bool = False
-    """The command only starts it, and ends with it."""
+    """The command starts the program as a child, and ends with the child."""
     is_private: bool = False
-    """It asks nobody who they are, and listens where only this machine's programs can reach it."""
+    """The program has no authentication, and listens only for programs of this machine."""
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
-        """The command line, alongside what is running already."""
+        """Return the command line, given the running processes."""
         return [str(programs[self.name]), *self.arguments(settings)]
 
     def is_well(self, settings: Settings) -> bool:
-        """Whether the component, which is running, says that it is ready to work."""
+        """Return whether the health page of the running component succeeds."""
         address = LOOPBACK if self.is_private else settings.address
         return status_of(f"{self.scheme}://{address}:{settings.first_port + self.port}{self.page}") == 200
 
     def before(self, settings: Settings) -> None:
-        """What its start needs; again at each start."""
+        """Prepare the start; runs before each start."""
 
     def after(self, settings: Settings, process: Process) -> None:
-        """What is still to be done when it is healthy; again at each start."""
+        """Finish the start of the healthy component; runs after each start."""
 
 
 def free_ports() -> int:
-    """The first of PORTS free ones in a row.
+    """Return the first of PORTS consecutive free ports.
 
-    Below the range from which the kernel takes the local ports of outgoing connections (32768 and up): there, a
-    client that reconnects to a stopped component could be given that very port, and keep it from starting again.
+    The ports are below the kernel's range of local ports for outgoing connections (32768 and up).
+    In the range, a client that reconnects to a stopped component could get the component's port and
+    block its restart.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
         if all(_is_free(first + offset) for offset in range(PORTS)):
@@ -138,7 +145,7 @@ def _is_free(port: int) -> bool:
 
 
 def _etcd(settings: Settings) -> list[str]:
-    # Not at the address that pods reach: who can write to etcd is everybody's administrator.
+    # Not on the address that pods reach: write access to etcd is administrator access.
     clients, peers = (f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1))
     return [
         f"--data-dir={settings.folder / 'etcd'}",
@@ -156,8 +163,10 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
         f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 2}",
-        f"--advertise-address={settings.address}",  # else it looks for a default route, which a sandbox may not have
-        "--endpoint-reconciler-type=none",  # the API does not want a loopback address as an Endpoint
+        # the default is the address of the default route, which a sandbox may lack
+        f"--advertise-address={settings.address}",
+        # the API does not want a loopback address as an Endpoint
+        "--endpoint-reconciler-type=none",
         f"--cert-dir={settings.certificate_authority.parent}",
         f"--token-auth-file={settings.tokens}",
         *([f"--client-ca-file={settings.client_authority}"] if settings.client_authority.exists() else []),
@@ -167,7 +176,8 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         f"--service-account-signing-key-file={settings.key}",
         f"--service-cluster-ip-range={settings.network.services if settings.network else '10.96.0.0/16'}",
         "--allow-privileged",
-        # Else SIGTERM waits until the last watch ends by itself, as it does where there is no such option.
+        # Otherwise SIGTERM waits for the end of the last watch, like older servers without the
+        # option.
         *(["--shutdown-watch-termination-grace-period=1s"] if settings.minor >= WATCHES_END else ()),
         *([f"--enable-admission-plugins={','.join(settings.admission_plugins)}"] if settings.admission_plugins else ()),
         *(_to_kubelets(settings) if settings.network else ()),
@@ -198,10 +208,12 @@ def _kube_controller_manager(settings: Settings) -> list[str]:
         f"--cert-dir={settings.folder / 'controller-manager'}",
         "--use-service-account-credentials",
         f"--service-account-private-key-file={settings.key}",
-        f"--root-ca-file={settings.certificate_authority}",  # for the ConfigMap kube-root-ca.crt of each namespace
+        # for the ConfigMap kube-root-ca.crt of each namespace
+        f"--root-ca-file={settings.certificate_authority}",
         f"--kube-api-qps={qps}",
         f"--kube-api-burst={qps * 3 // 2}",  # the ratio of the defaults, 20 and 30
-        "--horizontal-pod-autoscaler-sync-period=1s",  # 15 s by default, too slow to meddle in a test
+        # 15 s by default, too slow to meddle in a test
+        "--horizontal-pod-autoscaler-sync-period=1s",
         "--horizontal-pod-autoscaler-downscale-stabilization=1s",
         *_gates(settings),
     ]
@@ -229,13 +241,14 @@ def _kwok(settings: Settings) -> list[str]:
     ]
 
 
-# Started from left to right, those of one line together; ended the other way round.
+# Start order from left to right, one line in parallel; end order reversed.
 CONTROL_PLANE = (
     (Component("etcd", _etcd, 0, "/health", "http", is_private=True),),
     (Component("kube-apiserver", _kube_apiserver, 2, "/readyz"),),
     (
         Component("kube-controller-manager", _kube_controller_manager, 3, "/healthz"),
-        Component("kube-scheduler", _kube_scheduler, 4, "/healthz"),  # older ones have no /readyz
+        # older versions have no /readyz
+        Component("kube-scheduler", _kube_scheduler, 4, "/healthz"),
     ),
 )
 

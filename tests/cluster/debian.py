@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Programs that Debian has and a test needs. `python tests/cluster/debian.py chromium` installs one whose package is called so."""
+"""Debian programs that a test needs. `python tests/cluster/debian.py chromium` installs a package
+by its program.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from workspace import SYSTEM_PATH, ClusterError, say
 
 
 def missing(needed: Mapping[str, str]) -> dict[str, str]:
-    """Those of the programs that this machine lacks, each with its package."""
+    """Return the missing programs, each with its package."""
     return {program: package for program, package in needed.items() if not shutil.which(program, path=SYSTEM_PATH)}
 
 
 def hindrance(what: str, needed: Mapping[str, str]) -> str:
-    """Why it lacks a program that cannot be installed; "" if there is none."""
+    """Return why a missing program cannot be installed, or ""."""
     lacking = missing(needed)
     if lacking and not shutil.which("apt-get"):
         return f"{what} needs {', '.join(lacking)}, and there is no apt-get to install it"
@@ -30,7 +32,7 @@ def hindrance(what: str, needed: Mapping[str, str]) -> str:
 
 
 def install(needed: Mapping[str, str]) -> None:
-    """Install the packages of the programs that are missing. Raises ClusterError."""
+    """Install the packages of the missing programs. Raises ClusterError."""
     if packages := sorted(set(missing(needed).values())):
         say(f"installing {', '.join(packages)} with apt-get")
         subtask.run("reading the lists of packages", ["apt-get", "update"])

@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubernetes control planes on this machine: with fake nodes, without root, containers or a network; or with a real node.
+"""Kubernetes control planes on this machine, with fake nodes or with a real one.
 
     with up("mine") as cluster:
         use(cluster.kubeconfig)
 
-A cluster is a folder in the user's cache and the processes that the state.json in it names.
+Fake nodes need no root, containers or network. A cluster is a folder in the user's cache and the
+processes in its state.json.
 """
 
 from __future__ import annotations
@@ -39,19 +40,20 @@ from workspace import ClusterError, clusters, locked, say, uninterrupted, wait_f
 COMPONENTS = {
     component.name: component for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS) for component in group
 }
-"""All that there can be."""
+"""All possible components."""
 
 VERSION = "BATON_KUBERNETES"
-"""The variable of the environment that names the version of Kubernetes."""
+"""Environment variable with the version of Kubernetes."""
 
 
 def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False,
        admission_plugins: Sequence[str] = (), kubernetes: str = "", feature_gates: Sequence[str] = ()) -> Cluster | GivenCluster:
-    """The cluster of that name: started, or repaired, unless it is running and healthy.
+    """Start the cluster of that name, or repair an unhealthy one, and return the cluster.
 
-    Its API server has these admission plugins beside those of its default, and these feature gates are open, from the first
-    start to the end; so long it is of one version of Kubernetes, as BATON_KUBERNETES in the environment says, the newest without.
-    With KUBECONFIG in the environment: that cluster, if it answers. Raises ClusterError; then nothing is left running.
+    Admission plugins (in addition to the defaults), open feature gates and the Kubernetes version
+    are fixed for the cluster's life. The version comes from BATON_KUBERNETES; default: the newest.
+    With KUBECONFIG in the environment: return the named cluster, if the server answers. Raises
+    ClusterError, and then leaves no process running.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION, "")
@@ -60,29 +62,35 @@ def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node
 
 
 def status(name: str = "default") -> dict[str, str]:
-    """Each component's state: "healthy", "unhealthy" (it runs, but does not say that it is well) or "stopped"."""
+    """Return each component's state: "healthy", "unhealthy" (running, but its health page fails) or
+    "stopped".
+    """
     return find(name).status()
 
 
 def find(name: str) -> Cluster | GivenCluster:
-    """The cluster to act on, running or not: KUBECONFIG's, else the embedded one of that name."""
+    """Return the cluster to act on, running or not: KUBECONFIG's, or else the embedded one of that
+    name.
+    """
     kubeconfig = given_kubeconfig()
     return GivenCluster(kubeconfig) if kubeconfig else Cluster(name)
 
 
 def of_this_checkout(name: str) -> str:
-    """The name of a cluster that the tests of another checkout leave alone, and another worker of these: each ends its own."""
+    """Return the name of a cluster that is unique per checkout and per worker of the tests."""
     checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[2])).hexdigest()[:6]
     return f"{name}-{checkout}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
 
 
 def names() -> list[str]:
-    """The embedded clusters that there are, healthy or not."""
+    """Return the names of all embedded clusters, healthy or not."""
     return sorted(folder.name for folder in clusters().glob("*/"))
 
 
 class Cluster:
-    """One embedded cluster, running or not. Its state is read from its folder at every call, others may change it."""
+    """One embedded cluster, running or not. Each call reads the state from the folder, which other
+    processes may change.
+    """
 
     def __init__(self, name: str) -> None:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
@@ -90,11 +98,13 @@ class Cluster:
         self.name = name
         self._folder = clusters() / name
 
-    # What clients need
+    # For clients
 
     @property
     def kubeconfig(self) -> str:
-        """Path of the administrator's kubeconfig. Raises ClusterError if there is no such cluster, as all below do."""
+        """Path of the administrator's kubeconfig. Raises ClusterError if the cluster does not
+        exist, like all methods below.
+        """
         return str(self._state().settings.kubeconfig)
 
     @property
@@ -109,14 +119,16 @@ class Cluster:
 
     @property
     def certificate_authority(self) -> str:
-        """Path of what the server's certificate is verified with."""
+        """Path of the certificates to verify the server with."""
         return str(self._state().settings.certificate_authority)
 
     # Verbs
 
     def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
            feature_gates: Sequence[str] = ()) -> None:
-        """Start what is not healthy, and return when pods can be created. A failure brings the whole cluster down."""
+        """Start unhealthy components and wait until pods can be created. A failure brings the whole
+        cluster down.
+        """
         began = time.monotonic()
         kubernetes = kubernetes or binaries.NEWEST
         if with_real_node and kubernetes != binaries.NEWEST:
@@ -152,7 +164,7 @@ class Cluster:
         say(f"cluster {self.name} is up after {time.monotonic() - began:.1f} s: {state.settings.server}")
 
     def down(self) -> None:
-        """End all its processes and remove its folder. There may be no such cluster, or half of one."""
+        """End all processes and remove the folder of the cluster, even if partial or missing."""
         with self._locked():
             there = self._folder.exists()
             with uninterrupted():
@@ -160,13 +172,15 @@ class Cluster:
         say(f"cluster {self.name} is down" if there else f"there is no cluster {self.name}")
 
     def stop(self, component: str, kill: bool = False) -> None:
-        """End one component, by SIGTERM or by SIGKILL, and return when it is gone. It may be stopped already."""
+        """End one component, by SIGTERM or by SIGKILL, and wait for its end. A stopped component is
+        fine.
+        """
         with self._locked():
             state = self._state()
             supervision.end(state, _component(state, component).name, signal.SIGKILL if kill else signal.SIGTERM)
 
     def start(self, component: str) -> None:
-        """Start one component, unless it is healthy, and return when it is."""
+        """Start one component, unless healthy, and wait until its health page succeeds."""
         with self._locked():
             state = self._state()
             wanted = _component(state, component)
@@ -175,11 +189,11 @@ class Cluster:
                 supervision.start(state, [wanted], programs)
 
     def kill_container(self, container: str) -> None:
-        """End a container of the real node by SIGKILL, as by hand; its id is in the pod's status."""
+        """End a container of the real node by SIGKILL; the pod's status has its id."""
         run(*real_node.enter(self._state().processes), *real_node.CTR, "task", "kill", "--signal", "SIGKILL", container)
 
     def status(self) -> dict[str, str]:
-        """As the function of that name."""
+        """Return each component's state; see the function status()."""
         state = self._state()
         return {component.name: supervision.look(state, component) for group in _groups(state) for component in group}
 
@@ -202,7 +216,7 @@ class Cluster:
 
     def _create(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str],
                 kubernetes: str, feature_gates: Sequence[str]) -> State:
-        shutil.rmtree(self._folder, ignore_errors=True)  # one without a state has no process either
+        shutil.rmtree(self._folder, ignore_errors=True)  # without a state, no process exists either
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
         state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps, kubernetes, [*admission_plugins],
@@ -211,7 +225,8 @@ class Cluster:
             state.network = claim_network().number if with_real_node else None
             state.save()
         write_private(state.settings.tokens, f'{state.token},admin,admin,"system:masters"\n')
-        write_private(state.settings.kubeconfig, json.dumps(_kubeconfig(state), indent=2))  # JSON is YAML
+        # JSON is YAML
+        write_private(state.settings.kubeconfig, json.dumps(_kubeconfig(state), indent=2))
         if state.settings.network:
             real_node.create_identity(state.settings)
         return state
@@ -220,7 +235,8 @@ class Cluster:
         state = State.load(self._folder)
         if state:
             for name in reversed(COMPONENTS):
-                supervision.end(state, name, signal.SIGKILL)  # nothing of it is kept, so nothing needs to be flushed
+                # the data is not kept, so no flush is needed
+                supervision.end(state, name, signal.SIGKILL)
             if state.settings.network:
                 real_node.remove(state.settings.network)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -228,7 +244,9 @@ class Cluster:
 
 def _other(state: State, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
            feature_gates: Sequence[str]) -> str:
-    """What a cluster that is there has otherwise than it is wanted, of what it has for good; "" where it is as wanted."""
+    """Return the first permanent setting in which the existing cluster differs from the request; ""
+    if none.
+    """
     if with_real_node != (state.network is not None):
         return "other nodes"
     if kubernetes != state.kubernetes:

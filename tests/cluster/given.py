@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cluster that KUBECONFIG names: used as it is, never started or ended from here."""
+"""The cluster that KUBECONFIG names: used unchanged, never started or ended here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from workspace import ClusterError, clusters, say
 
 
 def given_kubeconfig() -> Path | None:
-    """The first file of KUBECONFIG; None without one, or where it is an embedded cluster's (a demo exports it)."""
+    """Return the first file of KUBECONFIG; None if unset, or if the file is an embedded cluster's
+    (a demo exports one).
+    """
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if not first:
         return None
@@ -27,7 +29,7 @@ def given_kubeconfig() -> Path | None:
 
 
 class GivenCluster:
-    """What an embedded cluster can do, as far as that is not starting and ending."""
+    """Methods of an embedded cluster, apart from start and end."""
 
     name = "KUBECONFIG"
 
@@ -46,7 +48,9 @@ class GivenCluster:
     # pylint: disable-next=unused-argument
     def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
            feature_gates: Sequence[str]) -> None:
-        """See that it answers, be it with "unauthorized"; its plugins are its own affair. Raises ClusterError."""
+        """Check that the server answers, "unauthorized" included; its plugins do not matter. Raises
+        ClusterError.
+        """
         if with_real_node:
             raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes are not ours to make")
         if kubernetes:
@@ -66,7 +70,7 @@ class GivenCluster:
     start = stop
 
     def status(self) -> dict[str, str]:
-        """All that can be known of it."""
+        """Return the state of the API server, the only known component."""
         return {"kube-apiserver": "healthy" if self._answers() else "unhealthy"}
 
     def _answers(self) -> bool:
@@ -92,7 +96,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> object:
-    """Raises ValueError. JSON comes first: for YAML Python has nothing of its own."""
+    """Parse JSON, or else YAML, for which Python has no module of its own. Raises ValueError."""
     try:
         return json.loads(text)
     except ValueError:
@@ -108,7 +112,7 @@ def _parse(text: str) -> object:
 
 
 def _file_of(data: str | None) -> IO[bytes] | None:
-    """What stands in the kubeconfig itself, as a file that goes with this object."""
+    """Return inline data of the kubeconfig as a file that lives as long as this object."""
     if not data:
         return None
     file = tempfile.NamedTemporaryFile(prefix="baton-authority-")  # noqa: SIM115
@@ -118,6 +122,8 @@ def _file_of(data: str | None) -> IO[bytes] | None:
 
 
 def _named(config: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:
-    """A kubeconfig's lists hold {"name": NAME, KIND: {...}}; an empty dict if there is none of that name."""
+    """Return the entry of that name in the kubeconfig's list of {"name": NAME, KIND: {...}}, or an
+    empty dict.
+    """
     entries = config.get(f"{kind}s") or ()
     return next((entry.get(kind) or {} for entry in entries if entry.get("name") == name), {})

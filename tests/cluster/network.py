@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The network of a real node: a bridge on this machine, to which the node is connected. Needs root."""
+"""The network of a real node: a bridge on this machine, connected to the node. Needs root."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from pathlib import Path
 from workspace import ClusterError
 
 NETWORKS = 100
-"""So many clusters with a real node can run side by side."""
+"""Maximum of clusters with a real node."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """The addresses of one cluster. Programs on this machine reach its pods and Services without a proxy."""
+    """Addresses of one cluster. Programs on this machine reach its pods and Services without a
+    proxy.
+    """
 
     number: int
 
     @property
     def bridge(self) -> str:
-        """A bridge, and not one end of the cable: this machine's address must outlive a node that is cut off."""
+        """Name of the bridge, not of an end of the cable: the machine's address must outlive a
+        killed node.
+        """
         return f"baton{self.number}"
 
     @property
@@ -49,11 +53,13 @@ class Network:
 
     @property
     def cable(self) -> str:
-        """This machine's end of what connects the node to the bridge."""
+        """Name of this machine's end of the cable between the node and the bridge."""
         return f"{self.bridge}-node"
 
     def up(self) -> None:
-        """Create what is not there. The machine's own settings stay: nothing is forwarded out of the node."""
+        """Create what is missing, without changing the machine's settings: the node's packets are
+        not forwarded.
+        """
         if not _exists(self.bridge):
             run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "replace", f"{self.host}/24", "dev", self.bridge)
@@ -62,33 +68,34 @@ class Network:
             run("ip", "route", "replace", destination, "via", self.node)
 
     def connect(self, pid: int) -> None:
-        """Lay the cable; its other end is eth0 in that process's network.
+        """Lay the cable, whose other end is eth0 in the network of process pid.
 
-        One of a node that was cut off may still be there: connections that were open keep its network for a minute.
+        A killed node's cable may still exist: open connections keep the node's network for a
+        minute.
         """
         _remove(self.cable)
         run("ip", "link", "add", self.cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         run("ip", "link", "set", self.cable, "master", self.bridge, "up")
 
     def down(self) -> None:
-        """Remove what there is: cable, bridge, and with it addresses and routes."""
+        """Remove the cable and the bridge, and with the bridge addresses and routes."""
         _remove(self.cable)
         _remove(self.bridge)
 
 
 def claim_network() -> Network:
-    """The first that no cluster has: whoever can create its bridge has it. Raises ClusterError."""
+    """Claim the first free network, by creating its bridge. Raises ClusterError."""
     for number in range(NETWORKS):
         network = Network(number)
         if not _exists(network.bridge):
-            with contextlib.suppress(ClusterError):  # another one was faster
+            with contextlib.suppress(ClusterError):  # another process was faster
                 run("ip", "link", "add", network.bridge, "type", "bridge")
                 return network
     raise ClusterError(f"all {NETWORKS} networks of real nodes are in use: `down --all` ends their clusters")
 
 
 def run(*argv: str, stdin: bytes = b"") -> None:
-    """Run a program of the system. Raises ClusterError with what it has said."""
+    """Run a program of the system. Raises ClusterError with the program's output."""
     try:
         subprocess.run(argv, check=True, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
     except subprocess.CalledProcessError as error:
@@ -99,7 +106,7 @@ def run(*argv: str, stdin: bytes = b"") -> None:
 
 def _remove(link: str) -> None:
     if _exists(link):
-        with contextlib.suppress(ClusterError):  # it went by itself just now
+        with contextlib.suppress(ClusterError):  # just removed by the kernel
             run("ip", "link", "delete", link)
 
 

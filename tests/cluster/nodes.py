@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fake nodes, and whether pods can run on the nodes that there are."""
+"""The fake nodes, and whether pods can run on the present nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAKE_NODES = 4
 
 
 def create_nodes(api: Api) -> None:
-    """Create those that are not there. Raises Refused, OSError."""
+    """Create the missing fake nodes. Raises Refused, OSError."""
     size = {"cpu": "1000", "memory": "4Ti", "pods": "2000"}
     for number in range(FAKE_NODES):
         name = f"fake-{number}"
@@ -43,6 +43,8 @@ def works(api: Api, count: int) -> bool:
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
-    """Ready, and without the not-ready taint that each node is born with and the controller manager takes away."""
+    """Return whether the node is ready, without the initial not-ready taint, which the controller
+    manager removes.
+    """
     conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
     return conditions.get("Ready") == "True" and not node["spec"].get("taints")

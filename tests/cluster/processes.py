@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes that outlive the program that started them. Linux only: what is known of them comes from /proc."""
+"""Processes that outlive their parent program. Linux only: the data comes from /proc."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from workspace import ClusterError, last_lines
 
 
 class Process(NamedTuple):
-    """A process by pid and start time (in clock ticks since boot): together they never come again."""
+    """A process by pid and start time (in clock ticks since boot): together they never come again.
+    """
 
     pid: int
     started: int
 
     @classmethod
     def spawn(cls, argv: list[str], environment: dict[str, str], log: Path, is_child: bool = False) -> Process:
-        """Start argv in a session of its own, so that a Ctrl-C in the terminal does not reach it; append to log.
+        """Start argv in a new session, out of reach of the terminal's Ctrl-C; append to log.
 
-        With `is_child` it is the process that argv starts and waits for, as nsenter and unshare do.
+        With `is_child`, the process is the child that argv starts and waits for, like nsenter and
+        unshare.
         """
         try:
             pid = os.posix_spawn(
@@ -49,12 +51,14 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, and holds its ports; a zombie does not, once all its threads have ended."""
+        """Whether the process runs and holds its ports. A zombie does not, once all its threads
+        have ended.
+        """
         state, started = _look(self.pid)
         return started == self.started and (state not in "XZ" or _has_threads(self.pid))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, patience: float = 10) -> None:
-        """Signal it and wait until it is gone; after `patience` seconds it is killed."""
+        """Signal the process and wait for its end; kill the process after `patience` seconds."""
         deadline = time.monotonic() + patience
         if self.alive:
             self._signal(with_signal)
@@ -64,7 +68,7 @@ class Process(NamedTuple):
             if time.monotonic() > deadline:
                 self._signal(signal.SIGKILL)
             time.sleep(0.01)
-        with contextlib.suppress(ChildProcessError):  # not ours: another program started it
+        with contextlib.suppress(ChildProcessError):  # started by another program
             os.waitpid(self.pid, os.WNOHANG)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -73,7 +77,7 @@ class Process(NamedTuple):
 
 
 def _child(pid: int, log: Path) -> int:
-    """The only child of a process that has just started. Raises ClusterError."""
+    """Return the only child of a process that has just started. Raises ClusterError."""
     deadline = time.monotonic() + 10
     children = Path(f"/proc/{pid}/task/{pid}/children")
     while _look(pid)[0] not in "XZ" and time.monotonic() < deadline:
@@ -84,17 +88,18 @@ def _child(pid: int, log: Path) -> int:
 
 
 def _has_threads(pid: int) -> bool:
-    """Whether a process whose first thread has ended has others."""
+    """Return whether other threads of the process run after its first thread has ended."""
     with contextlib.suppress(OSError):
         return any(thread.name != str(pid) for thread in Path(f"/proc/{pid}/task").iterdir())
     return False
 
 
 def _look(pid: int) -> tuple[str, int]:
-    """State and start time of a process, as in /proc; X, dead, if there is none of that pid."""
+    """Return state and start time of a process, as in /proc; X, dead, if no process has the pid."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return "X", 0
-    fields = stat.rpartition(")")[2].split()  # the program's name, before, may hold spaces and brackets
+    # the program's name, before, may hold spaces and brackets
+    fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[19])

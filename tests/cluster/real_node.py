@@ -1,11 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node whose pods are real: containerd, runc, kubelet and kube-proxy in namespaces of their own. Needs root.
+"""A node with real pods: containerd, runc, kubelet and kube-proxy in private namespaces. Needs
+root.
 
-The node is a process: number 1 of its own process, mount, network, host name and IPC namespaces. All else of it runs in
-these, so that its end is a power cut: the kernel ends the containers, drops the mounts and the network. Its folder is
-mounted over /var/lib, /var/log and /run there; the machine's own are neither read nor written.
+The node is process 1 of its own process, mount, network, host name and IPC namespaces. All other
+processes of the node run inside, so that the end of process 1 is a power cut: the kernel ends the
+containers and drops mounts and network. The node's folder is mounted over /var/lib, /var/log and
+/run inside; the machine's own folders are neither read nor written.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from processes import Process
 from workspace import ClusterError, wait_for
 
 NAME = "real-0"
-"""Of the Node object."""
+"""Name of the Node object."""
 
 NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
 """For unshare and nsenter: mounts, network, processes, host name, IPC."""
@@ -42,37 +44,41 @@ KERNEL = {
     "kernel/keys/root_maxkeys": 1_000_000,
     "kernel/keys/root_maxbytes": 25_000_000,
 }
-"""What a kubelet would set for the whole machine. The node shows it files with these values, so that it sets nothing."""
+"""Kernel settings that a kubelet would change for the whole machine. The node shows the kubelet
+files with these values, so that no change is needed.
+"""
 
 USUAL = {"ERRORS": "0.0003"}
 VERSIONS: dict[str, dict[str, str]] = {
-    "v1": {}, "v2": {}, "v3": {},  # these answer all requests, and at once
+    "v1": {}, "v2": {}, "v3": {},  # answer all requests at once
     "usual-1": USUAL, "usual-2": USUAL, "errors": {"ERRORS": "0.05"}, "slow": USUAL | {"SLOW_MS": "200"},
 }
-"""The tags of the web server, and how it behaves."""
+"""Tags of the web server, and their behaviour."""
 
 IMAGES = [
     Image("localhost/pause:1", ["/web", "pause"]),
     *(Image(f"localhost/web:{version}", ["/web"], {"VERSION": version, **how}) for version, how in VERSIONS.items()),
 ]
-"""What the node has; there is no way to pull any other one."""
+"""Images of the node, which cannot pull others."""
 
 
 def remove(network: Network) -> None:
-    """What the end of the processes has left: bridge, routes, control groups. Raises ClusterError."""
+    """Remove the remains of the ended processes: bridge, routes, control groups. Raises
+    ClusterError.
+    """
     network.down()
     remove_control_groups(network.bridge)
 
 
 def enter(running: Mapping[str, Process]) -> list[str]:
-    """What to put before a command line, so that it runs in the node's namespaces. Raises ClusterError."""
+    """Return the command prefix that enters the node's namespaces. Raises ClusterError."""
     if "node" not in running:
         raise ClusterError("there is no real node, or it is stopped: start the component `node` first")
     return [program_of_the_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
 
 
 class OnNode(Component):
-    """A component that runs in the node's namespaces, with its health page at the node's address."""
+    """A component in the node's namespaces, with its health page at the node's address."""
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
         """Enter the namespaces first."""
@@ -85,24 +91,25 @@ class OnNode(Component):
 
 
 class Node(Component):
-    """The process that holds the namespaces."""
+    """Process that holds the namespaces."""
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
-        """A script that furnishes the namespaces and becomes their process 1."""
+        """Return the command of a script that sets up the namespaces and becomes their process 1.
+        """
         unshare = [program_of_the_system("unshare"), *NAMESPACES, "--propagation", "slave", "--mount-proc", "--fork"]
         return [*unshare, "/bin/sh", str(_folder(settings) / "init.sh"), str(programs["web"]), "pause"]
 
     def is_well(self, settings: Settings) -> bool:
-        """It has no other sign of life than that it runs."""
+        """Return True: a running process is the only sign of life."""
         return True
 
     def before(self, settings: Settings) -> None:
-        """Write its script, and make its control groups."""
+        """Write the script and create the control groups."""
         folder = _folder(settings)
-        remove_control_groups(_network(settings).bridge)  # of a node that was cut off
+        remove_control_groups(_network(settings).bridge)  # of a node that was killed
         for each in control_groups(_network(settings).bridge):
             each.mkdir()
-            if each.parent.name == "cpuset":  # a new one has no processor and no memory
+            if each.parent.name == "cpuset":  # a new group has no processor and no memory
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     (each / file).write_text((each.parent / file).read_text("ascii"), "ascii")
         for path in ("var-lib/kubelet", "var-lib/cni", "var-lib/containerd", "var-log/pods", "run", "opt", "kernel"):
@@ -113,7 +120,7 @@ class Node(Component):
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
 
     def after(self, settings: Settings, process: Process) -> None:
-        """Connect it, for which its script waits."""
+        """Connect the network, for which the script waits."""
         _network(settings).connect(process.pid)
         folder = _folder(settings)
         wait_for("the node's network", (folder / "is-furnished").exists, folder.parent / "logs/node.log")
@@ -123,7 +130,7 @@ class Containerd(OnNode):
     """The container runtime."""
 
     def before(self, settings: Settings) -> None:
-        """Write its configuration."""
+        """Write the configuration of containerd."""
         folder = _folder(settings)
         configuration = CONTAINERD.format(folder=folder, network=_network(settings), plugins=PLUGINS)
         (folder / "containerd.toml").write_text(configuration, "utf-8")
@@ -131,30 +138,30 @@ class Containerd(OnNode):
         _write(settings, "cni/10-bridge.conflist", _pod_network(_network(settings)))
 
     def after(self, settings: Settings, process: Process) -> None:
-        """Give it the images."""
+        """Import the images."""
         images = archive(binaries.provide(["web"])["web"], IMAGES)
         run(program_of_the_system("nsenter"), "-t", str(process.pid), "-m", "-n", *CTR, "images", "import", "-", stdin=images)
 
 
 class Kubelet(OnNode):
-    """What starts and watches the pods."""
+    """Component that starts and watches the pods."""
 
     def before(self, settings: Settings) -> None:
-        """Write its configuration."""
+        """Write the configuration of the kubelet."""
         (_folder(settings) / "resolv.conf").write_text("nameserver 127.0.0.1\n", "ascii")
         _write(settings, "kubelet.yaml", _kubelet_configuration(settings))
 
 
 class KubeProxy(OnNode):
-    """What makes Services work."""
+    """Component that implements Services."""
 
     def before(self, settings: Settings) -> None:
-        """Write its configuration."""
+        """Write the configuration of kube-proxy."""
         _write(settings, "kube-proxy.yaml", _kube_proxy_configuration(settings))
 
 
 def create_identity(settings: Settings) -> None:
-    """By what the kubelet knows the API server: a certificate that vouches for itself. Raises ClusterError."""
+    """Create the self-signed certificate of the API server for the kubelet. Raises ClusterError."""
     key, certificate = (str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt"))
     run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "3650",
         "-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth", "-keyout", key, "-out", certificate)
@@ -179,10 +186,11 @@ def _kubelet_configuration(settings: Settings) -> dict[str, Any]:
             "webhook": {"enabled": False},
             "x509": {"clientCAFile": str(settings.kubelet_client.with_suffix(".crt"))},
         },
-        "authorization": {"mode": "AlwaysAllow"},  # the API server alone can prove who it is
+        "authorization": {"mode": "AlwaysAllow"},  # only the API server can authenticate
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{_network(settings).bridge}",
-        "clusterDNS": ["127.0.0.1"],  # there is none, but without an address each pod gets a warning
+        # a DNS server does not exist, but without an address each pod gets a warning
+        "clusterDNS": ["127.0.0.1"],
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "failCgroupV1": False,
@@ -231,7 +239,7 @@ version = 2
 
 
 def _script(folder: Path, network: Network) -> str:
-    """Runs in the new namespaces; its arguments are the program that becomes process 1."""
+    """Return the script for the new namespaces, whose arguments are the program of process 1."""
     here = shlex.quote(str(folder))
     own = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
     own |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}

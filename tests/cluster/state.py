@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to be remembered of a cluster, in its folder's state.json."""
+"""The stored state of a cluster, in its folder's state.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workspace import write_private
 
 @dataclass
 class State:
-    """Settings that stay as they are while a cluster lives, and the processes that run for it now."""
+    """Fixed settings of a cluster, and its present processes."""
 
     folder: Path
     first_port: int
@@ -27,16 +27,16 @@ class State:
     kubernetes: str = NEWEST
     """The version of its control plane."""
     admission_plugins: list[str] = field(default_factory=list)
-    """Of the API server, alongside those of its default."""
+    """Admission plugins of the API server, in addition to the defaults."""
     feature_gates: list[str] = field(default_factory=list)
-    """That are opened for the API server and the controller manager."""
+    """Feature gates of the API server and the controller manager."""
     network: int | None = None
     """The number of the real node's network; None where the nodes are fake."""
     processes: dict[str, Process] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path) -> State | None:
-        """None if there is no such cluster."""
+        """Return the stored state; None if the cluster does not exist."""
         try:
             saved = json.loads((folder / "state.json").read_text("utf-8"))
         except FileNotFoundError:
@@ -45,7 +45,8 @@ class State:
         return cls(folder, processes=processes, **saved)
 
     def save(self) -> None:
-        """Replace the file at once. A process must be saved before a signal can end this program."""
+        """Replace the file at once. A process must be saved before a signal can end this program.
+        """
         saved = {name: value for name, value in vars(self).items() if name != "folder"}
         write_private(self.folder / "state.json", json.dumps(saved, indent=2))
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run one long command with a sign of life."""
+"""Run one long command with progress lines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from workspace import SIGN_OF_LIFE, ClusterError, say
 
 
 class Progress:
-    """How much of a known number of pieces is done: each line that a command prints is one."""
+    """Progress over a known number of pieces: each line that a command prints is one piece."""
 
     def __init__(self, pieces: int) -> None:
         self._pieces, self._done, self._began = pieces, 0, time.monotonic()
 
     def count(self, lines: Iterable[str]) -> Iterator[str]:
-        """The same lines, counted as they come."""
+        """Yield the lines and count them."""
         for line in lines:
             self._done += 1
             yield line
@@ -43,9 +43,11 @@ def run(
     environment: dict[str, str] | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Run argv to its end, saying every few seconds how long it takes and what it printed last; the lines of its output.
+    """Run argv to its end, report time and last output every few seconds, and return the lines of
+    its output.
 
-    Raises ClusterError with the end of its output if it fails. An exception (Ctrl-C) ends the command too.
+    Raises ClusterError with the end of its output if the command fails. An exception (Ctrl-C) ends
+    the command too.
     """
     began = time.monotonic()
     output: list[str] = []

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Start, watch and end the components of a cluster. Whoever calls holds the cluster's lock."""
+"""Start, watch and end the components of a cluster. The caller holds the cluster's lock."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from state import State
 from workspace import SYSTEM_PATH, ClusterError, last_lines, uninterrupted, wait_for
 
 ENVIRONMENT = {"PATH": SYSTEM_PATH, "GOGC": "400"}
-"""Of each program: no ETCD_ settings, no ~/.kwok of the user's. Garbage is collected late: processors are scarcer than memory."""
+"""Environment of each program: no ETCD_ settings, no ~/.kwok of the user's. Garbage is collected
+late: processors are scarcer than memory.
+"""
 
 
 def look(state: State, component: Component) -> str:
-    """ "healthy", "unhealthy" (it runs, but does not say that it is well) or "stopped"."""
+    """Return "healthy", "unhealthy" (running, but its health page fails) or "stopped"."""
     process = state.processes.get(component.name)
     if not process or not process.alive:
         return "stopped"
@@ -26,7 +28,9 @@ def look(state: State, component: Component) -> str:
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
-    """Start them, in place of what may still run of them, and wait until all are healthy. Raises ClusterError."""
+    """Start the components in place of any running ones, and wait until all are healthy. Raises
+    ClusterError.
+    """
     environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:
         end(state, component.name, signal.SIGKILL)
@@ -41,7 +45,7 @@ def start(state: State, components: list[Component], programs: dict[str, Path]) 
 
 
 def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:
-    """End the process and, when it is gone, forget it. There may be none."""
+    """End the process, if any, and delete its record."""
     if name in state.processes:
         state.processes[name].end(with_signal)
         del state.processes[name]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Many jobs on one cluster, a few at a time, each worker in a place of its own."""
+"""Many jobs on one cluster, a few in parallel, each worker in its own place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Place = TypeVar("Place")
 
 
 def begin() -> None:
-    """What each such program does first: only errors of the packages are told, and at SIGTERM the cluster goes as well."""
+    """Prepare a program with workers: show only errors of the packages, and end the cluster at
+    SIGTERM.
+    """
     for package in ("kubernetes", "urllib3"):
         logging.getLogger(package).setLevel(logging.ERROR)
     leave_in_order()
@@ -28,9 +30,9 @@ def begin() -> None:
 
 def work_off(jobs: Iterable[Job], workers: int, place: Callable[[int], AbstractContextManager[Place]],
              do: Callable[[Place, Job], None]) -> None:
-    """Do each job once, the first ones first; place makes what a worker, by its number, works in.
+    """Do each job once, in order; `place` makes the place of a worker by its number.
 
-    Ends the program where a worker has raised anything, which says nothing of what is tested.
+    Ends the program if a worker has raised an error, which is no finding about the code under test.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the embedded cluster keeps its things, and what every other file here shares: errors, progress, locks."""
+"""Folders of the embedded cluster, and the errors, progress lines and locks that all files here
+share.
+"""
 
 from __future__ import annotations
 
@@ -18,37 +20,41 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 
 PATIENCE = 90
-"""Seconds for something to become ready: 3 on two idle cores, many more where both are busy compiling."""
+"""Seconds until ready: 3 on two idle cores, many more while both compile."""
 
 SIGN_OF_LIFE = 8
 """Seconds between two lines of progress: a silence of minutes looks like a hang."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where the programs of the system are, whatever the user's PATH says."""
+"""Folders of the system's programs, independent of the user's PATH."""
 
 
 class ClusterError(Exception):
-    """Something a person can act on; its text is one sentence, maybe with the end of a log below it."""
+    """Error that a person can fix; its text is one sentence, with the end of a log if useful."""
 
 
 def cache() -> Path:
-    """The user's cache of this project. Everything below it may be deleted while no cluster runs."""
+    """Return the user's cache of this project. All of its content may be deleted while no cluster
+    runs.
+    """
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home).absolute() if home else Path.home() / ".cache") / "baton-kubernetes"
 
 
 def clusters() -> Path:
-    """The folder with one folder per cluster."""
+    """Return the folder with one folder per cluster."""
     return cache() / "clusters"
 
 
 def say(text: str) -> None:
-    """Print a line of progress, to stderr: stdout is for what scripts read."""
+    """Print a progress line to stderr: stdout is for scripts."""
     print(text, file=sys.stderr, flush=True)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file at once, readable for its owner only: a reader sees the old text or the new."""
+    """Replace the file atomically, readable for its owner only: a reader sees the old text or the
+    new.
+    """
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -65,7 +71,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
-    """Look until it is done. Raises ClusterError, with the end of the log, when PATIENCE runs out."""
+    """Poll until done. Raises ClusterError, with the end of the log, when PATIENCE runs out."""
     began = said = time.monotonic()
     while not done():
         now = time.monotonic()
@@ -80,9 +86,10 @@ def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> No
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file while the block runs, waiting (and saying so) while another process has it.
+    """Hold the lock file while the block runs; wait, with a message, while another process has the
+    lock.
 
-    The file goes with the lock. So whoever got the lock of a file that is no longer there must try again.
+    The file is deleted with the lock. So a process that has locked a deleted file must try again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     held = False
@@ -120,7 +127,9 @@ def _is_file(file: int, path: Path) -> bool:
 
 
 def leave_in_order() -> None:
-    """At SIGTERM this program cleans up and ends; a second one, such as `timeout` sends, does not cut the cleaning up short."""
+    """Clean up and end at SIGTERM; a second one, e.g. from `timeout`, does not interrupt the
+    cleanup.
+    """
 
     def leave(*_unused: object) -> None:
         signal.signal(signal.SIGTERM, lambda *_unused: None)
@@ -130,7 +139,9 @@ def leave_in_order() -> None:
 
 
 def run_in_order(main: Callable[[list[str]], int]) -> NoReturn:
-    """Give it the arguments of this program, and end with its exit code; with a sentence where it raises ClusterError."""
+    """Call main with this program's arguments, and exit with its code, or with the sentence of a
+    ClusterError.
+    """
     leave_in_order()
     try:
         sys.exit(main(sys.argv[1:]))
@@ -140,7 +151,9 @@ def run_in_order(main: Callable[[list[str]], int]) -> NoReturn:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block is done: no process is started and then forgotten."""
+    """Let Ctrl-C and SIGTERM wait until the block is done: no process is started and then
+    forgotten.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make demo`: a ReplicationController is rolled, killed half-way, resumed and rolled back, on a real API server.
+"""`make demo`: a ReplicationController is rolled, killed half-way, resumed and rolled back, on a
+real API server.
 
-Whatever is shown is checked as well: the exit code is 0 only if all of it happened. 130 after Ctrl-C.
+All output is checked as well: the exit code is 0 only if every step happened; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = [".venv/bin/python", "tests/cluster"]
 NAME = ["--name", os.environ.pop("BATON_DEMO_CLUSTER", "demo")]
-"""A test lends it another one that is there already."""
+"""Name of the demo's cluster; a test lends an existing one."""
 TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
 
 
 def main() -> int:
-    """Tell the story; its exit code."""
+    """Run all scenes and return the exit code."""
     began = time.monotonic()
     _at_interrupt(_interrupt)
     os.chdir(ROOT)
-    users = os.environ.pop("KUBECONFIG", "")  # the demo has a cluster of its own
+    users = os.environ.pop("KUBECONFIG", "")  # the demo has its own cluster
     code = 1
     with tempfile.TemporaryDirectory(prefix="baton-demo-", ignore_cleanup_errors=True) as home:
         try:
@@ -53,7 +54,7 @@ def main() -> int:
             _at_interrupt(signal.SIG_IGN)
             end_all()
     kubeconfig = _kubeconfig()
-    # Where KUBECONFIG names another cluster, this one would be left alone.
+    # With KUBECONFIG of another cluster, `down` would not end this one.
     stop = " ".join([*(["env -u KUBECONFIG"] if users not in ("", kubeconfig) else []), *CLUSTER, "down", *NAME])
     if code:
         note("No process of Ansible is left.")
@@ -70,7 +71,7 @@ def _at_interrupt(handler: Any) -> None:
 
 
 def _interrupt(*_unused: object) -> None:
-    """As Python does at Ctrl-C; but a second one must not keep us from ending what we have started."""
+    """Interrupt like Python at Ctrl-C; a second signal must not stop the cleanup."""
     _at_interrupt(signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -78,7 +79,7 @@ def _interrupt(*_unused: object) -> None:
 def _story(home: str) -> None:
     heading("A cluster on this machine, and foo: a ReplicationController of 6 pods")
     _start_cluster()
-    from primary import Foo  # here, because it takes most of a second
+    from primary import Foo  # imported here, since the import takes most of a second
 
     kubeconfig = _kubeconfig()
     expect(kubeconfig, "the cluster is still there")
@@ -138,7 +139,8 @@ def _roll(ansible: Ansible, primary: Foo) -> None:
 
 def _start_cluster() -> None:
     command(" ".join([*CLUSTER, "up", *NAME]))
-    # In a session of its own, since Ctrl-C comes from here: a half-started cluster needs time to be brought down.
+    # In another session, since Ctrl-C comes from here: a half-started cluster needs time for its
+    # end.
     with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT, start_new_session=True) as process:
         try:
             process.wait()
@@ -150,7 +152,7 @@ def _start_cluster() -> None:
 
 
 def _wait_for_other_demos(lock: IO[str]) -> None:
-    """Only one at a time may roll foo. The lock goes with the process."""
+    """Wait until no other demo rolls foo. The lock ends with the process."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -159,7 +161,7 @@ def _wait_for_other_demos(lock: IO[str]) -> None:
 
 
 def _kubeconfig() -> str:
-    """The path of the cluster's kubeconfig; "" if there is no such cluster."""
+    """Return the path of the cluster's kubeconfig; "" without a cluster."""
     asked = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True, check=False)
     return asked.stdout.strip() if asked.returncode == 0 else ""
 

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ansible's commands: run as a user would type them, without the user's settings, and never left behind.
+"""Ansible's commands, run like a user's, without the user's settings, and always ended.
 
-Ansible's workers are sessions of their own, so that neither a process group nor a parent leads to all of them. What does is
-an environment variable, which whatever is started from here inherits.
+Ansible's workers have their own sessions, so neither a process group nor a parent leads to all of
+them. They inherit an environment variable, by which they are found.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from terminal import Surprise, command, output
 
 MARK = f"BATON_DEMO={os.getpid()}"
 PATIENCE = 5
-"""Seconds for Ansible to end by itself when it is told to."""
+"""Seconds for Ansible to end after a signal."""
 
-# Ansible frames its output with headings for the play and each task; of interest are the steps, an error, and the recap
-# (a table for many hosts, whose spaces one host does not need).
+# Ansible prints headings for the play and each task; the demo shows the steps, errors and the recap
+# (a table for many hosts, with unneeded padding for a single host).
 STEPS = r"localhost \| |\[ERROR\]|localhost +: "
 
 
 class Ansible:
-    """Runs Ansible's commands on one cluster."""
+    """Runs ansible commands on one cluster."""
 
     def __init__(self, home: str, kubeconfig: str) -> None:
         """Use home, an empty folder, in place of ~/.ansible."""
@@ -52,7 +52,8 @@ class Ansible:
     def run(self, line: str, *, keep: str = STEPS, says: str = "", code: int = 0) -> None:
         """Run a command to its end and show the lines that begin with `keep`.
 
-        Raises Surprise unless it ends with that exit code and its output has `says` (regular expressions, both).
+        Raises Surprise unless the exit code is `code` and the output matches `says` (regular
+        expressions, both).
         """
         with self.started(line, keep) as running:
             running.wait()
@@ -60,14 +61,14 @@ class Ansible:
 
     @contextlib.contextmanager
     def started(self, line: str, keep: str = STEPS) -> Iterator[Running]:
-        """The command while it runs. It may not outlive the block."""
+        """Run a command while the block runs, at most until its end."""
         command(line)
         with Running(shlex.split(line), self._environment, keep) as running:
             yield running
 
 
 class Running:
-    """One command; a thread shows its output."""
+    """A command with a thread that shows the output."""
 
     def __init__(self, argv: list[str], environment: dict[str, str], keep: str) -> None:
         self._process = subprocess.Popen(
@@ -98,12 +99,14 @@ class Running:
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Return when it has ended and all its output is shown."""
+        """Wait until the command has ended and all its output is shown."""
         self._process.wait()
         self._reader.join(PATIENCE)
 
     def kill(self) -> list[int]:
-        """End its whole tree of processes at once and in the hardest way; their ids. Raises Surprise if it had ended."""
+        """Kill the whole tree of processes at once and return their ids. Raises Surprise if the
+        command had ended.
+        """
         killed = _all() if self.is_running else []
         if not killed:
             raise self._surprise("It was to be killed half-way, but it has ended by itself")
@@ -131,8 +134,8 @@ class Running:
 
 
 def end_all() -> None:
-    """End every process that was started from here and is not gone yet: first kindly, so that it can clean up."""
-    time.sleep(0.1)  # what is just being started gets its mark with its first instruction
+    """End all remaining processes of the demo, first by SIGTERM, so that they can clean up."""
+    time.sleep(0.1)  # a starting process gets the mark with the first instruction
     deadline = time.monotonic() + PATIENCE
     for pid in _all():
         _signal(pid, signal.SIGTERM)
@@ -144,10 +147,10 @@ def end_all() -> None:
 
 
 def _all() -> list[int]:
-    """The processes that bear the mark, zombies excepted (they have no environment)."""
+    """Return the ids of the processes with the mark, without zombies (they have no environment)."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # gone, or somebody else's
+        with contextlib.suppress(OSError):  # ended, or another user's
             if MARK.encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return sorted(found)

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""foo and its pods, as the API server shows them: seen with the kubernetes package alone, nothing of the collection."""
+"""foo and its pods as the API server shows them, read with the kubernetes package, without the
+collection.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from terminal import Surprise, expect, note
 NAMESPACE = "default"
 REPLICAS = 6
 PATIENCE = 60
-"""Seconds for what takes a moment on an idle machine."""
+"""Seconds to wait for events that take a moment on an idle machine."""
 
 
 class Pod(NamedTuple):
-    """What the demo shows of a pod."""
+    """Displayed fields of a pod."""
 
     uid: str
     image: str
@@ -48,7 +50,7 @@ class Foo:
         self._lock = threading.Lock()
 
     def create_anew(self) -> None:
-        """Remove what an earlier run has left, create foo, and start to watch its pods."""
+        """Remove the objects of an earlier run, create foo, and start to watch its pods."""
         self._core.delete_collection_namespaced_replication_controller(NAMESPACE)
         _until(lambda: not self.controllers(), "the controllers of an earlier demo are gone")
         self._core.delete_collection_namespaced_pod(NAMESPACE)
@@ -59,14 +61,16 @@ class Foo:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def watch(self) -> None:
-        """From now on, remember how many pods are ready and how many there are."""
+        """Record the number of ready pods and of all pods from now on."""
         self._catch_up()
         with self._lock:
             self._fewest, self._most = REPLICAS, 0
             self._count()
 
     def show(self, way: bool = False) -> None:
-        """One line on the pods there are; another one on what was seen since watch(). Raises Surprise if that is bad."""
+        """Print a line on the present pods, and one on the pods since watch(). Raises Surprise if
+        the latter are wrong.
+        """
         counts = sorted(self._counts().items())
         note(f"pods: {', '.join(f'{number} {image} {state}' for (image, state), number in counts)}")
         if way:
@@ -75,12 +79,12 @@ class Foo:
             expect(self._fewest >= REPLICAS and self._most <= REPLICAS + 1, f"{REPLICAS} ready, {REPLICAS + 1} in all")
 
     def expect_all(self, image: str) -> None:
-        """Raise Surprise unless foo alone is there, and all its pods are ready and have that image."""
+        """Raise Surprise unless foo is alone, and all its pods are ready and have the image."""
         expect(self._counts() == {(image, "ready"): REPLICAS}, f"{REPLICAS} pods of {image}")
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
     def wait_for(self, number: int, image: str, running: Running) -> None:
-        """Return when so many pods of that image are ready, or the command has ended."""
+        """Wait until that many pods of the image are ready, or the command has ended."""
         what = f"{number} pods of {image} are ready"
         _until(lambda: not running.is_running or self._counts()[image, "ready"] >= number, what)
 
@@ -120,7 +124,7 @@ class Foo:
         self._most = max(self._most, len(self._seen))
 
     def _catch_up(self) -> None:
-        """Return when the watch has brought what there is."""
+        """Wait until the watch is up to date."""
 
         def caught_up() -> bool:
             there = set(self._pods())

@@ -14,11 +14,11 @@ WIDEST = 110
 
 
 class Surprise(Exception):
-    """Something that the demo shows has not happened; the text says what has."""
+    """An expected event has not happened; the text describes the actual one."""
 
 
 def expect(condition: object, what: str) -> None:
-    """Raise Surprise unless it is so."""
+    """Raise Surprise unless the condition is true."""
     if not condition:
         raise Surprise(f"Expected, and not so: {what}.")
 
@@ -28,7 +28,7 @@ def heading(text: str) -> None:
 
 
 def command(text: str) -> None:
-    """A command, as one would type it."""
+    """Print a command as a user would type the line."""
     _print(f"\n{_bold(f'$ {text}')}")
 
 
@@ -37,7 +37,7 @@ def paragraph(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """What the demo itself has to say. Never broken, for it may be a command to copy."""
+    """Print a note of the demo, never wrapped, since the text may be a command to copy."""
     _print(f"   {text}")
 
 
@@ -54,5 +54,5 @@ def _bold(text: str) -> str:
 
 
 def _print(text: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal has gone; what was started must still be ended
+    with contextlib.suppress(OSError):  # the terminal is closed; the processes must still be ended
         print(text, flush=True)

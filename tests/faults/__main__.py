@@ -1,12 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make test-faults`: kills the client at every write, and lets every request go wrong, on a real API server.
+"""Run `make test-faults`: kill the client at every write, and fail every request.
 
-    .venv/bin/python tests/faults [--sample] [--workers N] [--record] [WORD ...]
-
-Each point is one run of a task that is disturbed at one place, and what comes after it. Prints how many points there were and how
-many have passed, for each flow and each fault, as Markdown. WORD chooses the series whose titles have it.
+Each point is a run of a task, disturbed at one place, with its consequences. Prints the number of
+points and passed points as Markdown, for each flow and fault. WORD selects series by title.
 """
 
 from __future__ import annotations
@@ -17,7 +15,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration")]
+sys.path[:0] = [str(ROOT / each)
+                for each in (".venv/collections", "tests/cluster", "tests/integration")]
 
 import embedded  # noqa: E402
 import plan  # noqa: E402
@@ -29,11 +28,16 @@ from world import World  # noqa: E402
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tests/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", action="store_true", help="one point of each series, always the same ones")
-    parser.add_argument("--workers", type=int, default=6, metavar="N", help="points tried at the same time (default: 6)")
-    parser.add_argument("--record", action="store_true", help=f"write the tables into {report.DOCUMENT.relative_to(ROOT)} as well")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only series whose titles have one of these")
+    parser = argparse.ArgumentParser(prog="tests/faults", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", action="store_true",
+                        help="one point of each series, always the same ones")
+    parser.add_argument("--workers", type=int, default=6, metavar="N",
+                        help="points tried at the same time (default: 6)")
+    parser.add_argument("--record", action="store_true",
+                        help=f"write the tables into {report.DOCUMENT.relative_to(ROOT)} as well")
+    parser.add_argument("words", nargs="*", metavar="WORD",
+                        help="only series whose titles have one of these")
     options = parser.parse_args()
     begin()
     began = time.monotonic()
@@ -41,24 +45,31 @@ def main() -> int:
         chosen = [each for each in plan.series(with_peer=not options.sample)
                   if not options.words or any(word in each.title for word in options.words)]
         tallies = run(chosen, cluster.kubeconfig, options.workers, options.sample)
-        text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began, options.sample)
+        text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began,
+                           options.sample)
     print(text)
     if options.record:
         report.record(text, options.words)
     return 0 if report.is_good(chosen, tallies) else 1
 
 
-def run(chosen: list[Series], kubeconfig: str, workers: int, is_sample: bool) -> dict[Series, Tally]:
-    """Every series once, a few at a time, the first ones first. Raises SystemExit where one could not be tried."""
+def run(chosen: list[Series], kubeconfig: str, workers: int,
+        is_sample: bool) -> dict[Series, Tally]:
+    """Run every series once, a few at a time, in order.
+
+    Raises SystemExit if one could not be tried.
+    """
     tallies: dict[Series, Tally] = {}
 
     def try_it(world: World, numbered: tuple[int, Series]) -> None:
         place, series = numbered
         began = time.monotonic()
         tallies[series] = series.run(world, is_sample, place)
-        say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, {time.monotonic() - began:.0f} s")
+        say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, "
+            f"{time.monotonic() - began:.0f} s")
 
-    work_off(enumerate(chosen), workers, lambda number: World(kubeconfig, f"faults-{number}"), try_it)
+    work_off(enumerate(chosen), workers, lambda number: World(kubeconfig, f"faults-{number}"),
+             try_it)
     return tallies
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs under test, as processes that can be killed with all that they have started."""
+"""Run the programs under test as processes that can be killed with all descendants."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Ended:
 
     @property
     def result(self) -> Json:
-        """The task's result; empty if there is none."""
+        """Return the task's result; empty if the task printed none."""
         text = self.output[self.output.find("{"):]
         try:
             return json.loads(text)
@@ -62,7 +62,7 @@ class Ended:
 
 
 class Program:
-    """One run of a program, in a session of its own."""
+    """Run of a program in its own session."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -71,7 +71,8 @@ class Program:
     def run(self, command: list[str], environment: dict[str, str]) -> Ended:
         began = time.monotonic()
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                             stdout=output, stderr=errors,
                                              start_new_session=True)
             self._has_started.set()
             try:
@@ -86,10 +87,11 @@ class Program:
             return Ended(code, output.read(), errors.read(), seconds)
 
     def kill(self) -> None:
-        """SIGKILL for the process and everything it has started, whatever their sessions: nothing runs on."""
+        """Kill the process and all its descendants in any session."""
         pid = self._pid()
         tree: list[int] = []
-        while (found := descendants(pid)) != tree:  # none of those that were found can start another one
+        # stop the processes first: none can then start another one
+        while (found := descendants(pid)) != tree:
             tree = found
             for each in tree:
                 _signal(each, signal.SIGSTOP)
@@ -97,7 +99,7 @@ class Program:
             _signal(each, signal.SIGKILL)
 
     def terminate(self) -> None:
-        """SIGTERM: the module stops before its next step."""
+        """Send SIGTERM: the module stops before its next step."""
         _signal(self._pid(), signal.SIGTERM)
 
     def _pid(self) -> int:
@@ -106,7 +108,7 @@ class Program:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all that it has started, sorted."""
+    """Return a process and its descendants, sorted."""
     found = {pid}
     with contextlib.suppress(OSError):
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -121,36 +123,41 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
-"""Makes a command and its environment of a task's parameters, a kubeconfig, and a folder to write to."""
+"""Return a command and its environment from task parameters, a kubeconfig and a work folder."""
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """The module alone, as Ansible starts it: a Python of its own."""
+    """Run the module alone, in its own Python, as Ansible starts it."""
     name = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
     return [sys.executable, "-m", name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
         **environment(kubeconfig, home), "PYTHONPATH": str(ROOT / ".venv/collections")}
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """The task as a user types it: the command ansible, its workers, and the module."""
-    command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", json.dumps(params)]
+    """Run the task as typed by a user: the command ansible, its workers and the module."""
+    command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
+               json.dumps(params)]
     return command, environment(kubeconfig, home)
 
 
 def kubectl(path: Path) -> Client:
-    """kubectl rolling-update, which finds out by itself that it goes on with an update."""
+    """Run kubectl rolling-update, which detects an update in progress by itself."""
 
     def client(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-        command = [str(path), "--kubeconfig", kubeconfig, "--cache-dir", str(home / "kubectl"), "-n", params["namespace"],
-                   "rolling-update", params["name"], f"--image={params['image']}", "--update-period=0s", "--poll-interval=100ms"]
+        command = [str(path), "--kubeconfig", kubeconfig, "--cache-dir", str(home / "kubectl"),
+                   "-n", params["namespace"],
+                   "rolling-update", params["name"], f"--image={params['image']}",
+                   "--update-period=0s", "--poll-interval=100ms"]
         return command, environment(kubeconfig, home)
 
     return client
 
 
 def environment(kubeconfig: str, home: Path) -> dict[str, str]:
-    """The user's own settings and cluster stay out of it."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
+    """Return an environment without the user's own settings and cluster."""
+    kept = {key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
     return kept | {
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
         "ANSIBLE_HOME": str(home),

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What can go wrong with one request: each fault is a function that is given the request in place of the API server.
+"""Inject faults: each fault is a function that handles a request in place of the API server.
 
-A script chooses the request: the one of a number, or all from that number on. To add a fault, write its function and give it
-a row in FAULTS (or in WATCH_FAULTS).
+A script selects a request by number, or all requests from a number on. To add a fault, write its
+function, and give it a row in FAULTS (or in WATCH_FAULTS).
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ TOUCHED = "example.com/touched"
 
 
 class Script:
-    """Let a fault happen to the request of a number (from 1) among those that it applies to, or to all from that on."""
+    """Trigger a fault at the request of this number (from 1), or at all requests from it on.
+
+    Only requests that the fault applies to are counted.
+    """
 
     def __init__(self, number: int, applies: Applies, fault: Fault, for_good: bool = False) -> None:
         self._number, self._applies, self._fault, self._for_good = number, applies, fault, for_good
         self._lock = threading.Lock()
-        #: Requests it applies to, so far.
+        #: The number of such requests so far.
         self.count = 0
-        #: Whether it has happened.
+        #: Whether the fault has been triggered.
         self.hit = False
 
     def __call__(self, exchange: Exchange) -> Fault | None:
@@ -53,9 +56,10 @@ class Script:
 
 
 class WatchScript:
-    """Let a fault happen at the event of a number (from 1) of the first watch on the controllers; later ones are left alone."""
+    """Trigger a fault at the event of this number (from 1) in the first watch of controllers."""
 
-    def __init__(self, number: int, fault: Callable[[Exchange, WatchScript], Iterator[bytes]]) -> None:
+    def __init__(self, number: int,
+                 fault: Callable[[Exchange, WatchScript], Iterator[bytes]]) -> None:
         self.number, self._fault = number, fault
         self._is_over = False
         self.hit = False
@@ -67,7 +71,7 @@ class WatchScript:
         return lambda exchange: exchange.stream(self._fault(exchange, self))
 
     def until(self, exchange: Exchange) -> Iterator[tuple[bytes, bool]]:
-        """The events up to that one, and whether this is it."""
+        """Yield the events up to this number, each with whether it is the last."""
         for number, line in enumerate(exchange.events(), 1):
             is_it = number == self.number
             self.hit = self.hit or is_it
@@ -78,7 +82,7 @@ class WatchScript:
 
 
 def before(kill: Callable[[], None]) -> Fault:
-    """Kill the client when the request has come, which never reaches the server."""
+    """Kill the client before the request reaches the server."""
 
     def fault(exchange: Exchange) -> None:
         kill()
@@ -88,7 +92,7 @@ def before(kill: Callable[[], None]) -> Fault:
 
 
 def after(kill: Callable[[], None]) -> Fault:
-    """Kill the client when the server has answered; the client never hears of it."""
+    """Kill the client before the server's response arrives."""
 
     def fault(exchange: Exchange) -> None:
         exchange.forward()
@@ -98,32 +102,37 @@ def after(kill: Callable[[], None]) -> Fault:
     return fault
 
 
-# Answers that the server gives
+# Responses of the server
 
 
 def status(code: int, reason: str, message: str, *headers: tuple[str, str]) -> Answer:
-    """An error as the API server words it."""
-    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason,
+    """Return an error in the API server's form."""
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason,
             "code": code}
     return Answer(code, [("Content-Type", "application/json"), *headers], json.dumps(body).encode())
 
 
-CONFLICT = status(409, "Conflict", "Operation cannot be fulfilled on replicationcontrollers: the object has been modified")
-BUSY = status(429, "TooManyRequests", "the server has received too many requests and has asked us to try again later",
+CONFLICT = status(409, "Conflict",
+                  "Operation cannot be fulfilled on replicationcontrollers: the object has been "
+                  "modified")
+BUSY = status(429, "TooManyRequests",
+              "the server has received too many requests and has asked us to try again later",
               ("Retry-After", "1"))
 INTERNAL = status(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
-UNAVAILABLE = status(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+UNAVAILABLE = status(503, "ServiceUnavailable",
+                     "the server is currently unable to handle the request")
 TIMEOUT = status(504, "Timeout", "Timeout: request did not complete within the allotted duration")
 GONE = json.loads(status(410, "Expired", "too old resource version: 1 (2)").body)
 
 
 def answer(what: Answer) -> Fault:
-    """That answer instead of the server's: the request has no effect."""
+    """Respond with this status in the server's place: the request has no effect."""
     return lambda exchange: exchange.reply(what)
 
 
 def answer_after(what: Answer) -> Fault:
-    """That answer, though the request has taken effect."""
+    """Respond with this status after the request has taken effect."""
 
     def fault(exchange: Exchange) -> None:
         exchange.forward()
@@ -133,13 +142,14 @@ def answer_after(what: Answer) -> Fault:
 
 
 def failed_test(exchange: Exchange) -> None:
-    """The server's own refusal of a JSON patch: it gets the patch with one more test, which fails."""
-    operations = [*json.loads(exchange.body), {"op": "test", "path": "/metadata/uid", "value": "another"}]
+    """Let the server refuse a JSON patch: add a failing test to the patch."""
+    operations = [*json.loads(exchange.body),
+                  {"op": "test", "path": "/metadata/uid", "value": "another"}]
     exchange.reply(exchange.forward(json.dumps(operations).encode()))
 
 
 def changed(exchange: Exchange) -> None:
-    """Somebody else has written on the object since the client has seen it; the server judges."""
+    """Write to the object as another client first; the server decides."""
     exchange.proxy.change(exchange.path, {TOUCHED: str(time.time())})
     exchange.reply(exchange.forward())
 
@@ -171,7 +181,7 @@ def late(exchange: Exchange) -> None:
 
 
 def refused(exchange: Exchange) -> None:
-    """The answer comes, and then nobody listens for a moment: the next request is refused."""
+    """Respond, then refuse connections for a moment: the next request is refused."""
     last = exchange.forward()
     exchange.proxy.stop_listening()
     threading.Timer(MOMENT, exchange.proxy.listen).start()
@@ -180,7 +190,7 @@ def refused(exchange: Exchange) -> None:
 
 
 def refused_for_good(exchange: Exchange) -> None:
-    """The same for ever; World.run lets the proxy listen again."""
+    """Refuse connections for good; World.run lets the proxy listen again."""
     last = exchange.forward()
     exchange.proxy.stop_listening()
     exchange.close_connection = True
@@ -218,19 +228,20 @@ def breaks(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 
 def stalls(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """Half-open: from the event on nothing comes any more, and nobody says so."""
+    """Stall half-open: send no event from this one on, without closing the connection."""
     for line, _is_it in script.until(exchange):
         if not script.hit:
             yield line
 
 
 def doubles(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """From the event on each comes twice, and a bookmark after it."""
+    """Send every event from this one on twice, followed by a bookmark."""
     for line, _is_it in script.until(exchange):
         yield line
         if script.hit:
             version = json.loads(line)["object"]["metadata"]["resourceVersion"]
-            mark = {"kind": "ReplicationController", "apiVersion": "v1", "metadata": {"resourceVersion": version}}
+            mark = {"kind": "ReplicationController", "apiVersion": "v1",
+                    "metadata": {"resourceVersion": version}}
             yield line
             yield _event("BOOKMARK", mark)
 
@@ -239,7 +250,7 @@ def _event(kind: str, what: Json) -> bytes:
     return json.dumps({"type": kind, "object": what}).encode() + b"\n"
 
 
-# Which requests they apply to
+# Requests that a fault applies to
 
 
 def any_request(exchange: Exchange) -> bool:
@@ -251,16 +262,18 @@ def any_write(exchange: Exchange) -> bool:
 
 
 def any_step(exchange: Exchange) -> bool:
-    """A write that counts: an Event only tells of one, so that a client killed at it dies between two steps."""
+    """Select writes that change the update; a client killed at an Event dies between two steps."""
     return exchange.is_write and not exchange.path.endswith("/events")
 
 
 def any_json_patch(exchange: Exchange) -> bool:
-    return exchange.is_write and exchange.headers.get("Content-Type") == "application/json-patch+json"
+    return (exchange.is_write
+            and exchange.headers.get("Content-Type") == "application/json-patch+json")
 
 
 def any_change(exchange: Exchange) -> bool:
-    return exchange.is_write and exchange.command != "POST"  # what is created is not there before
+    # a created object does not exist before
+    return exchange.is_write and exchange.command != "POST"
 
 
 def any_watch(exchange: Exchange) -> bool:
@@ -269,7 +282,7 @@ def any_watch(exchange: Exchange) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """A fault with its name in the table, and what it can happen to."""
+    """Fault with its name in the table, and the requests that the fault applies to."""
 
     name: str
     fault: Fault

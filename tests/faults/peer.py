@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""kubectl 1.17, the last one with rolling-update, through the same crash series: killed at each write, then the same command."""
+"""Run kubectl 1.17, the last release with rolling-update, through the crash series.
+
+kubectl is killed at each write; then the same command is repeated.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ FLOW = Flow("kubectl rolling-update", never_updated, UPDATE)
 
 
 def series() -> list[Series]:
-    """Built at the first use, in about a minute; none where that is not possible."""
+    """Build kubectl on first use, in about a minute; return no series if that is not possible."""
     try:
         return [crash(binaries.provide([PROGRAM])[PROGRAM])]
     except ClusterError as error:
@@ -36,7 +39,7 @@ def series() -> list[Series]:
 
 
 def crash(path: Path) -> Series:
-    """Judged as our own, but that a hash of kubectl's may differ: it hashes what differs from run to run."""
+    """Judge kubectl like our own program, except for its hash, which differs from run to run."""
     client = kubectl(path)
     undisturbed: Json = {}
 
@@ -48,22 +51,28 @@ def crash(path: Path) -> Series:
         if killed is None:
             return None
         again = world.run(FLOW.task, client=client)
-        broken = [] if again.is_well else [f"the same command fails: {without_hashes(again.errors.strip().splitlines()[-1])}"]
+        broken = ([] if again.is_well
+                  else ["the same command fails: "
+                        f"{without_hashes(again.errors.strip().splitlines()[-1])}"])
         end = end_of(world)
         if world.namespace.rc("foo") is None:
             broken.append("foo is gone for good")
         else:
             broken += differences(FLOW, end, undisturbed["end"])
-        return Outcome(broken + [each for each in kinds(world.judge.verdict()) if each not in undisturbed["broken"]])
+        return Outcome(broken
+                       + [kind for kind in kinds(world.judge.verdict())
+                          if kind not in undisturbed["broken"]])
 
     def note() -> str:
-        return f"What it breaks in an undisturbed run as well is not counted: {', '.join(undisturbed.get('broken', ()))}."
+        return ("What it breaks in an undisturbed run as well is not counted: "
+                f"{', '.join(undisturbed.get('broken', ()))}.")
 
-    return Series("kubectl 1.17.17 killed", "rolling-update, then the same command", kills, attempt, at_write, note)
+    return Series("kubectl 1.17.17 killed", "rolling-update, then the same command", kills, attempt,
+                  at_write, note)
 
 
 def kinds(broken: list[str]) -> list[str]:
-    """Without the details, so that they can be counted."""
+    """Return the failures without details, to count them."""
     return [each.partition(":")[0] for each in broken]
 
 
@@ -78,11 +87,12 @@ def what_an_undisturbed_run_breaks(world: World, client: Client) -> list[str]:
 
 
 def end_of(world: World) -> Any:
-    """The end state once it has come to rest, which kubectl does not wait for."""
-    with contextlib.suppress(AssertionError):  # if it does not, then what there is, is the end
+    """Return the end state once the cluster is at rest, for which kubectl does not wait."""
+    with contextlib.suppress(AssertionError):  # the present state counts if the cluster never rests
         world.comes_to_rest()
     return json.loads(without_hashes(json.dumps(world.end_state())))
 
 
 def without_hashes(text: str) -> str:
-    return re.sub(r"\b[0-9a-f]{32}\b", "HASH", re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID", text))
+    return re.sub(r"\b[0-9a-f]{32}\b", "HASH",
+                  re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID", text))

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A proxy between one client and the API server: plain HTTP on loopback towards the client, TLS towards the server.
+"""Proxy between a client and the API server: plain HTTP on loopback in, TLS to the server out.
 
-What happens to a request is decided by a script: it is shown each request before that is sent on, and answers with a fault
-(see injected.py), or with None to let it pass. The client under test knows nothing of it.
+A script decides on each request before it is forwarded: it returns a fault (see injected.py), or
+None to forward the request. The client under test does not notice the proxy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-e
 
 
 class Answer(NamedTuple):
-    """What the server has answered, or what the proxy answers in its place."""
+    """Response of the server, or of the proxy in its place."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -38,13 +38,13 @@ class Answer(NamedTuple):
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """The requests of one connection, one after the other; a fault gets this and does to the present one what it likes."""
+    """Requests of a connection in order; a fault handles the present request with this object."""
 
     protocol_version = "HTTP/1.1"
     proxy: Proxy
     body = b""
 
-    # What is asked
+    # Request
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -52,7 +52,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     @property
     def is_write(self) -> bool:
-        """Whether it would change something on the server: a dry run does not, nor a question about permissions."""
+        """Return whether the request changes the server: dry runs and access reviews do not."""
         is_question = urlsplit(self.path).path.startswith("/apis/authorization.k8s.io/")
         return self.command in MUTATING and "dryRun" not in self.query and not is_question
 
@@ -60,10 +60,10 @@ class Exchange(BaseHTTPRequestHandler):
     def is_watch(self) -> bool:
         return self.query.get("watch", ["0"])[0] in ("1", "true")
 
-    # What can be done with it
+    # Actions
 
     def forward(self, body: bytes | None = None) -> Answer:
-        """Send it to the API server (with another body, if given) and return the whole answer."""
+        """Forward the request, perhaps with another body, and return the whole response."""
         response = self._send(self.body if body is None else body)
         return Answer(response.status, response.getheaders(), response.read())
 
@@ -85,11 +85,12 @@ class Exchange(BaseHTTPRequestHandler):
 
     def events(self) -> Iterator[bytes]:
         """The lines of a watch, as they come from the server."""
-        with contextlib.closing(self._upstream):  # the next request gets another one: this may not be read to its end
+        # use a new connection: the response may not have been read to the end
+        with contextlib.closing(self._upstream):
             yield from self._send(self.body)
 
     def stream(self, chunks: Iterable[bytes]) -> None:
-        """Answer with these chunks, and after the last one with the end of the answer."""
+        """Respond with these chunks and the end of the response."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -106,7 +107,8 @@ class Exchange(BaseHTTPRequestHandler):
         self.is_hung_up = False
         self._upstream = proxy.connect()
         with proxy.knows(self), contextlib.closing(self._upstream):
-            super().__init__(connection, address, None)  # type: ignore[arg-type]  # it serves until the connection ends
+            super().__init__(connection, address,
+                             None)  # type: ignore[arg-type]  # it serves until the connection ends
 
     def _any(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -122,20 +124,22 @@ class Exchange(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _any
 
     def _send(self, body: bytes) -> http.client.HTTPResponse:
-        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP}
-        headers = {"Authorization": f"Bearer {self.proxy.token}"} | headers | {"Accept-Encoding": "identity"}
+        headers = {key: value
+                   for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP}
+        headers = ({"Authorization": f"Bearer {self.proxy.token}"} | headers
+                   | {"Accept-Encoding": "identity"})
         self._upstream.request(self.command, self.path, body or None, headers)
         return self._upstream.getresponse()
 
     def hang_up(self) -> None:
-        """End both connections, whatever they are waiting for."""
+        """Close both connections, whatever they wait for."""
         self.is_hung_up = True
         for each in (self._upstream.sock, self.connection):
             with contextlib.suppress(OSError, AttributeError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *_unused: Any) -> None:
-        """Nothing: the scripts know what they have seen."""
+        """Log nothing: the scripts record the requests."""
 
 
 Fault = Callable[[Exchange], None]
@@ -146,14 +150,17 @@ class Proxy:
     """Listens from the start to the end of a context."""
 
     def __init__(self, kubeconfig: str) -> None:
-        """kubeconfig names the server, and has the administrator's token, for clients that send none over plain HTTP."""
+        """Listen for a client of the server in kubeconfig.
+
+        The proxy adds the administrator's token for clients that send no token over plain HTTP.
+        """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]
         self._server = urlsplit(cluster["server"])
         self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         self.token: str = config["users"][0]["user"]["token"]
         self.script: Script | None = None
-        #: What went wrong in a script or a fault: then the run has shown nothing.
+        #: Errors of a script or a fault; such a run proves nothing.
         self.errors: list[Exception] = []
         self._open: set[Exchange] = set()
         self._lock = threading.Lock()
@@ -174,19 +181,23 @@ class Proxy:
 
     def connect(self) -> http.client.HTTPSConnection:
         """A new connection to the API server."""
-        return http.client.HTTPSConnection(self._server.hostname or "", self._server.port, context=self._tls, timeout=120)
+        return http.client.HTTPSConnection(self._server.hostname or "", self._server.port,
+                                           context=self._tls, timeout=120)
 
     def change(self, path: str, annotations: dict[str, str]) -> None:
-        """Be somebody else who writes annotations on an object."""
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/merge-patch+json"}
+        """Annotate an object as another client."""
+        headers = {"Authorization": f"Bearer {self.token}",
+                   "Content-Type": "application/merge-patch+json"}
         with contextlib.closing(self.connect()) as connection:
-            connection.request("PATCH", path, json.dumps({"metadata": {"annotations": annotations}}), headers)
+            connection.request("PATCH", path,
+                               json.dumps({"metadata": {"annotations": annotations}}), headers)
             connection.getresponse().read()
 
     def listen(self) -> None:
-        """Take connections, on the same port as before; it may do so already."""
+        """Accept connections on the same port as before, if not already listening."""
         with self._lock:
-            # Below 32768: above, the kernel may give the port to a client while nobody listens.
+            # Below 32768: the kernel may give a higher port to a client while the proxy does not
+            # listen.
             for port in [self._port] if self._port else random.sample(range(20000, 32000), 100):
                 if self._listener:
                     return
@@ -213,7 +224,7 @@ class Proxy:
             listener.close()
 
     def hang_up(self) -> None:
-        """End all connections that are left."""
+        """Close all remaining connections."""
         with self._lock:
             left = list(self._open)
         for exchange in left:
@@ -229,13 +240,13 @@ class Proxy:
             threading.Thread(target=self._serve, args=(connection, address), daemon=True).start()
 
     def _serve(self, connection: socket.socket, address: Any) -> None:
-        # A client that is killed, or that hangs up, ends its connection in the middle of whatever is being sent.
+        # A killed client closes its connection in the middle of a response.
         with contextlib.suppress(OSError, http.client.HTTPException), connection:
             Exchange(self, connection, address)
 
     @contextlib.contextmanager
     def knows(self, exchange: Exchange) -> Iterator[None]:
-        """Remember a connection while it lasts, and what goes wrong in it that is no fault of the network."""
+        """Track a connection while it lasts, and record errors that are not the network's."""
         with self._lock:
             self._open.add(exchange)
         try:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run has shown, as Markdown."""
+"""Render the outcome of a run as Markdown."""
 
 from __future__ import annotations
 
@@ -23,39 +23,51 @@ Tallies = dict[Series, Tally]
 
 
 def is_good(chosen: list[Series], tallies: Tallies) -> bool:
-    """Whether every point of ours has passed, and there were some. A peer's are only counted."""
+    """Return whether all our points, at least one, have passed; a peer's do not count."""
     ours = [tallies[each] for each in chosen if not each.peers_note]
-    return all(tally.passed == tally.points for tally in ours) and any(tally.points for tally in ours)
+    return (all(tally.passed == tally.points for tally in ours)
+            and any(tally.points for tally in ours))
 
 
 def line(series: Series, tally: Tally) -> str:
     return f"{series.title}: {tally.passed} of {tally.points}"
 
 
-def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float, is_sample: bool) -> str:
+def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
+         is_sample: bool) -> str:
     ours = [tallies[each] for each in chosen if not each.peers_note]
-    what = "A sample: one point of each series of `make test-faults`, always the same ones" if is_sample else "All points"
-    passed, points = sum(each.passed for each in ours), sum(each.points for each in ours)
-    parts = [f"{what}. **{passed} of {points} points have passed**.", "", *settings(kubeconfig, seconds)]
-    for kind in dict.fromkeys(each.kind for each in sorted(chosen, key=lambda each: (bool(each.peers_note), each.kind))):
-        parts += ["", f"### {kind}", "", *table([(each, tallies[each]) for each in chosen if each.kind == kind])]
+    what = ("A sample: one point of each series of `make test-faults`, always the same ones"
+            if is_sample else "All points")
+    passed, points = sum(row.passed for row in ours), sum(row.points for row in ours)
+    parts = [f"{what}. **{passed} of {points} points have passed**.", "",
+             *settings(kubeconfig, seconds)]
+    for kind in dict.fromkeys(each.kind
+                              for each in sorted(chosen,
+                                                 key=lambda each: (bool(each.peers_note),
+                                                                   each.kind))):
+        parts += ["", f"### {kind}", "",
+                  *table([(each, tallies[each]) for each in chosen if each.kind == kind])]
     return "\n".join(parts)
 
 
 def table(rows: list[tuple[Series, Tally]]) -> list[str]:
-    """A line per series, and what was broken."""
+    """Return a table with a line per series, and the broken promises."""
     at_once = any(tally.at_once for _series, tally in rows)
-    lines = ["| series | points | passed |" + (" of these at once |" if at_once else ""), "|---|---|---|" + "---|" * at_once]
+    lines = ["| series | points | passed |" + (" of these at once |" if at_once else ""),
+             "|---|---|---|" + "---|" * at_once]
     for series, tally in rows:
-        lines.append(f"| {series.name} | {tally.points} | {tally.passed} |" + f" {tally.at_once} |" * at_once)
-    lines.append(f"| all | {sum(tally.points for _series, tally in rows)} | {sum(tally.passed for _series, tally in rows)} |"
+        lines.append(f"| {series.name} | {tally.points} | {tally.passed} |"
+                     + f" {tally.at_once} |" * at_once)
+    lines.append(f"| all | {sum(tally.points for _series, tally in rows)} | "
+                 f"{sum(tally.passed for _series, tally in rows)} |"
                  + f" {sum(tally.at_once for _series, tally in rows)} |" * at_once)
     for series, tally in rows:
         lines += [""] * bool(tally.failures)
         if series.peers_note:
             lines += [*kinds_of_failure(tally), "", series.peers_note()]
         else:
-            lines += [f"- {series.name}, {place}: {'; '.join(broken)}" for place, broken in tally.failures]
+            lines += [f"- {series.name}, {place}: {'; '.join(broken)}"
+                      for place, broken in tally.failures]
     return lines
 
 
@@ -71,18 +83,21 @@ def kinds_of_failure(tally: Tally) -> list[str]:
 
 
 def settings(kubeconfig: str, seconds: float) -> list[str]:
-    """What the numbers depend on."""
+    """Return the settings behind the numbers."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else "the embedded cluster"
-    packages = ", ".join(f"{name} {version(name)}" for name in ("ansible-core", "kubernetes", "urllib3"))
+    packages = ", ".join(f"{name} {version(name)}"
+                         for name in ("ansible-core", "kubernetes", "urllib3"))
     today = datetime.datetime.now(datetime.UTC).date()
-    return [f"{today}, Kubernetes {server} ({cluster}), Python {platform.python_version()}, {packages}, {os.cpu_count()} CPUs, "
+    return [f"{today}, Kubernetes {server} ({cluster}), Python {platform.python_version()}, "
+            f"{packages}, {os.cpu_count()} CPUs, "
             f"{seconds / 60:.0f} minutes."]
 
 
 def record(text: str, words: list[str]) -> None:
-    """Replace all that follows the heading in the document; what was measured of all series stays where words choose some."""
+    """Replace the section below the heading; a selection keeps the numbers of all series."""
     heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
-    DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python {command}`.\n\n{text}\n", "utf-8")
+    DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python "
+                        f"{command}`.\n\n{text}\n", "utf-8")

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A series tries one kind of disturbance at one place after the other, until the task ends before it gets there.
+"""Try a disturbance at one place after the other, until the task ends before the next place.
 
-A point is one of those places: the cluster is brought to where the flow begins, the task is disturbed there, what a user would do
-next is done, and the judge says what was broken.
+A point is such a place: the cluster is brought to the flow's starting point, the task is disturbed
+there, the user's next command runs, and the judge lists the broken promises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from world import Blind, World
 Json = dict[str, Any]
 
 LONGEST = 60.0
-"""Seconds within which a task ends whatever happens to its requests: 25 for one request, and more than one may be concerned."""
+"""Seconds within which a task ends under any fault: up to 25 for each disturbed request."""
 
 
 FIRST = 16
@@ -34,22 +34,22 @@ FIRST = 16
 
 @dataclass
 class Outcome:
-    """What one point has shown."""
+    """Outcome of a point."""
 
-    #: What was broken; empty if it has passed.
+    #: Broken promises; empty if the point has passed.
     broken: list[str] = field(default_factory=list)
-    #: Whether the disturbed task itself has ended well.
+    #: Whether the disturbed task itself has succeeded.
     at_once: bool = False
 
 
 @dataclass
 class Tally:
-    """What the points of a series have shown."""
+    """Outcomes of a series."""
 
     points: int = 0
     passed: int = 0
     at_once: int = 0
-    #: Place and what was broken there.
+    #: Places with their broken promises.
     failures: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def add(self, place: str, outcome: Outcome) -> None:
@@ -72,10 +72,12 @@ class References:
         return self._of(world, flow, "task", flow.begin, flow.task, client)
 
     def end_of_back(self, world: World, flow: Flow) -> Any:
-        """The end of the task that turns round, from half way; None where it cannot."""
-        return self._of(world, flow, "back", flow.back_from, flow.back, module) if flow.back_from else None
+        """Return the end state of the opposite task, begun half-way; None without such a task."""
+        return (self._of(world, flow, "back", flow.back_from, flow.back, module) if flow.back_from
+                else None)
 
-    def _of(self, world: World, flow: Flow, which: str, begin: Callable[[World], None], task: Json, client: Client) -> Any:
+    def _of(self, world: World, flow: Flow, which: str, begin: Callable[[World], None], task: Json,
+            client: Client) -> Any:
         key = (flow.name, which)
         with self._lock:
             if key not in self._ends:
@@ -92,16 +94,16 @@ class References:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One disturbance of one flow."""
+    """Disturbance of a flow, place by place."""
 
     kind: str
     name: str
-    #: The places, in order; the first that is never reached ends the series.
+    #: The places, in order; the series ends at the first place never reached.
     places: Callable[[], Iterable[Any]]
-    #: Tries one; None if it is never reached.
+    #: Try a place; return None if it is never reached.
     attempt: Callable[[World, Any], Outcome | None]
     describe: Callable[[Any], str] = str
-    #: Of another program than ours, whose failures are no failure of the run: what is to be said of it.
+    #: A note on another program, whose failures do not fail the run.
     peers_note: Callable[[], str] | None = None
 
     @property
@@ -109,10 +111,11 @@ class Series:
         return f"{self.kind}: {self.name}"
 
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
-        """Try every place; as a sample only one, number says which (the first one, if there are no more than that)."""
+        """Try every place, or for a sample only the place of this number, or else the first."""
         tally = Tally()
         start = number % FIRST
-        for place in itertools.islice(self.places(), start, start + 1) if is_sample else self.places():
+        for place in itertools.islice(self.places(), start,
+                                      start + 1) if is_sample else self.places():
             outcome = self._tried(world, place)
             if outcome is None:
                 break
@@ -120,20 +123,22 @@ class Series:
         return tally if tally.points or not start else self.run(world, is_sample)
 
     def _tried(self, world: World, place: Any) -> Outcome | None:
-        """Again where the judge saw nothing, which may happen on a busy machine; but not for ever."""
+        """Try a place again while the judge saw nothing, as on a busy machine, up to a limit."""
         for _number in range(3):
             try:
                 return self.attempt(world, place)
             except Blind as error:
-                say(f"{self.title}, {self.describe(place)}: once more, the judge was blind: {error}")
+                say(f"{self.title}, {self.describe(place)}: once more, the judge was blind: "
+                    f"{error}")
         raise SystemExit("the judge sees nothing")
 
 
 # The client is killed
 
 
-def crash(flow: Flow, references: References, client: Client = module, turns_round: bool = False) -> Series:
-    """The client dies just before or just after its k-th write; then the same task, or the one that turns round."""
+def crash(flow: Flow, references: References, client: Client = module,
+          turns_round: bool = False) -> Series:
+    """Kill the client before or after its k-th write; then repeat the task or run the opposite."""
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
         end = references.end(world, flow, client)
@@ -141,7 +146,8 @@ def crash(flow: Flow, references: References, client: Client = module, turns_rou
         killed = killed_at(world, flow, place, client)
         if killed is None:
             return None
-        broken = [] if killed.was_killed else [f"not killed, but ended by {killed.code}: {killed.last_words}"]
+        broken = ([] if killed.was_killed
+                  else [f"not killed, but ended by {killed.code}: {killed.last_words}"])
         if turns_round:
             broken += goes_back(world, flow, end, end_of_back)
         else:
@@ -150,7 +156,8 @@ def crash(flow: Flow, references: References, client: Client = module, turns_rou
 
     then = "turned round" if turns_round else "same task"
     name = f"{flow.name}, then {then}"
-    return Series("the command ansible killed" if client is not module else "module killed", name, kills, attempt, at_write)
+    return Series("the command ansible killed" if client is not module else "module killed", name,
+                  kills, attempt, at_write)
 
 
 def kills() -> Iterator[tuple[int, bool]]:
@@ -167,7 +174,7 @@ def at_write(place: tuple[int, bool]) -> str:
 
 
 def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client) -> Ended | None:
-    """Kill the flow's task there; None if it has fewer writes. Events count in one flow only."""
+    """Kill the flow's task at a write; None if it has fewer. Events count in one flow only."""
     number, late = place
     world.clear()
     flow.begin(world)
@@ -180,7 +187,7 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client)
 
 
 def goes_on(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
-    """The same task again reaches the end of an undisturbed run."""
+    """Check that the same task reaches the end state of an undisturbed run."""
     ended = world.run(flow.task, client=client)
     if not ended.is_well:
         return [f"the same task again fails: {ended.last_words}"]
@@ -188,18 +195,21 @@ def goes_on(world: World, flow: Flow, end: Any, client: Client = module) -> list
 
 
 def goes_back(world: World, flow: Flow, end: Any, end_of_back: Any) -> list[str]:
-    """The task that turns round undoes the update; or refuses with a sentence, and then the first task goes on."""
+    """Check that the opposite task undoes the update, or refuses and the first task continues."""
     ended = world.run(flow.back)
     if ended.is_well:
-        # Where next had not been created yet, nobody knows what the update would have led to.
-        return [each for each in differences(flow, world.end_state(), end_of_back) if "/last/from/web is None" not in each]
-    return ([] if ended.result.get("failure") else [f"no error of ours: {ended.last_words}"]) + goes_on(world, flow, end)
+        # before the successor is created, no object records the update's template
+        return [difference for difference in differences(flow, world.end_state(), end_of_back)
+                if "/last/from/web is None" not in difference]
+    return (([] if ended.result.get("failure") else [f"no error of ours: {ended.last_words}"])
+            + goes_on(world, flow, end))
 
 
 def differences(flow: Flow, end: Any, undisturbed: Any) -> list[str]:
-    """Where an end is another one than that of an undisturbed run."""
+    """Return the differences from the end state of an undisturbed run."""
     return [f"another end than undisturbed: {difference}"
-            for difference in itertools.islice(_differences("", flow.comparable(end), flow.comparable(undisturbed)), 3)]
+            for difference in itertools.islice(
+                _differences("", flow.comparable(end), flow.comparable(undisturbed)), 3)]
 
 
 def _differences(path: str, one: Any, other: Any) -> Iterator[str]:
@@ -211,10 +221,12 @@ def _differences(path: str, one: Any, other: Any) -> Iterator[str]:
 
 
 def says_how_to_go_on(ended: Ended) -> list[str]:
-    """An error is a sentence that says on what it has failed, and what to type next."""
+    """Check that an error names the failed object and the next command."""
     failure = ended.result.get("failure") or {}
     missing = [key for key in ("what", "next_command") if not failure.get(key)]
-    if not (failure.get("where") or ended.result.get("rollout") or "http" in failure.get("what", "")):  # the server's address
+    # the server's address
+    if not (failure.get("where") or ended.result.get("rollout")
+            or "http" in failure.get("what", "")):
         missing.append("where")
     return [f"an error without {' and '.join(missing)}: {ended.last_words}"] if missing else []
 
@@ -223,11 +235,11 @@ def says_how_to_go_on(ended: Ended) -> list[str]:
 
 
 SOME = (1, 5, 9, 13, 17)
-"""Where faults that last for good begin: such a run takes up to half a minute, so not everywhere."""
+"""Requests at which permanent faults begin; few, since a run takes up to half a minute."""
 
 
 def disturb(flow: Flow, references: References, kind: Kind, for_good: bool = False) -> Series:
-    """A fault at the k-th request that it applies to, or at all from that on."""
+    """Inject a fault at the k-th request that it applies to, or at all requests from there on."""
 
     def attempt(world: World, number: int) -> Outcome | None:
         script = Script(number, kind.applies, kind.fault, for_good)
@@ -235,7 +247,8 @@ def disturb(flow: Flow, references: References, kind: Kind, for_good: bool = Fal
 
     what = "all requests from one on" if for_good else "one request"
     places = (lambda: SOME) if for_good else from_one
-    return Series(f"{what}: {flow.name}", kind.name, places, attempt, lambda number: f"at number {number}")
+    return Series(f"{what}: {flow.name}", kind.name, places, attempt,
+                  lambda number: f"at number {number}")
 
 
 def disturb_watch(flow: Flow, references: References, name: str) -> Series:
@@ -244,11 +257,13 @@ def disturb_watch(flow: Flow, references: References, name: str) -> Series:
     def attempt(world: World, number: int) -> Outcome | None:
         return disturbed(world, flow, references, WatchScript(number, injected.WATCH_FAULTS[name]))
 
-    return Series(f"one request: {flow.name}", name, from_one, attempt, lambda number: f"at event {number}")
+    return Series(f"one request: {flow.name}", name, from_one, attempt,
+                  lambda number: f"at event {number}")
 
 
-def disturbed(world: World, flow: Flow, references: References, script: Script | WatchScript) -> Outcome | None:
-    """The task ends well, or within its bounds with an error that says how to go on, and then does."""
+def disturbed(world: World, flow: Flow, references: References,
+              script: Script | WatchScript) -> Outcome | None:
+    """Check that the task succeeds, or fails in time with a usable error and then succeeds."""
     end = references.end(world, flow)
     world.clear()
     flow.begin(world)

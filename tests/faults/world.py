@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where a point is tried: a namespace with strangers in it, a proxy, and a judge that looks on through watches of its own.
+"""Provide a namespace with strangers, a proxy, and a judge with watches of its own.
 
-The judge is the observer of tests/integration. It knows nothing of the collection but the names of the annotations.
+The judge is the observer of tests/integration. It knows only the names of the collection's
+annotations.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace, Observer, eventually, is_ready, manifest, role, uids
 from proxy import Proxy, Script
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 Json = dict[str, Any]
 
 STRANGERS = {
     "stranger": {"app": "foo", "of": "stranger"},
-    "neighbour": {"app": "foo-2", marks.DEPLOYMENT_LABEL: "0123456789"},
+    "neighbour": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
 }
 """Controllers of somebody else, with labels like foo's and one pod each."""
 
 class Blind(Exception):
-    """The judge's own watch was cut in the middle of a point, which has shown nothing then."""
+    """The judge's watch was interrupted: the point proves nothing."""
 
 
 class Judge(Observer):
-    """Says what was broken between begin() and verdict()."""
+    """Records broken promises between begin() and verdict()."""
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(namespace, allow_without=is_strangers)
@@ -44,13 +45,14 @@ class Judge(Observer):
         self._floor = self._ceiling = 0
         self._strangers: Json = {}
         self._is_expected: set[str] = set()
-        #: How foo was found missing without anything that describes it.
+        #: Times at which foo was missing and no object described it.
         self.undescribed: list[str] = []
 
     def begin(self, replicas: int, expected: set[str], surge: int, missing: int = 0) -> None:
-        """Start anew, from a namespace at rest; expected are the controllers that may be there in place of foo.
+        """Start anew in a namespace at rest; expected are the controllers allowed in place of foo.
 
-        surge is how many pods more than asked for there may be, missing how many fewer may be ready.
+        surge is the number of pods allowed above the desired number, missing the number of unready
+        pods.
         """
         if self.errors:
             self.errors.clear()
@@ -58,13 +60,14 @@ class Judge(Observer):
             self.__enter__()
         pods = self.namespace.pods()
         ready = uids(pod for pod in pods if is_ready(pod) or not missing)
-        self._sees(lambda: self._ready() == ready and sorted(self._controllers) == self.namespace.rcs())
+        self._sees(lambda: self._ready() == ready
+                   and sorted(self._controllers) == self.namespace.rcs())
         strangers = len(STRANGERS)
         self._floor = min(replicas - missing, len(ready) - strangers) + strangers
         self._ceiling = replicas + surge + strangers
         self._strangers = self._look_at_strangers()
         self._is_expected = expected
-        with self._counts:  # the watch may be about to write what it has counted of the time before
+        with self._counts:  # the watch may still add counts of the time before
             self.before = set(self.created)
             self.fewest_ready, self.most_pods = len(ready), len(pods)
             self.without_controller.clear()
@@ -72,7 +75,7 @@ class Judge(Observer):
         self.undescribed.clear()
 
     def verdict(self) -> list[str]:
-        """What was broken, in one phrase each. Raises Blind."""
+        """Return a phrase for each broken promise. Raises Blind."""
         there = uids(self.namespace.pods())
         self._sees(lambda: there <= set(self.created) and not there & self.deleted)
         broken = []
@@ -107,10 +110,11 @@ class Judge(Observer):
         return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
 
     def _look_at_strangers(self) -> Json:
-        """Name and resourceVersion of everything that is theirs: whatever is written on it changes that."""
+        """Return the strangers' names and resourceVersions; any write changes a resourceVersion."""
         controllers = [self.namespace.rc(name) or {} for name in STRANGERS]
         pods = [pod for pod in self.namespace.pods() if is_strangers(pod)]
-        return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in (*filter(None, controllers), *pods)}
+        return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
+                for item in (*filter(None, controllers), *pods)}
 
     def _take_controller(self, kind: str, item: Json) -> None:
         super()._take_controller(kind, item)
@@ -119,17 +123,20 @@ class Judge(Observer):
         if kind != "DELETED":
             self._controllers[name] = item
         if self._is_expected and not any(map(self._describes_primary, self._controllers.values())):
-            self.undescribed.append(f"{name} {kind.lower()}, and what is left is {', '.join(sorted(self._controllers))}")
+            self.undescribed.append(
+                f"{name} {kind.lower()}, and what is left is "
+                f"{', '.join(sorted(self._controllers))}")
 
     def _describes_primary(self, item: Json) -> bool:
-        """foo itself, what was asked for in its place, or a next that says whose next it is."""
+        """Return whether foo, its desired replacement, or a successor naming foo exists."""
         annotations = item["metadata"].get("annotations") or {}
-        of = annotations.get(marks.PARTNER) or annotations.get(marks.KUBECTL_SOURCE, "").partition(":")[0]
+        of = (annotations.get(object_meta.PARTNER)
+              or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])
         return item["metadata"]["name"] in self._is_expected or of == "foo"
 
 
 class World:
-    """One namespace, one client at a time. A context manager."""
+    """Namespace for one client at a time. A context manager."""
 
     def __init__(self, kubeconfig: str, title: str) -> None:
         self._kubeconfig, self._title = kubeconfig, title
@@ -148,7 +155,8 @@ class World:
             for name in STRANGERS:
                 self.namespace.until_available(name, 1)
             self.proxy = self._stack.enter_context(Proxy(self._kubeconfig))
-            self.home = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-faults-")))
+            self.home = Path(self._stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="baton-faults-")))
             self._through_the_proxy = self._write_kubeconfig()
             self.judge = self._stack.enter_context(Judge(self.namespace))
             self._stack = self._stack.pop_all()
@@ -158,14 +166,14 @@ class World:
         self._stack.__exit__(*exception)
 
     def _write_kubeconfig(self) -> str:
-        """The one of the code under test, but for the server's address."""
+        """Write the kubeconfig of the code under test, with the proxy's address."""
         config = json.loads(Path(self.namespace.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": self.proxy.url}
         path = self.home / "kubeconfig"
         path.write_text(json.dumps(config), "utf-8")
         return str(path)
 
-    # What is done in it
+    # Actions
 
     def clear(self) -> None:
         """Remove everything but the strangers."""
@@ -177,18 +185,22 @@ class World:
             self.namespace._call("DELETE", self.namespace._apps(resource))
         for pod in self.namespace.pods():
             if not is_strangers(pod):
-                with contextlib.suppress(ApiException):  # its controller's garbage collector may be faster
+                # the garbage collector may be faster
+                with contextlib.suppress(ApiException):
                     self.namespace.remove(pod["metadata"]["name"], "pods")
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         self.namespace._call("DELETE", leases)
         self.namespace._call("DELETE", self.namespace._apps("controllerrevisions"))
-        eventually(lambda: (all(map(is_strangers, self.namespace.pods())) and len(self.namespace.rcs()) == len(STRANGERS)
+        eventually(lambda: (all(map(is_strangers, self.namespace.pods()))
+                            and len(self.namespace.rcs()) == len(STRANGERS)
                             and not self.namespace.sets()),
                    "an empty namespace")
 
-    def run(self, params: Json, script: Script | None = None, client: Client = module, program: Program | None = None) -> Ended:
-        """Run a task to its end, with what the script does to its requests."""
-        command, environment = client({**TASK, "namespace": self.namespace.name, **params}, self._through_the_proxy, self.home)
+    def run(self, params: Json, script: Script | None = None, client: Client = module,
+            program: Program | None = None) -> Ended:
+        """Run a task to its end, with the script applied to its requests."""
+        command, environment = client({**TASK, "namespace": self.namespace.name, **params},
+                                      self._through_the_proxy, self.home)
         self.proxy.script = script
         try:
             return (program or Program()).run(command, environment)
@@ -200,26 +212,32 @@ class World:
                 raise self.proxy.errors[0]
 
     def comes_to_rest(self) -> None:
-        """Wait until every controller has as many pods as it wants, all ready."""
+        """Wait until every controller has its desired number of ready pods."""
 
         def rests() -> bool:
-            items = [*(self.namespace.rc(name) or {} for name in self.namespace.rcs()), *self.namespace.sets()]
-            counts = [(item["spec"]["replicas"], item["status"].get("replicas", 0), item["status"].get("availableReplicas", 0))
+            items = [*(self.namespace.rc(name) or {} for name in self.namespace.rcs()),
+                     *self.namespace.sets()]
+            counts = [(item["spec"]["replicas"], item["status"].get("replicas", 0),
+                       item["status"].get("availableReplicas", 0))
                       for item in filter(None, items)]
-            return all(len(set(each)) == 1 for each in counts) and sum(each[0] for each in counts) == len(self.namespace.pods())
+            return (all(len(set(count)) == 1 for count in counts)
+                    and sum(count[0] for count in counts) == len(self.namespace.pods()))
 
         eventually(rests, "controllers at rest", seconds=20)
 
     def end_state(self) -> Json | str:
-        """What two runs that end alike have in common; the strangers are looked at apart."""
+        """Return the state that two equivalent runs share; the strangers are compared elsewhere."""
         try:
             state = self.namespace.end_state()
         except KeyError:
             return "pods without an owner"
-        controllers = {name: each for name, each in state["controllers"].items() if name not in STRANGERS}
-        for each in controllers.values():
-            each["annotations"].pop(TOUCHED, None)
-        return {"controllers": controllers, "pods": [each for each in state["pods"] if each[0] not in STRANGERS]}
+        controllers = {name: controller
+                       for name, controller in state["controllers"].items()
+                       if name not in STRANGERS}
+        for controller in controllers.values():
+            controller["annotations"].pop(TOUCHED, None)
+        return {"controllers": controllers,
+                "pods": [pod for pod in state["pods"] if pod[0] not in STRANGERS]}
 
 
 def is_strangers(pod: Json) -> bool:

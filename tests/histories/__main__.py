@@ -1,11 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make test-histories`: random histories on a real API server, of every kind, with an observer that looks on.
+"""Run `make test-histories`: random histories of every kind on a real API server with an observer.
 
-    .venv/bin/python tests/histories [--seeds A-B] [--workers N] [--simulated N] [--record]
-
-Each seed makes the same few histories again. Of one that fails the deeds are told, and what came of each.
+A seed always makes the same few histories. A failed history is shown with its moves and outcomes.
 """
 
 from __future__ import annotations
@@ -21,7 +19,9 @@ import typing as t
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration", "tests/unit")]
+sys.path[:0] = [str(ROOT / each)
+                for each in (".venv/collections", "tests/cluster", "tests/integration",
+                             "tests/unit")]
 
 import embedded  # noqa: E402
 import hypothesis  # noqa: E402
@@ -32,23 +32,24 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import begin  # noqa: E402
 
-#: Histories of one seed, or of one seed of fleets, which last longer; and moves of one history.
+#: Histories of a seed, or of a seed of fleets, which last longer; and moves of a history.
 HISTORIES, OF_FLEETS, DEEDS = 6, 2, 5
-#: What is told apart from the kinds: histories of several controllers; and of how many seeds one makes these, if not all.
+#: Labels for histories of several controllers; and how many seeds make such histories, if not all.
 FLEET, EVERY = "Fleet", 4
 CLUSTER = embedded.of_this_checkout("histories")
-#: What other hands do to a world.
-HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale", "restart_controller_manager", "set_own",
+#: Moves of other clients.
+HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale",
+         "restart_controller_manager", "set_own",
          "recreate", "hold", "type")
 DOCUMENT = ROOT / "docs" / "faults.md"
-#: The table that has a row of each run that was recorded ends before this heading.
+#: The heading after the table of recorded runs.
 NEXT_HEADING = "\n## What this shows about kubectl"
 
 Done = collections.Counter[str]
 
 
 class Counting:
-    """A world that counts what other hands do to it."""
+    """World that counts the moves of other clients."""
 
     def __init__(self, world: t.Any, done: Done) -> None:
         self._world, self._done = world, done
@@ -61,7 +62,7 @@ class Counting:
 
 def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Sequence[str] = KINDS,
          machine: type[History] | type[Fleets] = History) -> tuple[int, Done, str]:
-    """Make the histories of a seed: the seed, how many there were and what was done in them, and how one has failed."""
+    """Play the histories of a seed; return the seed, the counts of moves, and the failure."""
     done: Done = collections.Counter()
 
     class Counted(machine):  # type: ignore[misc, valid-type]
@@ -74,7 +75,8 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
         def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
             return self._counted(params, super()._run(params, death, hurry))
 
-        def _roll(self, params: Json, death: tuple[int, bool] | None, is_loaded: bool = False) -> Ended:
+        def _roll(self, params: Json, death: tuple[int, bool] | None,
+                  is_loaded: bool = False) -> Ended:
             return self._counted(params, super()._roll(params, death, is_loaded), "fleet ")
 
         def _counted(self, params: Json, ended: Ended, of: str = "") -> Ended:
@@ -88,7 +90,8 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
             finally:
                 self.world.close()
 
-    settings = hypothesis.settings(max_examples=histories, stateful_step_count=DEEDS, deadline=None, database=None,
+    settings = hypothesis.settings(max_examples=histories, stateful_step_count=DEEDS, deadline=None,
+                                   database=None,
                                    phases=[hypothesis.Phase.generate], report_multiple_bugs=False,
                                    suppress_health_check=list(hypothesis.HealthCheck))
     try:
@@ -99,21 +102,27 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
 
 
 def play_really(seed: int, kinds: t.Sequence[str]) -> tuple[int, Done, str]:
-    """The same on the real cluster; in a process of its own."""
+    """Play the histories of a seed on the real cluster, in a process of its own."""
     is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % EVERY == 0)
     machine, world = (Fleets, FleetWorld) if is_fleet else (History, RealWorld)
-    return play(lambda: world(CLUSTER, f"history-{seed}"), seed, OF_FLEETS if is_fleet else HISTORIES, kinds, machine)
+    return play(lambda: world(CLUSTER, f"history-{seed}"), seed,
+                OF_FLEETS if is_fleet else HISTORIES, kinds, machine)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/histories", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1-8", metavar="A-B", help="which seeds (default: 1-8)")
-    parser.add_argument("--workers", type=int, default=4, metavar="N", help="seeds played at the same time (default: 4)")
-    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, FLEET], default=[*KINDS, FLEET], metavar="KIND",
-                        help=f"of these kinds, or of several controllers at once ({FLEET}) (default: all)")
-    parser.add_argument("--simulated", type=int, metavar="N", help="in the simulated cluster instead, N histories for each seed")
-    parser.add_argument("--record", action="store_true", help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
+    parser.add_argument("--workers", type=int, default=4, metavar="N",
+                        help="seeds played at the same time (default: 4)")
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, FLEET], default=[*KINDS, FLEET],
+                        metavar="KIND",
+                        help=f"of these kinds, or of several controllers at once ({FLEET}) "
+                             "(default: all)")
+    parser.add_argument("--simulated", type=int, metavar="N",
+                        help="in the simulated cluster instead, N histories for each seed")
+    parser.add_argument("--record", action="store_true",
+                        help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
     begin()
     first, _dash, last = options.seeds.partition("-")
@@ -121,20 +130,24 @@ def main() -> int:
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
         if options.simulated:
             done, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated,
-                                              [kind for kind in options.kinds if kind != FLEET]) for seed in seeds)
+                                              [kind for kind in options.kinds if kind != FLEET])
+                                  for seed in seeds)
         else:
             with embedded.up(CLUSTER):
-                done, failed = gather(pool.submit(play_really, seed, options.kinds) for seed in seeds)
+                done, failed = gather(pool.submit(play_really, seed, options.kinds)
+                                      for seed in seeds)
     minutes = (time.monotonic() - began) / 60
     print("\n".join(f"{count:6} {each}" for each, count in sorted(done.items())))
-    print(f"{done['histories']} histories of {len(seeds)} seeds in {minutes:.1f} minutes; failed: {', '.join(failed) or 'none'}")
+    print(f"{done['histories']} histories of {len(seeds)} seeds in {minutes:.1f} minutes; failed: "
+          f"{', '.join(failed) or 'none'}")
     if options.record:
         record(options, done, failed)
     return 1 if failed or not done["histories"] else 0
 
 
-def gather(futures: t.Iterable[concurrent.futures.Future[tuple[int, Done, str]]]) -> tuple[Done, list[str]]:
-    """What was done in all, and the seeds that have failed, told as they come."""
+def gather(futures: t.Iterable[
+        concurrent.futures.Future[tuple[int, Done, str]]]) -> tuple[Done, list[str]]:
+    """Return the sum of all counts, and the failed seeds, reported as they end."""
     done: Done = collections.Counter()
     failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):
@@ -143,14 +156,17 @@ def gather(futures: t.Iterable[concurrent.futures.Future[tuple[int, Done, str]]]
         if failure:
             failed.append(str(seed))
             print(f"seed {seed}:\n{failure}", flush=True)
-        print(f"seed {seed} {'FAILED' if failure else 'passed'}, {done['histories']} histories", file=sys.stderr, flush=True)
+        print(f"seed {seed} {'FAILED' if failure else 'passed'}, {done['histories']} histories",
+              file=sys.stderr, flush=True)
     return done, sorted(failed)
 
 
 def record(options: argparse.Namespace, done: Done, failed: list[str]) -> None:
     """Add a row to the document's table of runs."""
-    tasks, killed = (sum(count for each, count in done.items() if end in each) for end in (", ", ", killed"))
-    cells = [datetime.datetime.now(datetime.UTC).date(), "simulated" if options.simulated else "real", options.seeds,
+    tasks, killed = (sum(count for each, count in done.items() if end in each)
+                     for end in (", ", ", killed"))
+    cells = [datetime.datetime.now(datetime.UTC).date(),
+             "simulated" if options.simulated else "real", options.seeds,
              done["histories"], tasks, killed, ", ".join(failed) or "none"]
     row = f"| {' | '.join(map(str, cells))} |"
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)

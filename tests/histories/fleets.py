@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Histories of fleets: controllers of several kinds, some of one name, that one task updates, killed at a random write.
+"""Play histories of fleets: a task for controllers of several kinds, killed at a random write.
 
-The task is a process of its own, which ends at once when it is killed, with all its threads. Meanwhile another client may write to
-every controller and pod, and the Lease is renewed many times.
+Some controllers share a name. The task is its own process, which ends at once with all its threads
+when killed. Meanwhile another client may write to every controller and pod, and the Lease is
+renewed many times.
 """
 
 from __future__ import annotations
@@ -28,20 +29,25 @@ from namespace import Observer, around_writes, is_ready, owner
 from real import LIMITS, RESOURCES, RealWorld, clocks_ahead
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    request_from,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: The label by which a task chooses all of them, and the one that tells which of them a pod belongs to.
+#: The label that selects all controllers, and the label with the controller of a pod.
 CHOSEN, MEMBER = "tier", "member"
-#: Seconds between two renewals of a Lease, so that a short task renews it too.
+#: Seconds between two renewals of a Lease, so that a short task renews the Lease, too.
 RENEW = 0.3
-#: Pods that become ready after three seconds, so that a task lasts longer than several renewals.
+#: Pods that become ready after three seconds: a task lasts longer than several renewals.
 SLOW = "myimage:v7-slow"
-#: What a task says only where another one has worked on the same controller.
+#: The message of a task that meets another task on the same controller.
 INTRUSIONS = ("took over", "already working on it")
 
 
@@ -66,7 +72,8 @@ class FleetObserver(Observer):
     def _count(self, kind: str, pod: Json) -> None:
         super()._count(kind, pod)
         if hasattr(self, "before"):
-            ready = [each["metadata"]["labels"].get(MEMBER, "") for each in self._pods.values() if is_ready(each)]
+            ready = [each["metadata"]["labels"].get(MEMBER, "") for each in self._pods.values()
+                     if is_ready(each)]
             label = pod["metadata"]["labels"].get(MEMBER, "")
             self.fewest[label] = min(self.fewest.get(label, 10**9), ready.count(label))
 
@@ -83,27 +90,32 @@ class FleetWorld(RealWorld):
             body = self._manifest(member.kind, replicas)
             labels = {"app": member.name, MEMBER: member.label}
             body["metadata"] = {"name": member.name, "labels": {**labels, CHOSEN: "fleet"}}
-            body["spec"]["selector"] = labels if member.kind == "ReplicationController" else {"matchLabels": labels}
+            body["spec"]["selector"] = (labels if member.kind == "ReplicationController"
+                                        else {"matchLabels": labels})
             body["spec"]["template"]["metadata"]["labels"] = labels
             self.namespace._call("POST", RESOURCES[member.kind].format(self.namespace.name), body)
         self.comes_to_rest()
 
     def pods_of(self, member: Member) -> list[tuple[str, bool]]:
-        """Return the image of each pod that is not terminating, and whether the pod is ready."""
+        """Return image and readiness of each pod that is not terminating."""
         return [(pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()
                 if pod["metadata"]["labels"].get(MEMBER) == member.label and owner(pod)]
 
-    def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int], is_loaded: bool) -> Ended:
-        """Run a task for several of them. Fails where fewer pods of one were ready than its floor."""
+    def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
+             is_loaded: bool) -> Ended:
+        """Run a task for several controllers; fail if one had fewer ready pods than its floor."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
-        task = {**{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS, "kind": None,
+        task = {**{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS,
+                "kind": None,
                 "namespace": self.namespace.name, **params}
         arguments = (theirs, self.namespace.kubeconfig, task, death, self.clock_ahead)
-        process = context.Process(target=_task, args=arguments)  # forked before there are threads that look on
+        # fork before starting observer threads
+        process = context.Process(target=_task, args=arguments)
         process.start()
         theirs.close()
-        with FleetObserver(self) as observer, self._load() if is_loaded else contextlib.nullcontext():
+        load = self._load() if is_loaded else contextlib.nullcontext()
+        with FleetObserver(self) as observer, load:
             ours.send("begin")
             try:
                 ended = ours.recv()
@@ -117,16 +129,18 @@ class FleetWorld(RealWorld):
 
     @contextlib.contextmanager
     def _load(self) -> t.Iterator[None]:
-        """Let another client write to every controller and every ready pod, as fast as a busy operator does.
+        """Write to every controller and every ready pod as another client, like a busy operator.
 
-        Each write to a pod that is not ready yet would make KWOK wait anew.
+        A write to a pod that is not ready would restart KWOK's delay.
         """
         stop = threading.Event()
 
         def write() -> None:
             for number in itertools.count():
-                paths = [self._path(kind, item["metadata"]["name"]) for kind in RESOURCES for item in self._items(kind)]
-                paths += [self.namespace._path("pods", pod["metadata"]["name"]) for pod in self._pods() if is_ready(pod)]
+                paths = [self._path(kind, item["metadata"]["name"]) for kind in RESOURCES
+                         for item in self._items(kind)]
+                paths += [self.namespace._path("pods", pod["metadata"]["name"])
+                          for pod in self._pods() if is_ready(pod)]
                 for path in paths:
                     if stop.wait(0.02):
                         return
@@ -143,11 +157,13 @@ class FleetWorld(RealWorld):
             thread.join()
 
 
-def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None, ahead: float) -> t.NoReturn:
-    """Do the module's work for a fleet, in a process of its own, which is killed before or after one of its writes."""
+def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None,
+          ahead: float) -> t.NoReturn:
+    """Run the module for a fleet in its own process, killed before or after a write."""
     try:
         pipe.recv()
-        with clocks_ahead(ahead), mock.patch.object(fleet, "INTERVALS", fleet.INTERVALS._replace(renew=RENEW)):
+        with clocks_ahead(ahead), mock.patch.object(
+                fleet, "INTERVALS", fleet.INTERVALS._replace(renew=RENEW)):
             pipe.send(_ended(kubeconfig, params, death))
     finally:
         os._exit(0)
@@ -159,7 +175,8 @@ def _ended(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> End
         groups = {}
         for kind in many.kinds:
             flow = choose(request_from({**params, "name": "any", "names": None, "kind": kind}))
-            gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}), params["namespace"], flow.watches, False)
+            gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}),
+                                        params["namespace"], flow.watches, False)
             groups[kind] = fleet.Group(flow, gateway)
         if death:
             _kill(groups, *death)
@@ -172,7 +189,7 @@ def _ended(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> End
 
 
 def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
-    """Let the process end at its write of that number, whichever thread makes it."""
+    """End the process at its write of this number, in any thread."""
     count = itertools.count(1)
 
     def deadly(_what: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -189,36 +206,43 @@ def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
 
 
 class Fleets(RuleBasedStateMachine):
-    """One history of a fleet."""
+    """History of a fleet."""
 
     world: t.Any
     has_failed = True
 
-    @initialize(members=st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(["foo", "bar", "baz"])), min_size=2, max_size=4,
-                                 unique=True),
-                replicas=st.lists(st.integers(1, 3), min_size=4, max_size=4), ahead=st.sampled_from([0, 0, 100, -100]))
+    @initialize(members=st.lists(st.tuples(st.sampled_from(KINDS),
+                                           st.sampled_from(["foo", "bar", "baz"])), min_size=2,
+                                 max_size=4, unique=True),
+                replicas=st.lists(st.integers(1, 3), min_size=4, max_size=4),
+                ahead=st.sampled_from([0, 0, 100, -100]))
     def begin(self, members: list[tuple[str, str]], replicas: list[int], ahead: float) -> None:
         self.members = [Member(*each) for each in members]
-        sizes = {member: 2 if member.kind == "DaemonSet" else size for member, size in zip(self.members, replicas, strict=False)}
-        #: The sizes that may be right.
+        sizes = {member: 2 if member.kind == "DaemonSet" else size
+                 for member, size in zip(self.members, replicas, strict=False)}
+        #: The acceptable sizes.
         self.sizes = {member: {size} for member, size in sizes.items()}
-        #: The last task, where it was killed, or has not come to its end.
+        #: The last task, if killed or incomplete.
         self.pending: Json | None = None
         self.world.clock_ahead = ahead
         self.world.create_all(sizes)
         self.has_failed = False
 
-    @rule(image=st.one_of(IMAGES, st.just(SLOW)), concurrency=st.integers(1, 4), death=DEATHS, is_loaded=st.booleans(),
-          max_failures=st.sampled_from(["0", "1", "100%"]), pause=st.sampled_from([{}, {}, {"pause_at": 1}]))
-    def update(self, image: str, concurrency: int, death: tuple[int, bool] | None, is_loaded: bool, max_failures: str,
-               pause: Json) -> None:
-        self._roll({"image": image, "concurrency": concurrency, "max_failures": max_failures, **pause}, death, is_loaded)
+    @rule(image=st.one_of(IMAGES, st.just(SLOW)), concurrency=st.integers(1, 4), death=DEATHS,
+          is_loaded=st.booleans(),
+          max_failures=st.sampled_from(["0", "1", "100%"]),
+          pause=st.sampled_from([{}, {}, {"pause_at": 1}]))
+    def update(self, image: str, concurrency: int, death: tuple[int, bool] | None, is_loaded: bool,
+               max_failures: str, pause: Json) -> None:
+        self._roll({"image": image, "concurrency": concurrency, "max_failures": max_failures,
+                    **pause}, death, is_loaded)
 
     @rule(concurrency=st.integers(1, 4), max_failures=st.sampled_from(["0", "100%"]),
           on_failure=st.sampled_from(["stop", "rollback"]))
-    def update_to_what_never_works(self, concurrency: int, max_failures: str, on_failure: str) -> None:
-        self._roll({"image": BROKEN, "concurrency": concurrency, "max_failures": max_failures, "on_failure": on_failure,
-                    **IMPATIENT}, None)
+    def update_to_what_never_works(self, concurrency: int, max_failures: str,
+                                   on_failure: str) -> None:
+        self._roll({"image": BROKEN, "concurrency": concurrency, "max_failures": max_failures,
+                    "on_failure": on_failure, **IMPATIENT}, None)
 
     @rule(death=DEATHS, concurrency=st.integers(1, 4))
     def roll_back(self, death: tuple[int, bool] | None, concurrency: int) -> None:
@@ -244,7 +268,8 @@ class Fleets(RuleBasedStateMachine):
         params = {"label_selectors": [f"{CHOSEN}=fleet"], "kinds": list(KINDS), **params}
         self.has_failed = True  # until known better
         self.world.comes_to_rest()
-        floors = {member.label: min([*self.sizes[member], sum(ready for _image, ready in self.world.pods_of(member))])
+        floors = {member.label: min([*self.sizes[member],
+                                     sum(ready for _image, ready in self.world.pods_of(member))])
                   - (member.kind in ("StatefulSet", "DaemonSet")) for member in self.members}
         ended = self.world.roll(params, death, floors, is_loaded)
         note(f"  {ended.how} {ended.message}")
@@ -253,9 +278,12 @@ class Fleets(RuleBasedStateMachine):
         was_pending, self.pending = self.pending, params
         if ended.how != "killed":
             results = ended.result.get("results", [])
-            assert len(results) == len(self.members), f"{len(results)} results of {len(self.members)} controllers"
-            assert any(each["failed"] for each in results) == (ended.how == "refused"), ended.message
-            is_whole = all(each.get("rollout", {}).get("phase", "complete") == "complete" for each in results)
+            assert len(results) == len(self.members), (
+                f"{len(results)} results of {len(self.members)} controllers")
+            assert any(result["failed"] for result in results) == (ended.how == "refused"), (
+                ended.message)
+            is_whole = all(result.get("rollout", {}).get("phase", "complete") == "complete"
+                           for result in results)
             if is_whole:
                 self.pending = None
             if ended.how == "refused" and not (was_pending or params.get("image") == BROKEN):
@@ -266,15 +294,16 @@ class Fleets(RuleBasedStateMachine):
         return ended
 
     def _have(self, image: str) -> None:
-        """Fail unless all pods of each member are of this image, and as many as somebody has asked for."""
+        """Fail unless all pods of each member have this image, in the number last requested."""
         self.world.comes_to_rest()
         for member in self.members:
             pods = self.world.pods_of(member)
-            assert len(pods) in self.sizes[member], f"{len(pods)} pods of {member} instead of {self.sizes[member]}"
+            assert len(pods) in self.sizes[member], (
+                f"{len(pods)} pods of {member} instead of {self.sizes[member]}")
             assert set(pods) <= {(image, True)}, f"{member} has {pods}"
 
     def teardown(self) -> None:
-        """One undisturbed task leaves what it was asked for, and nothing else."""
+        """Check that an undisturbed task leaves the requested state and nothing else."""
         if self.has_failed:
             return
         if self.pending:
@@ -288,10 +317,14 @@ class Fleets(RuleBasedStateMachine):
         assert not again.result["changed"], "the last task changes something again"
         for kind in KINDS:
             names = sorted(member.name for member in self.members if member.kind == kind)
-            assert self.world.names(kind) == names, f"{kind}: {self.world.names(kind)} instead of {names}"
+            assert self.world.names(kind) == names, (
+                f"{kind}: {self.world.names(kind)} instead of {names}")
         for member in self.members:
             item = self.world.look(*member)
-            marks = {each for each in item["metadata"].get("annotations") or {} if "baton.kubernetes" in each}
-            assert marks <= {"baton.kubernetes/last-rollout"}, f"marks are left on {member}: {marks}"
-            assert "priorityClassName" not in item["spec"]["template"]["spec"], f"the template of {member} is closed"
+            marks = {annotation for annotation in item["metadata"].get("annotations") or {}
+                     if "baton.kubernetes" in annotation}
+            assert marks <= {"baton.kubernetes/last-rollout"}, (
+                f"marks are left on {member}: {marks}")
+            assert "priorityClassName" not in item["spec"]["template"]["spec"], (
+                f"the template of {member} is closed")
         assert not self.world.leftovers()

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A history that nobody thought of: tasks with random options, killed at random writes, and other hands between them.
+"""Play random histories: tasks with random options, killed at random writes, among other clients.
 
-It knows nothing of how an update works, only what is promised (docs/how-it-works.md): what holds while a task is at work is
-looked at by the world (World), what holds afterwards is asked for here. At its end one undisturbed task must leave what it was
-asked for and nothing else.
+A history knows the promises (docs/how-it-works.md), not how an update works. The world (World)
+checks the promises during a task, this file the promises afterwards. At the end of a history, an
+undisturbed task must leave the requested state and nothing else.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 Json = dict[str, t.Any]
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Those whose pods the server's own controller replaces as soon as somebody changes the template.
+#: Kinds whose pods the controller manager replaces as soon as the template changes.
 STEPPED_BY_SERVER = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
-#: An image of which no pod ever becomes ready, as every kubelet says at once (tests/cluster/stages.yaml).
+#: An image whose pods never become ready, as every kubelet reports at once
+#: (tests/cluster/stages.yaml).
 BROKEN = "myimage:v9-noconfig"
-#: Options of a task that does not wait long for what never comes.
+#: Options for a task that soon gives up waiting for broken pods.
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
-#: Fields that are the user's own, which an update restores at its end.
-OWN_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds", "paused", "podManagementPolicy")
+#: The user's own fields, which an update restores at its end.
+OWN_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
+              "paused", "podManagementPolicy")
 
 
 def _rolling(**numbers: t.Any) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
-#: What users have in the spec of a controller. One of these is chosen by its number, modulo how many there are.
+#: Fields in the spec of a user's controller; a number, modulo the length, selects an entry.
 OWN: dict[str, tuple[Json, ...]] = {
     "Deployment": (
         {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
@@ -50,21 +52,25 @@ OWN: dict[str, tuple[Json, ...]] = {
         {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0}),
     "DaemonSet": (
         {}, {"revisionHistoryLimit": 0}, {"updateStrategy": {"type": "OnDelete"}},
-        {"updateStrategy": _rolling(maxSurge=1, maxUnavailable=0)}, {"updateStrategy": _rolling(maxSurge=0, maxUnavailable="50%")},
+        {"updateStrategy": _rolling(maxSurge=1, maxUnavailable=0)},
+        {"updateStrategy": _rolling(maxSurge=0, maxUnavailable="50%")},
         {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0},
         {"updateStrategy": _rolling(maxSurge="50%", maxUnavailable=0), "revisionHistoryLimit": 0}),
 }
-#: Options that change the way, and never the goal.
+#: Options that change the way of an update but not its goal.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
-    "revision_history_limit": st.sampled_from([0, 1, 10]), "min_ready_seconds": st.sampled_from([0, 1]),
+    "revision_history_limit": st.sampled_from([0, 1, 10]),
+    "min_ready_seconds": st.sampled_from([0, 1]),
 })
-#: Options with which a task ends before the update does.
-HALTS = st.one_of(st.just({}), st.just({}), st.just({}), st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}),
+#: Options that end a task before the update is complete.
+HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
+                  st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}),
                   st.fixed_dictionaries({"max_steps": st.integers(1, 8)}))
 HALTING = ("pause_at", "max_steps")
-#: Before or after which of its writes the client dies; it lives where it has not so many.
-DEATHS = st.one_of(st.none(), *[st.tuples(st.integers(1, most), st.booleans()) for most in (6, 14, 24)])
+#: The write before or after which the client dies; a task with fewer writes survives.
+DEATHS = st.one_of(st.none(),
+                   *[st.tuples(st.integers(1, most), st.booleans()) for most in (6, 14, 24)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,76 +79,78 @@ class Ended:
 
     #: "done", "killed" or "refused".
     how: str
-    #: What the module returned.
+    #: The result of the module.
     result: Json = dataclasses.field(default_factory=dict)
-    #: What it was refused with, for people.
+    #: The error for people.
     message: str = ""
 
 
 class World(t.Protocol):
-    """Where a history takes place."""
+    """Place of a history."""
 
-    #: Whether it has all kinds at once, budgets, several clients, and a controller manager that can be restarted.
+    #: Whether the world has all kinds, budgets, several clients, and a controller manager to
+    #: restart.
     is_whole: bool
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Release the resources of the world."""
 
-    #: Seconds by which the clock of the client is ahead.
+    #: Seconds by which the client's clock is ahead.
     clock_ahead: float
-    #: Whether pods take their time to end.
+    #: Whether pods take time to terminate.
     ends_slowly: bool
 
     def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
-        """Create the controller foo with that many pods, all available unless their image is broken, and the fields in its spec."""
+        """Create the controller foo, with these spec fields and available pods unless broken."""
 
-    def task(self, params: Json, death: tuple[int, bool] | None, floor: int, ceiling: int | None) -> Ended:
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
+             ceiling: int | None) -> Ended:
         """Run the module.
 
-        Fails where fewer pods than the floor were ready, more than the ceiling existed that were not terminating, or one was
-        without a controller.
+        Fails if fewer pods than the floor were ready, more pods than the ceiling existed that were
+        not terminating, or a pod had no controller.
         """
 
     def check(self, params: Json) -> Ended:
-        """The same in check mode."""
+        """Run the module in check mode."""
 
     def comes_to_rest(self) -> None:
         """Return when nothing changes any more by itself."""
 
     def names(self, kind: str) -> list[str]:
-        """The controllers of that kind, but for those that another one controls."""
+        """Return the names of the controllers of a kind without an owner."""
 
     def look(self, kind: str, name: str) -> Json | None:
-        """A controller as the API server shows it."""
+        """Return a controller as stored by the API server."""
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        """Of each pod that is not terminating the name of whose it is in the end, its image, and whether it is ready."""
+        """Return top owner, image and readiness of each pod that is not terminating."""
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
-        """Of a DaemonSet: nodes come, or go."""
+        """Add or remove nodes of a DaemonSet, or scale."""
 
     def delete_pod(self, index: int) -> None: ...
 
     def edit(self, kind: str, name: str, text: str) -> None:
-        """Somebody changes a variable in the template."""
+        """Change a variable in the template as another client."""
 
     def unmark(self, kind: str, name: str) -> None:
-        """Somebody removes every annotation."""
+        """Remove every annotation as another client."""
 
     def set_own(self, kind: str, name: str, spec: Json) -> None:
         """Change fields in the spec of a controller, as their user."""
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
-        """Delete a controller without its pods, and create it again, without annotations."""
+        """Delete a controller without its pods, and create it again without annotations."""
 
     def hold(self, kind: str, name: str) -> None:
-        """Give a controller a finalizer, which is removed a while after somebody has deleted the controller."""
+        """Give a controller a finalizer that another client removes a while after the deletion."""
 
     def type(self, words: list[str]) -> None:
-        """Type a command of kubectl that changes something."""
+        """Run a kubectl command that changes an object."""
 
     def apply(self, kind: str, replicas: int) -> None:
-        """Somebody applies foo's first manifest by force, with that size, if it has one; it may be refused."""
+        """Apply foo's first manifest by force with this size, if any; the server may refuse."""
 
     def budget(self, spec: Json) -> None:
         """A PodDisruptionBudget of all pods."""
@@ -150,71 +158,79 @@ class World(t.Protocol):
     def restart_controller_manager(self) -> None: ...
 
     def autoscale(self, kind: str, name: str) -> None:
-        """An autoscaler that has no wish of its own."""
+        """Add an autoscaler that keeps the present size."""
 
     def autoscaler(self) -> Json | None:
-        """What it asks for, and its annotations."""
+        """Return the autoscaler's target and annotations."""
 
     def leftovers(self) -> list[str]:
-        """What no task leaves: Leases that are held."""
+        """Return objects that no task may leave behind: held Leases."""
 
 
 class History(RuleBasedStateMachine):
-    """One history; a subclass says in which world."""
+    """History; a subclass selects the world."""
 
     world: World
-    #: Whether it has ended in the middle.
+    #: Whether the history has ended early.
     has_failed = True
 
-    #: Kinds of which there are histories.
+    #: Kinds with histories.
     kinds: t.Sequence[str] = KINDS
 
-    @initialize(data=st.data(), replicas=st.integers(1, 4), own=st.integers(0, 9), is_broken=st.sampled_from([False] * 5 + [True]),
-                pastes=st.sampled_from([None, 0, 1, -1]), clock_ahead=st.sampled_from([0, 0, 100, -100]),
+    @initialize(data=st.data(), replicas=st.integers(1, 4), own=st.integers(0, 9),
+                is_broken=st.sampled_from([False] * 5 + [True]),
+                pastes=st.sampled_from([None, 0, 1, -1]),
+                clock_ahead=st.sampled_from([0, 0, 100, -100]),
                 ends_slowly=st.sampled_from([False] * 4 + [True]))
-    def begin(self, data: st.DataObject, replicas: int, own: int, is_broken: bool, pastes: int | None, clock_ahead: float,
-              ends_slowly: bool) -> None:
+    def begin(self, data: st.DataObject, replicas: int, own: int, is_broken: bool,
+              pastes: int | None, clock_ahead: float, ends_slowly: bool) -> None:
         kind = data.draw(st.sampled_from(self.kinds))
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: Which of the commands of an error is pasted, or none.
+        #: The number of the error's command to paste, or None.
         self.pastes = pastes
-        #: Whether a finalizer has been given to it.
+        #: Whether the controller has a finalizer.
         self.is_held = False
-        #: Whether somebody has deleted it without its pods and created it again.
+        #: Whether another client has deleted the controller without its pods and created it again.
         self.is_recreated = False
-        #: Whether there are, or were, pods that never become ready.
+        #: Whether pods exist, or existed, that never become ready.
         self.has_broken = False
-        #: Whether a task that set other numbers than the user's own was killed, so that they may be lost.
+        #: Whether a killed task may have lost the user's own numbers by setting others.
         self.is_own_lost = False
         self.world.clock_ahead, self.world.ends_slowly = clock_ahead, ends_slowly
-        #: What a PodDisruptionBudget says, where there is one.
+        #: The spec of the PodDisruptionBudget, if any.
         self.budget: Json | None = None
-        #: The sizes that may be right; several where somebody has scaled in the middle of an update.
+        #: The acceptable sizes; several if another client has scaled during an update.
         self.sizes = {replicas}
-        #: The last task, where the update that it made or went on with has not ended.
+        #: The last task, unless its update is complete.
         self.pending: Json | None = None
-        #: The tasks that may have begun that update, the first one before those that were killed since.
+        #: The tasks that may have begun the update, the oldest before the tasks killed since.
         self.begun: list[Json] = []
-        #: Whether somebody has done something that allows for fewer pods than promised.
+        #: Whether another client's action permits fewer pods than promised.
         self.is_disturbed = False
         self.scaler: Json | None = None
-        self.is_migrating = self.has_given_up = self.is_unmarked = self.is_applied = self.is_contradicted = False
+        self.is_migrating = self.has_given_up = self.is_unmarked = False
+        self.is_applied = self.is_contradicted = False
         self.has_failed = False
         wishes = OWN.get(kind, ({},))
         is_broken = is_broken and self._can_be_broken
-        self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", wishes[own % len(wishes)])
-        self.own, self.has_broken, self.was_broken, self.never_worked = self._own_now(), is_broken, is_broken, is_broken
+        self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1",
+                          wishes[own % len(wishes)])
+        self.own = self._own_now()
+        self.has_broken = self.was_broken = self.never_worked = is_broken
 
     # Tasks
 
     @rule(image=IMAGES, way=WAYS, halt=HALTS, death=DEATHS, hurry=st.booleans())
-    def update(self, image: str, way: Json, halt: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
+    def update(self, image: str, way: Json, halt: Json, death: tuple[int, bool] | None,
+               hurry: bool) -> None:
         self._do({"image": image, **self._possible(way), **halt}, death, hurry)
 
     @precondition(lambda self: self._can_be_broken and not self.never_worked)
     @rule(way=WAYS, halt=HALTS, death=DEATHS, on_failure=st.sampled_from(["stop", "rollback"]))
-    def update_to_what_never_works(self, way: Json, halt: Json, death: tuple[int, bool] | None, on_failure: str) -> None:
-        self._do({"image": BROKEN, "on_failure": on_failure, **IMPATIENT, **self._possible(way), **halt}, death)
+    def update_to_what_never_works(self, way: Json, halt: Json, death: tuple[int, bool] | None,
+                                   on_failure: str) -> None:
+        self._do({"image": BROKEN, "on_failure": on_failure, **IMPATIENT, **self._possible(way),
+                  **halt}, death)
 
     @precondition(lambda self: self.kind not in STEPPED_BY_SERVER and not self.is_migrating)
     @rule(image=IMAGES, name=st.sampled_from(["two", "three"]), death=DEATHS)
@@ -249,8 +265,9 @@ class History(RuleBasedStateMachine):
     @rule(replicas=st.integers(1, 5))
     def scale(self, replicas: int) -> None:
         if self.world.look(self.kind, self.name):
-            # In the middle of an update either may be right, but for nodes, which nobody remembers.
-            self.sizes = self.sizes | {replicas} if self.pending and self.kind != "DaemonSet" else {replicas}
+            # During an update either size may be right, except for nodes, which have no record.
+            self.sizes = (self.sizes | {replicas} if self.pending
+                          and self.kind != "DaemonSet" else {replicas})
             self.world.scale(self.kind, self.name, replicas)
             self.is_disturbed = True
 
@@ -262,10 +279,13 @@ class History(RuleBasedStateMachine):
     @rule(text=st.sampled_from(["a", "b & c", "ü"]))
     def edit(self, text: str) -> None:
         if self.world.look(self.kind, self.name):
-            self.was_broken = self.was_broken or _image(t.cast(Json, self.world.look(self.kind, self.name))) == BROKEN
+            self.was_broken = (self.was_broken
+                               or _image(t.cast(Json, self.world.look(self.kind, self.name)))
+                               == BROKEN)
             self.world.edit(self.kind, self.name, text)
             self.is_disturbed = self.is_disturbed or self.kind in STEPPED_BY_SERVER
-            self.is_contradicted = self.is_contradicted or self.is_migrating  # what is kept of it is not what it is any more
+            # the recorded settings are outdated
+            self.is_contradicted = self.is_contradicted or self.is_migrating
 
     @precondition(lambda self: self.pending)
     @rule()
@@ -273,8 +293,10 @@ class History(RuleBasedStateMachine):
         if self.world.look(self.kind, self.name):
             self.world.unmark(self.kind, self.name)
             self.is_unmarked = True
-            if "next_name" in t.cast(Json, self.pending):  # without it, another task knows but the size that there is
-                self.sizes |= {t.cast(Json, self.world.look(self.kind, self.name))["spec"]["replicas"]}
+            # without the record, another task knows only the present size
+            if "next_name" in t.cast(Json, self.pending):
+                self.sizes |= {t.cast(Json,
+                                      self.world.look(self.kind, self.name))["spec"]["replicas"]}
 
     @precondition(lambda self: not self.scaler and self.kind != "DaemonSet")
     @rule()
@@ -283,7 +305,8 @@ class History(RuleBasedStateMachine):
             self.world.autoscale(self.kind, self.name)
             self.scaler = copy.deepcopy(self.world.autoscaler())
 
-    @precondition(lambda self: self.pending and self.kind == self.first_kind and self.world.is_whole)
+    @precondition(lambda self: self.pending and self.kind == self.first_kind
+                  and self.world.is_whole)
     @rule(replicas=st.integers(1, 4))
     def apply(self, replicas: int) -> None:
         if self.world.look(self.kind, "foo"):
@@ -297,10 +320,11 @@ class History(RuleBasedStateMachine):
     @rule(own=st.integers(1, 9))
     def change_own_strategy(self, own: int) -> None:
         wishes = OWN[self.kind]
-        self.world.set_own(self.kind, self.name, {field: value for field, value in wishes[own % len(wishes)].items()
-                                                  if field != "podManagementPolicy"})
+        self.world.set_own(self.kind, self.name,
+                           {field: value for field, value in wishes[own % len(wishes)].items()
+                            if field != "podManagementPolicy"})
         self.own = self._own_now()
-        self.is_disturbed = True  # pods that OnDelete had left alone are replaced now
+        self.is_disturbed = True  # OnDelete pods are replaced now
 
     @precondition(lambda self: self.world.is_whole and not self.is_migrating)
     @rule(replicas=st.integers(1, 4), image=IMAGES, is_same=st.booleans())
@@ -310,7 +334,8 @@ class History(RuleBasedStateMachine):
             return
         if is_same or self.kind not in STEPPED_BY_SERVER:
             image = _image(item)
-        self.sizes = self.sizes | {replicas} if self.pending else {replicas} if self.kind != "DaemonSet" else self.sizes
+        self.sizes = (self.sizes | {replicas} if self.pending
+                      else {replicas} if self.kind != "DaemonSet" else self.sizes)
         self.world.recreate(self.kind, self.name, replicas, image)
         self.is_recreated = True
         self.is_unmarked = self.is_unmarked or bool(self.pending)
@@ -335,18 +360,19 @@ class History(RuleBasedStateMachine):
     def restart_controller_manager(self) -> None:
         self.world.restart_controller_manager()
 
-    # What is promised
+    # Promises
 
     def _do(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> None:
-        """Run a task as a user does who pastes, where it is refused, what its error says to type next."""
+        """Run a task like a user who pastes the next command of an error."""
         ended = self._run(params, death, hurry)
         if self.pastes is not None:
             self._paste(params, ended, self.pastes)
 
     def _paste(self, params: Json, ended: Ended, which: int) -> None:
-        """Type what an error tells, one of its ways and then the last one of each that follows, as often as there are pods."""
+        """Paste a command of an error, then the last of each later error, at most once per pod."""
         for _time in range(2 * max(self.sizes)):
-            if ended.how != "refused" or "is rolled back to" in ended.message:  # what it would repeat, fails again
+            # the repeated task fails again
+            if ended.how != "refused" or "is rolled back to" in ended.message:
                 return
             if "add max_surge=1" in ended.message:
                 params = self._surging(params)
@@ -354,20 +380,23 @@ class History(RuleBasedStateMachine):
                 return
             else:
                 params = self._typed(ways[which if -len(ways) <= which < len(ways) else -1], params)
-                which = -1  # the way back, or the only one
+                which = -1  # roll back, perhaps the only way
             ended = self._run(params, None)
-        if ended.how == "refused" and self.is_unmarked:  # which template there was before is not known any more
+        # the template before is lost
+        if ended.how == "refused" and self.is_unmarked:
             return
-        if ended.how == "refused" and self.was_broken:  # what is before the update does not work either
+        # the version before the update is broken, too
+        if ended.how == "refused" and self.was_broken:
             ended = self._run({"image": typed_commands.WORKING}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the undone template may be left
                 return
         assert ended.how != "refused", f"whatever is pasted, it is refused: {ended.message}"
 
     def _typed(self, way: list[list[str]], params: Json) -> Json:
-        """Type the commands of kubectl; return the options of the task that is told, or those of the same task."""
+        """Run the kubectl commands; return the options of the suggested or the same task."""
         note(f"  pasted: {way}")
-        *tasks, last = [each for words in way if (each := self._task_or_typed(words, params))] or [params]
+        *tasks, last = ([each for words in way if (each := self._task_or_typed(words, params))]
+                        or [params])
         for task in tasks:
             self._run(task, None)
         return last
@@ -375,20 +404,23 @@ class History(RuleBasedStateMachine):
     def _task_or_typed(self, words: list[str], params: Json) -> Json | None:
         """Return the options of a task; type any other command."""
         if words == [typed_commands.BEGAN]:
-            task = (self.begun.pop() if len(self.begun) > 1 else self.begun[0]) if self.begun else params
+            task = ((self.begun.pop() if len(self.begun) > 1 else self.begun[0]) if self.begun
+                    else params)
             return {option: value for option, value in task.items() if option not in HALTING}
         if (typed := typed_commands.task_params(words)) is None:
             self._type(words)
             return None
-        return {"kind": "ReplicationController", **{option: value for option, value in typed.items() if option != "name"}}
+        return {"kind": "ReplicationController",
+                **{option: value for option, value in typed.items() if option != "name"}}
 
     def _surging(self, params: Json) -> Json:
-        """Return a task that needs no pod to be missing."""
+        """Return a task that surges, so that no pod may be missing."""
         excluded = {"max_unavailable"} if self.kind == "DaemonSet" else set()
-        return {**{option: value for option, value in params.items() if option not in excluded}, "max_surge": 1}
+        return {**{option: value for option, value in params.items() if option not in excluded},
+                "max_surge": 1}
 
     def _type(self, words: list[str]) -> None:
-        """Type a command of kubectl that an error has told."""
+        """Run a kubectl command suggested by an error."""
         verb, arguments, flags = typed_commands.kubectl(words)
         self.world.type(words)
         if verb == "patch" and arguments[0] == "pdb":
@@ -398,50 +430,65 @@ class History(RuleBasedStateMachine):
             assert size in self.sizes or self.is_unmarked, words
 
     def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
-        """Run a task, look at its way, and keep what is pending after it."""
+        """Run a task, check its progress, and record a pending update."""
         self.has_broken = self.has_broken or params.get("image") == BROKEN
-        params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}), **params}
-        self.has_failed = True  # until it is known better
+        params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}),
+                  **params}
+        self.has_failed = True  # until the result says more
         if params["kind"] != self.kind and self.world.look(params["kind"], self.name):
-            self.kind = params["kind"]  # a migration has got there, and does not end
+            self.kind = params["kind"]  # a migration pauses, and stays incomplete
             self.own = self._own_now()
         if not hurry or self.is_disturbed:
             self.world.comes_to_rest()
             self.is_disturbed = False
-        planned = None if death or hurry or self.has_broken else self.world.check(params)  # check mode has no pods that are broken
+        # check mode has no broken pods
+        planned = None if death or hurry or self.has_broken else self.world.check(params)
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        missing = max(min(max(_unavailable(params, self.kind, each, self.own), self._set_by_update(each)),
+        missing = max(min(max(_unavailable(params, self.kind, each, self.own),
+                              self._set_by_update(each)),
                           _spare(self.budget, each)) for each in self.sizes)
-        if self.kind == "DaemonSet" and self.is_recreated:  # beside a pod that the server takes for a new one, it makes no other
+        # a pod that counts as new already exists, so the server creates no other
+        if self.kind == "DaemonSet" and self.is_recreated:
             missing = max(1, missing)
         surge = max(_surge(params, self.kind, each, self.own) for each in self.sizes)
         ceiling = max(len(self.world.pods()), max(self.sizes) + surge)
-        # The Deployment controller counts sizes of ReplicaSets. That of DaemonSets adds pods while old ones go, in one turn.
-        surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.is_unmarked)  # as a killed task has left it
+        # The Deployment controller counts sizes of ReplicaSets. The DaemonSet controller adds pods
+        # while old pods terminate, in a single turn. A killed task may have left a surge.
+        surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.is_unmarked)
         is_counted = not hurry and self.kind != "Deployment" and not surges
-        ended = self.world.task(params, death, 0 if hurry else size - missing, ceiling if is_counted else None)
+        ended = self.world.task(params, death, 0 if hurry else size - missing,
+                                ceiling if is_counted else None)
         note(f"  {ended.how} {ended.message}")
         if ended.how == "refused":
             lost = typed_commands.lost_options(params, ended.message)
-            assert not lost, f"options that the command to repeat the task does not have: {lost}\n{ended.message}"
+            assert not lost, (
+                f"options that the command to repeat the task does not have: {lost}\n"
+                f"{ended.message}")
         if planned:
-            assert planned.how == ended.how, f"planned: {planned.how}, {planned.message}; done: {ended.how}, {ended.message}"
-            if ended.how == "done" and "max_steps" not in params:  # how far so many steps lead is a matter of times
+            assert planned.how == ended.how, (
+                f"planned: {planned.how}, {planned.message}; done: {ended.how}, {ended.message}")
+            # how far so many steps lead is a matter of times
+            if ended.how == "done" and "max_steps" not in params:
                 told = [steps(each.result) for each in (planned, ended)]
-                assert told[0] == told[1], f"check mode plans {told[0]}, and what is done is {told[1]}"
+                assert told[0] == told[1], (
+                    f"check mode plans {told[0]}, and what is done is {told[1]}")
         assert "faster than" not in ended.message, ended.message
         self._note(params, ended)
         self.has_failed = False
         return ended
 
     def _run_confirmed(self, params: Json) -> Ended:
-        """Run a task; where somebody has scaled in the middle, begun something else, or a budget forbids it, do first as told."""
+        """Run a task; first take the action that its error requires.
+
+        Required after another client has scaled or begun another update, or by a budget.
+        """
         ended = self._run(params, None)
         for _time in range(3):
             ways = typed_commands.alternatives(ended.message)
             if ended.how != "refused":
                 return ended
-            if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else", ended.message):
+            if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else",
+                                  ended.message):
                 self._run({"image": begun[1]}, None)
             elif "add max_surge=1" in ended.message:  # a budget lets no pod be missing
                 params = self._surging(params)
@@ -454,18 +501,18 @@ class History(RuleBasedStateMachine):
 
     @property
     def _can_be_broken(self) -> bool:
-        """Whether the world has pods that never become ready, of this kind."""
+        """Return whether pods of this kind can fail to become ready in this world."""
         return self.world.is_whole or self.kind in ("StatefulSet", "DaemonSet")
 
     def _own_now(self) -> Json:
-        """Return the fields in its spec that are the user's."""
+        """Return the user's own fields of the spec."""
         spec = t.cast(Json, self.world.look(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in OWN_FIELDS if field in spec})
 
     def _restored(self, own: Json | None = None) -> Json:
-        """Return those of the user's own fields, or of these, that an update restores."""
+        """Return the user's own fields that an update restores."""
         own = copy.deepcopy(self._own_now() if own is None else own)
-        if self.is_own_lost:  # what a record says of a higher maxUnavailable is not believed
+        if self.is_own_lost:  # a recorded maxUnavailable above the present one is not trusted
             own.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return own
 
@@ -474,7 +521,10 @@ class History(RuleBasedStateMachine):
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
     def _possible(self, way: Json) -> Json:
-        """Without what is refused: of each pod of a StatefulSet the old one has to go first, of a DaemonSet it does or does not."""
+        """Return the options without refused ones: StatefulSets delete a pod before replacing it.
+
+        A DaemonSet either does so or surges.
+        """
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return way
         surges = self.kind == "DaemonSet" and "max_unavailable" not in way
@@ -482,23 +532,29 @@ class History(RuleBasedStateMachine):
                 if (surges or option != "max_surge") and (option, value) != ("max_unavailable", 0)}
 
     def _set_by_update(self, size: int) -> int:
-        """How many pods may be missing where an update has set so, and somebody has removed the record of what it was before."""
+        """Return the missing pods that an update without a record permits."""
         if self.kind != "DaemonSet" or not self.is_unmarked:
             return 0
         strategy = t.cast(Json, self.world.look(self.kind, self.name))["spec"]["updateStrategy"]
         return _of(strategy.get("rollingUpdate", {}).get("maxUnavailable", 1), size)
 
     def _new_name(self) -> Json:
-        """What an update in progress, and its rollback, must be given: annotations alone make nothing a successor."""
+        """Return the next_name for an update in progress and its rollback.
+
+        Annotations alone do not make a controller a successor.
+        """
         name = (self.pending or {}).get("next_name")
         return {"next_name": name} if name else {}
 
     def _note(self, params: Json, ended: Ended) -> None:
-        """Who is there now, and whether an update is pending."""
+        """Record the present controllers, and whether an update is pending."""
         is_migration = params.get("state") == "migrated"
         self.is_migrating = (is_migration or self.is_migrating) and ended.how != "done"
-        # Of a migration that was given up before a pod had moved an empty ReplicaSet stays, which another task does not know.
-        self.has_given_up = not is_migration and (self.has_given_up or (self.pending or {}).get("state") == "migrated")
+        # A migration abandoned before the first pod moved leaves an empty ReplicaSet, unknown to
+        # other tasks.
+        self.has_given_up = (not is_migration
+                             and (self.has_given_up
+                                  or (self.pending or {}).get("state") == "migrated"))
         if ended.how == "done":
             phase = ended.result["rollout"]["phase"]
             self.pending = None if phase == "complete" else params
@@ -508,28 +564,33 @@ class History(RuleBasedStateMachine):
                     self.kind = "Deployment"
                     self.own = self._own_now()
                 names = self.world.names(self.kind)
-                assert len(names) == 1 or self.is_unmarked, f"{ended.message}, and these are left: {names}"
+                assert len(names) == 1 or self.is_unmarked, (
+                    f"{ended.message}, and these are left: {names}")
                 self.name = self.name if self.name in names else names[0]
                 self.world.comes_to_rest()
                 image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
                 self.never_worked = self.never_worked and image == BROKEN
-                # Back with its pods, it has those that it made of the template before somebody applied another one.
+                # A recreated controller adopts pods made from the template before another client
+                # applied one.
                 is_mixed = self.is_applied and params.get("state") == "rolled_back"
-                others = [pod for pod in self._pods() if pod[0] != self.name or (pod[1] != image and not is_mixed)]
+                others = [pod for pod in self._pods()
+                          if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not others, f"{self.name} has {image}, and these pods are there: {others}"
         elif ended.how == "killed":
             self.pending = params
-            self.is_own_lost = self.is_own_lost or "max_unavailable" in params or "max_surge" in params
+            self.is_own_lost = (self.is_own_lost or "max_unavailable" in params
+                                or "max_surge" in params)
         elif phase := ended.result.get("rollout", {}).get("phase"):
             if phase == "complete":
                 self.pending, self.begun = None, []
             elif ended.result["changed"]:
                 self.pending = params
-        if self.pending is params and (params.get("state") != "rolled_back" or "to_revision" in params):
+        if (self.pending is params
+                and (params.get("state") != "rolled_back" or "to_revision" in params)):
             self.begun.append(params)
 
     def teardown(self) -> None:
-        """One undisturbed task leaves what it was asked for, and nothing else."""
+        """Check that an undisturbed task leaves the requested state and nothing else."""
         if self.has_failed:
             return
         if self.pending:
@@ -538,24 +599,28 @@ class History(RuleBasedStateMachine):
                 self._paste(self.pending, ended, -1)
             elif self.pending or ended.how != "done":
                 ended = self._run_confirmed({"state": "rolled_back", **self._new_name()})
-            if self.pending and self.has_broken:  # neither the old pods nor the new ones may work: somebody corrects that
+            # if both versions are broken, a user corrects the template
+            if self.pending and self.has_broken:
                 self._paste({"state": "rolled_back", **self._new_name()}, ended, 0)
         wish = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_label():
-            wish["next_name"] = "last"  # its selector has the label of the update that made it, and cannot be changed
+            # the selector has the label of its update, and is immutable
+            wish["next_name"] = "last"
         ended = self._run_confirmed(wish)
         is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
         if (self.is_unmarked or self.is_contradicted or is_stuck) and ended.how == "refused":
             assert "Next:" in ended.message, ended.message
-            return  # what is known no more is asked of whoever has removed it, or applied something else
-        assert ended.how == "done" and not self.pending, f"the last task: {ended.how} {ended.message}"
+            # settings lost by another client's action are not checked
+            return
+        assert ended.how == "done" and not self.pending, (
+            f"the last task: {ended.how} {ended.message}")
         self.world.comes_to_rest()
         again = self._run(wish, None)
         assert not again.result["changed"], "the last task changes something again"
         self._is_as_asked_for("myimage:last")
 
     def _pods(self) -> list[tuple[str, str, bool]]:
-        """Those of the update; not those of the others that are left where somebody has removed the marks."""
+        """Return the update's pods, without pods of controllers that lost their annotations."""
         others = set(self.world.names(self.kind)) - {self.name} if self.is_unmarked else set()
         return [pod for pod in self.world.pods() if pod[0] not in others]
 
@@ -564,20 +629,25 @@ class History(RuleBasedStateMachine):
         if self.has_given_up and self.kind == "ReplicationController":
             left.pop("ReplicaSet", None)
         if self.is_unmarked:
-            left = {self.kind: [self.name]}  # nobody knows whose the others are
+            left = {self.kind: [self.name]}  # the other controllers have lost their owner
         assert left == {self.kind: [self.name]}, f"these are left: {left}"
         item = t.cast(Json, self.world.look(self.kind, self.name))
         template = item["spec"]["template"]
-        size = item["status"]["desiredNumberScheduled"] if self.kind == "DaemonSet" else item["spec"]["replicas"]
+        size = (item["status"]["desiredNumberScheduled"] if self.kind == "DaemonSet"
+                else item["spec"]["replicas"])
         assert size in self.sizes, f"{size} replicas instead of {self.sizes}"
         assert _image(item) == image
         if not (self.is_unmarked or self.is_contradicted):
-            assert self._restored() == (self._restored(self.own)), f"of the user's own {self.own} there is {self._own_now()}"
+            assert self._restored() == (self._restored(self.own)), (
+                f"of the user's own {self.own} there is {self._own_now()}")
         assert "priorityClassName" not in template["spec"], "the template is closed"
-        marks = {each for each in item["metadata"].get("annotations") or {} if "/" in each}
-        assert marks <= {"baton.kubernetes/last-rollout", "deployment.kubernetes.io/revision"}, f"marks are left: {marks}"
+        marks = {annotation for annotation in item["metadata"].get("annotations") or {}
+                 if "/" in annotation}
+        assert marks <= {"baton.kubernetes/last-rollout", "deployment.kubernetes.io/revision"}, (
+            f"marks are left: {marks}")
         assert sorted(self._pods()) == [(self.name, image, True)] * size
-        assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), "the autoscaler is not what it was"
+        assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), (
+            "the autoscaler is not what it was")
         assert not self.world.leftovers()
 
 
@@ -586,10 +656,11 @@ def _image(item: Json) -> str:
 
 
 def steps(result: Json) -> list[tuple[t.Any, ...]]:
-    """What was done, as far as two runs that go the same way have it in common: sizes between two other steps by their ends.
+    """Return the steps that two equivalent runs share; merge consecutive size changes.
 
-    The name of a ControllerRevision has to do with the uid of its controller, which there is not yet in check mode. Sizes that the
-    server sets by itself, of a Deployment's ReplicaSets, are told as they are seen: now three in one, now each.
+    The name of a ControllerRevision depends on the uid of its controller, unknown in check mode.
+    The server's own changes to the sizes of a Deployment's ReplicaSets are observed at random
+    moments.
     """
     told: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}
@@ -602,22 +673,30 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
         told += sorted((("scale", name, to) for name, to in sizes.items()))
         sizes = {}
         if step:
-            told.append((step["action"], str(step["kind"]), "" if step["kind"] == "ControllerRevision" else step["name"]))
+            told.append((step["action"], str(step["kind"]),
+                         "" if step["kind"] == "ControllerRevision" else step["name"]))
     return told
 
 
 def _unavailable(params: Json, kind: str, size: int, own: Json) -> int:
-    """Return how many pods may be missing; of a Deployment rounded down, and a surge of 0 asks for one.
+    """Return the number of pods that may be missing.
 
-    Of a StatefulSet it is one at the least, and rounded up; where the cluster knows no more than one, not as many as asked for.
-    Of a DaemonSet too, unless it surges.
+    For a Deployment rounded down, at least 1 without a surge. For a StatefulSet rounded up, at
+    least 1, and exactly 1 on a cluster without maxUnavailable. For a DaemonSet likewise, unless it
+    surges.
     """
     if kind == "StatefulSet":
-        return max(1, _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)), size))
+        return max(1,
+                   _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)),
+                       size))
     if kind == "DaemonSet":
-        if "max_surge" in params or ("max_unavailable" not in params and _of(_own_numbers(own).get("maxSurge", 0), size)):
+        if ("max_surge" in params
+                or ("max_unavailable" not in params
+                    and _of(_own_numbers(own).get("maxSurge", 0), size))):
             return 0
-        return max(1, _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)), size))
+        return max(1,
+                   _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)),
+                       size))
     is_own = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
     value = _own_numbers(own)["maxUnavailable"] if is_own else params.get("max_unavailable", 0)
     text = str(value)
@@ -639,13 +718,13 @@ def _own_numbers(own: Json) -> Json:
 
 
 def _of(value: int | str, size: int) -> int:
-    """Return a number, or a share of that many pods, rounded up."""
+    """Return a number, or a percentage of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 
 
 def _spare(budget: Json | None, size: int) -> int:
-    """How many of that many pods a PodDisruptionBudget lets be missing; percentages are rounded up."""
+    """Return the pods that a PodDisruptionBudget lets be missing, percentages rounded up."""
     if not budget or "maxUnavailable" in budget:
         return budget["maxUnavailable"] if budget else size
     return max(0, size - _of(budget["minAvailable"], size))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Histories on a real API server: the module's work in this process, killed between two of its requests."""
+"""Play histories on a real API server; the module dies between two of its requests."""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ from namespace import Killed, Namespace, as_kind, dies, eventually, is_ready, ma
 from urllib3.exceptions import HTTPError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http, leases
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    InternalError,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
-#: Seconds without a change until the namespace counts as being at rest, and after which it is not waited for any longer.
+#: Seconds without a change after which the namespace is at rest, and seconds after which to stop
+#: waiting.
 QUIET, LONGEST = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
-#: The kinds whose objects there may be in a history of one of these.
+#: Kinds of the objects in such a history.
 INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
             "Deployment": ("Deployment", "ReplicaSet")}
-#: Options of every task that does not give them.
+#: Default options of every task.
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
-#: What keeps a deleted object for a while, and for how many seconds.
+#: A finalizer, and the seconds for which it keeps a deleted object.
 FINALIZER, HELD = "tests.example.com/held", 1.0
-#: Nodes of which a DaemonSet has those with the label.
+#: Nodes for a DaemonSet, selected by the label.
 NODES, TAKES = 5, "takes"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
@@ -57,10 +61,10 @@ class RealWorld:
         for each in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role(each), each)
         self._nodes: list[str] = []
-        #: What was seen last when it was waited for rest, and when it began to look like that.
+        #: The state at the last check for rest, and the time since which it is unchanged.
         self._seen: list[tuple[str, str]] = []
         self._since = time.monotonic()
-        #: The kinds that there are objects of.
+        #: Kinds of existing objects.
         self._kinds: tuple[str, ...] = ()
         self._releasing: Releasing | None = None
 
@@ -78,17 +82,21 @@ class RealWorld:
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODES)
             self._take(replicas)
-        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name), self._manifest(kind, replicas, image, own))
+        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name),
+                             self._manifest(kind, replicas, image, own))
         if kind == "DaemonSet":
             self._until_on(replicas)
         self.comes_to_rest()
 
-    def task(self, params: Json, death: tuple[int, bool] | None, floor: int, ceiling: int | None) -> Ended:
-        if params.get("min_ready_seconds"):  # a DaemonSet's pods that are younger count as unavailable, and go at once
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
+             ceiling: int | None) -> Ended:
+        # younger pods of a DaemonSet count as unavailable, and are deleted at once
+        if params.get("min_ready_seconds"):
             time.sleep(params["min_ready_seconds"] + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
             try:
-                result = self.namespace.roll(kill=dies(*death) if death else None, **{**LIMITS, **params})
+                result = self.namespace.roll(kill=dies(*death) if death else None,
+                                             **{**LIMITS, **params})
             except Killed:
                 ended = Ended("killed")
             except InternalError:
@@ -98,21 +106,25 @@ class RealWorld:
                 self._note_server(error)
             else:
                 ended = Ended("done", result, result["msg"])
-        assert observer.fewest_ready >= floor, f"{observer.fewest_ready} pods ready instead of {floor}"
-        assert ceiling is None or observer.most_pods <= ceiling, f"{observer.most_pods} pods instead of at most {ceiling}"
+        assert observer.fewest_ready >= floor, (
+            f"{observer.fewest_ready} pods ready instead of {floor}")
+        assert ceiling is None or observer.most_pods <= ceiling, (
+            f"{observer.most_pods} pods instead of at most {ceiling}")
         return ended
 
     def _note_server(self, error: RolloutError) -> None:
-        """Where a task has seen no progress, tell what the API server has: the task may have missed it."""
+        """Add the server's present state to an error of missing progress."""
         if "no progress" not in error.what:
             return
         for item in (item for kind in self._kinds for item in self._items(kind)):
-            note(f"  server: {item['metadata']['name']} {item['metadata']['resourceVersion']} {item.get('status')}")
+            note(f"  server: {item['metadata']['name']} {item['metadata']['resourceVersion']} "
+                 f"{item.get('status')}")
         for pod in self._all_pods():
             metadata = pod["metadata"]
             revision = metadata["labels"].get("controller-revision-hash", "")
             times = metadata["creationTimestamp"], metadata.get("deletionTimestamp")
-            note(f"  server: {metadata['name']} {revision} {pod['spec'].get('nodeName')} {times} ready: {is_ready(pod)}")
+            note(f"  server: {metadata['name']} {revision} {pod['spec'].get('nodeName')} {times} "
+                 f"ready: {is_ready(pod)}")
 
     def check(self, params: Json) -> Ended:
         try:
@@ -125,22 +137,25 @@ class RealWorld:
         return Ended("done", result, result["msg"])
 
     def comes_to_rest(self) -> None:
-        """All controllers have the pods that they ask for, or nothing has moved for a while."""
+        """Wait until all controllers have their desired pods, or the state is unchanged."""
         end = time.monotonic() + LONGEST
         while time.monotonic() < end:
             items = [item for kind in self._kinds for item in self._items(kind)]
             pods = self._all_pods()
-            now = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for item in [*items, *pods])
+            now = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+                         for item in [*items, *pods])
             if now != self._seen:
                 self._seen, self._since = now, time.monotonic()
-            elif time.monotonic() - self._since > QUIET and not any("deletionTimestamp" in pod["metadata"] for pod in pods):
+            elif (time.monotonic() - self._since > QUIET
+                  and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
                 broken = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
                 if all(_is_settled(item, broken) for item in items):
                     return
             time.sleep(0.06)
 
     def names(self, kind: str) -> list[str]:
-        return sorted(item["metadata"]["name"] for item in self._items(kind) if not item["metadata"].get("ownerReferences"))
+        return sorted(item["metadata"]["name"] for item in self._items(kind)
+                      if not item["metadata"].get("ownerReferences"))
 
     def look(self, kind: str, name: str) -> Json | None:
         return next((item for item in self._items(kind) if item["metadata"]["name"] == name), None)
@@ -150,9 +165,11 @@ class RealWorld:
 
         def whose(uid: str) -> str:
             item = of.get(uid)
-            return "" if item is None else whose(owner(item)) if owner(item) else item["metadata"]["name"]
+            return ("" if item is None else whose(owner(item)) if owner(item)
+                    else item["metadata"]["name"])
 
-        return [(whose(owner(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()]
+        return [(whose(owner(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod))
+                for pod in self._pods()]
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
         if kind == "DaemonSet":
@@ -175,7 +192,8 @@ class RealWorld:
 
     def set_own(self, kind: str, name: str, spec: Json) -> None:
         """Replace whole fields: a merge would keep the numbers of another strategy."""
-        fields = [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in spec.items()]
+        fields = [{"op": "add", "path": f"/spec/{field}", "value": value}
+                  for field, value in spec.items()]
         self.namespace._call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
@@ -187,7 +205,8 @@ class RealWorld:
         if kind != "DaemonSet":
             spec["replicas"] = replicas
         self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name), {
-            "apiVersion": item.get("apiVersion") or ("v1" if kind == "ReplicationController" else "apps/v1"), "kind": kind,
+            "apiVersion": item.get("apiVersion")
+            or ("v1" if kind == "ReplicationController" else "apps/v1"), "kind": kind,
             "metadata": {"name": name, "labels": item["metadata"].get("labels", {})}, "spec": spec})
 
     def hold(self, kind: str, name: str) -> None:
@@ -195,14 +214,14 @@ class RealWorld:
         self._patch(kind, name, {"metadata": {"finalizers": [FINALIZER]}})
 
     def type(self, words: list[str]) -> None:
-        """Carry out what a command of kubectl does."""
+        """Apply the effect of a kubectl command."""
         verb, arguments, flags = typed_commands.kubectl(words)
         assert flags["-n"] == self.namespace.name, words
         if verb == "scale":
             self._patch(*self._named(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
         elif verb == "annotate":
-            marks = {each[:-1]: None for each in arguments[2:]}
-            assert all(each.endswith("-") for each in arguments[2:]), words
+            marks = {argument[:-1]: None for argument in arguments[2:]}
+            assert all(argument.endswith("-") for argument in arguments[2:]), words
             self._patch(*self._named(*arguments[:2]), {"metadata": {"annotations": marks}})
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             for name in arguments[1:]:
@@ -213,15 +232,18 @@ class RealWorld:
                 self.namespace._call("DELETE", self._path(*self._named(arguments[0], name)), policy)
         elif verb == "patch":
             kind, name = arguments
-            path = f"{BUDGETS.format(self.namespace.name)}/{name}" if kind == "pdb" else self._path(*self._named(kind, name))
-            self.namespace._call("PATCH", path, json.loads(flags["-p"]), "application/merge-patch+json")
+            path = (f"{BUDGETS.format(self.namespace.name)}/{name}" if kind == "pdb"
+                    else self._path(*self._named(kind, name)))
+            self.namespace._call("PATCH", path, json.loads(flags["-p"]),
+                                 "application/merge-patch+json")
         else:
             raise AssertionError(f"a command that is not known here: {words}")
 
     def apply(self, kind: str, replicas: int) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/foo?fieldManager=kubectl&force=true"
         with contextlib.suppress(ApiException):  # the selector of a ReplicaSet cannot be changed
-            self.namespace._call("PATCH", path, self._manifest(kind, replicas), "application/apply-patch+yaml")
+            self.namespace._call("PATCH", path, self._manifest(kind, replicas),
+                                 "application/apply-patch+yaml")
 
     def budget(self, spec: Json) -> None:
         path = BUDGETS.format(self.namespace.name)
@@ -229,10 +251,11 @@ class RealWorld:
             other = {"spec": {"minAvailable": None, "maxUnavailable": None, **spec}}
             self.namespace._call("PATCH", f"{path}/budget", other, "application/merge-patch+json")
             return
-        self.namespace._call("POST", path, {"metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
+        self.namespace._call("POST", path,
+                             {"metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
 
     def restart_controller_manager(self) -> None:
-        if isinstance(self._cluster, embedded.Cluster):  # and not one that KUBECONFIG names
+        if isinstance(self._cluster, embedded.Cluster):  # not a cluster named by KUBECONFIG
             self._cluster.stop("kube-controller-manager", kill=True)
             self._cluster.start("kube-controller-manager")
 
@@ -240,39 +263,52 @@ class RealWorld:
         version = "v1" if kind == "ReplicationController" else "apps/v1"
         self.namespace._call("POST", SCALERS.format(self.namespace.name), {
             "metadata": {"name": "scaler"}, "spec": {
-                "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name}, "minReplicas": 1, "maxReplicas": 9}})
+                "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
+                "minReplicas": 1, "maxReplicas": 9}})
 
     def autoscaler(self) -> Json | None:
         items = self.namespace._call("GET", SCALERS.format(self.namespace.name))["items"]
-        return {"spec": items[0]["spec"], "annotations": items[0]["metadata"].get("annotations")} if items else None
+        return ({"spec": items[0]["spec"], "annotations": items[0]["metadata"].get("annotations")}
+                if items else None)
 
     def leftovers(self) -> list[str]:
-        """That of a killed task stays where nothing was left to be done after it, until it has expired."""
-        path, end = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases", time.monotonic() + LONGEST
-        while (held := [item["metadata"]["name"] for item in self.namespace._call("GET", path)["items"] if _is_held(item["spec"])]
+        """Return held Leases; a killed task's Lease may stay until it expires."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
+        end = time.monotonic() + LONGEST
+        while (held := [item["metadata"]["name"]
+                        for item in self.namespace._call("GET", path)["items"]
+                        if _is_held(item["spec"])]
                ) and time.monotonic() < end:
             time.sleep(0.5)
         return held
 
-    def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1", own: Json | None = None) -> Json:
-        """foo as a user writes it."""
-        body = as_kind(kind, manifest(replicas, image), **({"serviceName": "foo"} if kind == "StatefulSet" else {}), **(own or {}))
+    def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1",
+                  own: Json | None = None) -> Json:
+        """Return the manifest of foo as written by a user."""
+        body = as_kind(kind, manifest(replicas, image),
+                       **({"serviceName": "foo"} if kind == "StatefulSet" else {}), **(own or {}))
         if self.ends_slowly:
             body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
         if kind == "DaemonSet":
             del body["spec"]["replicas"]
             body["spec"]["template"]["spec"] |= {
-                "nodeSelector": {TAKES: self.namespace.name}, "tolerations": [{"key": "test", "operator": "Exists"}]}
+                "nodeSelector": {TAKES: self.namespace.name},
+                "tolerations": [{"key": "test", "operator": "Exists"}]}
         return body
 
     def _take(self, count: int) -> None:
-        """Let the first nodes, and no others, have the label. One that loses it loses its pod at once, as one that goes."""
+        """Label only the first nodes.
+
+        A node without the label loses its pod at once, as if removed.
+        """
         for number, node in enumerate(self._nodes):
             labels = {TAKES: self.namespace.name if number < count else None}
-            self.namespace._call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}}, "application/merge-patch+json")
+            self.namespace._call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}},
+                                 "application/merge-patch+json")
 
     def _until_on(self, count: int) -> None:
-        eventually(lambda: (self.look("DaemonSet", "foo") or {}).get("status", {}).get("desiredNumberScheduled") == count,
+        eventually(lambda: (self.look("DaemonSet", "foo") or {}).get("status", {}).get(
+            "desiredNumberScheduled") == count,
                    f"a DaemonSet on {count} nodes")
 
     def _items(self, kind: str) -> list[Json]:
@@ -285,13 +321,17 @@ class RealWorld:
         return self.namespace._call("GET", self.namespace._path("pods"))["items"]
 
     def _patch(self, kind: str, name: str, body: Json) -> None:
-        self.namespace._call("PATCH", self._path(kind, name), body, "application/strategic-merge-patch+json")
+        self.namespace._call("PATCH", self._path(kind, name), body,
+                             "application/strategic-merge-patch+json")
 
     @staticmethod
     def _named(kind: str, name: str) -> tuple[str, str]:
-        """Return kind and name of what kubectl calls, for instance, rc."""
-        short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet", "deploy": "Deployment"}
-        return short.get(kind) or next(each for each in RESOURCES if each.lower() == kind.lower()), name
+        """Return kind and name for kubectl's short form, for instance rc."""
+        short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet",
+                 "ds": "DaemonSet", "deploy": "Deployment"}
+        return (short.get(kind)
+                or next(resource for resource in RESOURCES if resource.lower() == kind.lower()),
+                name)
 
     def _path(self, kind: str, name: str) -> str:
         return f"{RESOURCES[kind].format(self.namespace.name)}/{name}"
@@ -301,7 +341,7 @@ class RealWorld:
 
 
 class Releasing:
-    """Another client, which removes the finalizer of what was deleted, after a while; in a thread of its own."""
+    """Client that removes the finalizer of a deleted object after a while; a thread."""
 
     def __init__(self, world: RealWorld) -> None:
         self._world, self._stop = world, threading.Event()
@@ -317,27 +357,33 @@ class Releasing:
 
     def _run(self) -> None:
         while not self._stop.wait(0.2):
-            with contextlib.suppress(ApiException, HTTPError):  # an API server that is busy, or an object that is gone
+            # a busy API server, or a deleted object
+            with contextlib.suppress(ApiException, HTTPError):
                 self._release()
 
     def _release(self, at_once: bool = False) -> None:
         namespace = self._world.namespace
-        pods = ((namespace._path("pods", pod["metadata"]["name"]), pod) for pod in self._world._all_pods())
+        pods = ((namespace._path("pods", pod["metadata"]["name"]), pod)
+                for pod in self._world._all_pods())
         controllers = ((self._world._path(kind, item["metadata"]["name"]), item)
                        for kind in self._world._kinds for item in self._world._items(kind))
         for path, item in itertools.chain(pods, controllers):
             metadata = item["metadata"]
-            is_deleted = FINALIZER in metadata.get("finalizers", ()) and (at_once or "deletionTimestamp" in metadata)
-            since = self._since.setdefault(metadata["uid"], time.monotonic()) if is_deleted else None
+            is_deleted = (FINALIZER in metadata.get("finalizers", ())
+                          and (at_once or "deletionTimestamp" in metadata))
+            since = (self._since.setdefault(metadata["uid"], time.monotonic()) if is_deleted
+                     else None)
             if since is not None and (at_once or time.monotonic() - since > HELD):
-                others = [each for each in metadata["finalizers"] if each != FINALIZER]
+                others = [finalizer for finalizer in metadata["finalizers"]
+                          if finalizer != FINALIZER]
                 with contextlib.suppress(ApiException):
-                    namespace._call("PATCH", path, {"metadata": {"finalizers": others}}, "application/merge-patch+json")
+                    namespace._call("PATCH", path, {"metadata": {"finalizers": others}},
+                                    "application/merge-patch+json")
 
 
 @contextlib.contextmanager
 def clocks_ahead(seconds: float) -> t.Iterator[None]:
-    """Let the clock of the code under test be wrong by that: the time of day, not how long something takes."""
+    """Move the clock of the code under test ahead: the time of day, not durations."""
     with contextlib.ExitStack() as stack:
         for module in (http, leases):
             stack.enter_context(mock.patch.object(module, "time", _Ahead(seconds)))
@@ -368,11 +414,12 @@ class _Ahead:
 def _is_held(lease: Json) -> bool:
     now = datetime.datetime.now(datetime.UTC)
     renewed = datetime.datetime.fromisoformat(lease.get("renewTime") or now.isoformat())
-    return bool(lease.get("holderIdentity")) and now < renewed + datetime.timedelta(seconds=lease["leaseDurationSeconds"])
+    return (bool(lease.get("holderIdentity"))
+            and now < renewed + datetime.timedelta(seconds=lease["leaseDurationSeconds"]))
 
 
 def _is_settled(item: Json, broken: int) -> bool:
-    """Whether its own controller has seen it as it is, and all its pods are ready but for those that never become so."""
+    """Return whether the controller is observed and all its pods are ready, except broken pods."""
     status = item.get("status") or {}
     if status.get("observedGeneration", 0) < item["metadata"]["generation"]:
         return False

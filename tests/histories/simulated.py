@@ -11,16 +11,13 @@ import typing as t
 
 import typed_commands
 from builders import rc
+from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from clusters import Cluster
 from history import BROKEN, STEPPED_BY_SERVER, Ended, Json
 from namespace import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
@@ -37,38 +34,43 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUn
 class Looked(Cluster):
     """A model whose pods are looked at after each of its moves; its client may die before or after one of its writes."""
 
-    def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1", own: Json | None = None) -> None:
+    def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
+                 own: Json | None = None) -> None:
         super().__init__()
         self.kind, own = kind, own or {}
-        item = {**rc(replicas=replicas, image=image, available=0 if image == BROKEN else None), "kind": str(kind)}
+        item = {**rc(replicas=replicas, image=image, available=0 if image == BROKEN else None),
+                "kind": str(kind)}
         if kind is not Kind.REPLICATION_CONTROLLER:
             item["spec"] = {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}
         if kind is Kind.DEPLOYMENT:
             item["spec"] |= {"strategy": STRATEGY, **own}
             item["status"] = {}
-            self.cluster = SimulatedDeployments([item], [])
+            self.cluster = DeploymentModel([item], [])
         elif kind is Kind.STATEFUL_SET:
-            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, **own}
+            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate",
+                                                "rollingUpdate": {"partition": 0}}, **own}
             item["status"] = {}
-            self.cluster = SimulatedStatefulSets([item])
+            self.cluster = StatefulSetModel([item])
             self.cluster.broken = frozenset({BROKEN})
         elif kind is Kind.DAEMON_SET:
             del item["spec"]["replicas"]
             numbers = {"maxSurge": 0, "maxUnavailable": 1}
-            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": numbers}, **own}
+            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": numbers},
+                             **own}
             item["status"] = {"desiredNumberScheduled": replicas}
-            self.cluster = SimulatedDaemonSets([item])
+            self.cluster = DaemonSetModel([item])
             self.cluster.broken = frozenset({BROKEN})
-            self.cluster._made = 10_000  # check mode has a model of its own, whose pods must have other names
+            # check mode has a model of its own, whose pods must have other names
+            self.cluster._syncs = 10_000
         else:
-            self.cluster = SimulatedCluster([item], kind)
+            self.cluster = ClusterModel([item], kind)
         self.happens = self.settle
         self.settle()
         self.death: tuple[int, bool] | None = None
         self.fewest_ready, self.most_pods = 10**9, 0
 
     @property
-    def controllers_and_pods(self) -> SimulatedCluster:
+    def controllers_and_pods(self) -> ClusterModel:
         return self.cluster.sets if self.kind is Kind.DEPLOYMENT else self.cluster
 
     def settle(self) -> None:
@@ -78,7 +80,8 @@ class Looked(Cluster):
 
     @property
     def pods(self) -> list[t.Any]:
-        return list(self.cluster.pods("foo") if self.kind in BY_NAME else self.controllers_and_pods.pods)
+        return list(self.cluster.pods("foo") if self.kind in BY_NAME
+                    else self.controllers_and_pods.pods)
 
     def looked(self) -> None:
         pods = self.pods
@@ -106,7 +109,8 @@ class Looked(Cluster):
         return self.cluster.find(kind, name)
 
     def dry_run(self, write: t.Any) -> Json:
-        return write.manifest if isinstance(write, Create) else patched(self.cluster.items[write.name], write)
+        return (write.manifest if isinstance(write, Create)
+                else patched(self.cluster.items[write.name], write))
 
     def write(self, write: t.Any) -> bool:
         number, after = self.death or (0, False)
@@ -133,7 +137,8 @@ class SimulatedWorld:
     def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
         self.gateway = Looked(Kind(kind), replicas, image, own)
 
-    def task(self, params: Json, death: tuple[int, bool] | None, floor: int, ceiling: int | None) -> Ended:
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
+             ceiling: int | None) -> Ended:
         gateway = self.gateway
         gateway.tries, gateway.death, gateway.fewest_ready, gateway.most_pods = [], death, 10**9, 0
         try:
@@ -141,19 +146,24 @@ class SimulatedWorld:
         except Killed:
             ended = Ended("killed")
         gateway.death = None
-        assert gateway.fewest_ready >= floor, f"{gateway.fewest_ready} pods ready instead of {floor}"
-        assert ceiling is None or gateway.most_pods <= ceiling, f"{gateway.most_pods} pods instead of at most {ceiling}"
+        assert gateway.fewest_ready >= floor, (
+            f"{gateway.fewest_ready} pods ready instead of {floor}")
+        assert ceiling is None or gateway.most_pods <= ceiling, (
+            f"{gateway.most_pods} pods instead of at most {ceiling}")
         return ended
 
     def check(self, params: Json) -> Ended:
-        return self._ended(params, lambda request: driver.simulate(choose(request), request, self.gateway))
+        return self._ended(params,
+                           lambda request: driver.simulate(choose(request), request, self.gateway))
 
     def comes_to_rest(self) -> None:
         self.gateway.settle()
 
     def names(self, kind: str) -> list[str]:
         those = self._items(kind)
-        return sorted(name for name, item in those.items() if not item["metadata"].get("ownerReferences"))
+        return sorted(name
+                      for name, item in those.items()
+                      if not item["metadata"].get("ownerReferences"))
 
     def look(self, kind: str, name: str) -> Json | None:
         return self._items(kind).get(name)
@@ -161,14 +171,21 @@ class SimulatedWorld:
     def pods(self) -> list[tuple[str, str, bool]]:
         if self.gateway.kind in BY_NAME:
             uid = self._items(self.gateway.kind)["foo"]["metadata"]["uid"]
-            templates = {each.pods: each.template for each in map(marks.server_revision, self.gateway.revisions([uid])) if each}
-            return [("foo", templates[pod.revision]["spec"]["containers"][0]["image"], pod.ready) for pod in self.gateway.pods]
-        owners = {item["metadata"]["uid"]: item for item in self.gateway.controllers_and_pods.items.values()}
+            templates = {each.pods: each.template
+                         for each in map(object_meta.server_revision, self.gateway.revisions([uid]))
+                         if each}
+            return [("foo", templates[pod.revision]["spec"]["containers"][0]["image"], pod.ready)
+                    for pod in self.gateway.pods]
+        owners = {item["metadata"]["uid"]: item
+                  for item in self.gateway.controllers_and_pods.items.values()}
         found = []
         for pod in self.gateway.pods:
             item = owners.get(pod.owner)
-            image = dict(pod.labels) and item and item["spec"]["template"]["spec"]["containers"][0]["image"]
-            of = item and next((each["name"] for each in item["metadata"].get("ownerReferences") or ()), item["metadata"]["name"])
+            image = (dict(pod.labels) and item
+                     and item["spec"]["template"]["spec"]["containers"][0]["image"])
+            of = (item
+                  and next((each["name"] for each in item["metadata"].get("ownerReferences") or ()),
+                           item["metadata"]["name"]))
             found.append((of or "", image or "", pod.ready))
         return found
 
@@ -190,7 +207,8 @@ class SimulatedWorld:
 
     def edit(self, kind: str, name: str, text: str) -> None:
         env = [{"name": "TEXT", "value": text}]
-        self._change(kind, name, lambda spec: spec["template"]["spec"]["containers"][0].update(env=env))
+        self._change(kind, name,
+                     lambda spec: spec["template"]["spec"]["containers"][0].update(env=env))
 
     def unmark(self, kind: str, name: str) -> None:
         item = copy.deepcopy(self._items(kind)[name])
@@ -210,7 +228,8 @@ class SimulatedWorld:
         verb, arguments, flags = typed_commands.kubectl(words)
         name = arguments[-1]
         if verb == "scale":
-            self._change(str(self.gateway.kind), name, lambda spec: spec.update(replicas=int(flags["--replicas"])))
+            self._change(str(self.gateway.kind), name,
+                         lambda spec: spec.update(replicas=int(flags["--replicas"])))
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             names = [pod.name for pod in self.gateway.live_pods({})]
             for each in arguments[1:]:
@@ -244,7 +263,8 @@ class SimulatedWorld:
     def _items(self, kind: str) -> dict[str, Json]:
         if kind == self.gateway.kind:
             return self.gateway.cluster.items
-        return self.gateway.cluster.sets.items if (kind, self.gateway.kind) == ("ReplicaSet", "Deployment") else {}
+        return (self.gateway.cluster.sets.items
+                if (kind, self.gateway.kind) == ("ReplicaSet", "Deployment") else {})
 
     def _change(self, kind: str, name: str, change: t.Callable[[Json], None]) -> None:
         item = copy.deepcopy(self._items(kind)[name])

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The commands of an error, as a user pastes them: parsed into a task's options, or into a verb of kubectl."""
+"""Parse the commands of an error as pasted by a user: into a task's options or a kubectl verb."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import opti
 
 Json = dict[str, t.Any]
 
-#: What the ad-hoc command of a task begins with.
+#: The start of a task's ad-hoc command.
 AD_HOC = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
-#: What an error says instead of a command where only the author of the update in progress has its options.
+#: The text of an error in place of a command that needs the options of the update's author.
 BEGAN = "run the task that began it"
-#: What a user has to replace in a command, and by what.
+#: Placeholders in commands, with their replacements.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
-#: Options of a task that a command to repeat it has to have as well: who pastes it wants the same update, as gently.
-REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable", "min_ready_seconds", "update_period",
-            "revision_history_limit", "pause_at", "max_steps", "soak", "nodes", "on_failure", "failure_grace", "progress_deadline",
+#: Options that a command to repeat a task must have: the user expects the same update, as gently.
+REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
+            "min_ready_seconds", "update_period",
+            "revision_history_limit", "pause_at", "max_steps", "soak", "nodes", "on_failure",
+            "failure_grace", "progress_deadline",
             "timeout", "autoscaler")
-#: Those of them that mean nothing to a task that undoes an update.
+#: Options without meaning for a task that undoes an update.
 FORWARD = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes", "max_steps")
-#: Options of the connection, which a world gives by itself.
+#: Options of the connection, set by a world.
 CONNECTION = ("context", "kubeconfig", "host", "namespace")
 
 
 def alternatives(message: str) -> list[list[list[str]]]:
-    """Return what an error tells to type next: ways of which one is to be chosen, each with its commands in their order.
+    """Return the alternatives of an error: each is a list of commands in order.
 
-    A command that only shows something is left out, and so is a way with an editor in it, and one for where a guess is not right.
+    Commands that only show something are left out, and so are alternatives with an editor, or with
+    a placeholder that cannot be guessed.
     """
     _rest, _next, lines = message.partition("\nNext:\n")
     ways: list[list[list[str]]] = [[]]
@@ -58,15 +61,16 @@ def _verb(words: list[str]) -> str:
 
 
 def task_params(words: list[str]) -> Json | None:
-    """Return the options of an ad-hoc command as the module gets them, without those of the connection; None for kubectl's.
+    """Return the module options of an ad-hoc command, without the connection; None for kubectl.
 
-    Fails where Ansible would not accept them.
+    Fails if Ansible would not accept them.
     """
     if words[: len(AD_HOC)] != AD_HOC:
         assert words[0] == "kubectl", f"not a command for the module: {words}"
         return None
     (text,) = words[len(AD_HOC):]
-    typed = json.loads(text) if text.startswith("{") else dict(each.split("=", 1) for each in shlex.split(text))
+    typed = (json.loads(text) if text.startswith("{")
+             else dict(part.split("=", 1) for part in shlex.split(text)))
     typed = {option: value for option, value in typed.items() if option not in CONNECTION}
     validated = ArgumentSpecValidator(options.ARGUMENT_SPEC).validate(typed)
     assert not validated.error_messages, f"{text}: {validated.error_messages}"
@@ -74,22 +78,26 @@ def task_params(words: list[str]) -> Json | None:
 
 
 def goal(params: Json) -> tuple[t.Any, ...]:
-    """Return what two tasks have in common that ask for the same pods."""
+    """Return the options that decide the pods; equal for two tasks with the same goal."""
     return params.get("state", "updated"), params.get("image"), str(params.get("to_revision"))
 
 
 def lost_options(params: Json, message: str) -> list[str]:
-    """Return the options of a task that the command to repeat it, in its error, does not have, or has otherwise.
+    """Return the options of a task that the error's command to repeat it lacks or changes.
 
-    The error may show another next_name, and says which option to leave out.
+    The error may suggest another next_name, or an option to leave out.
     """
-    params = {option: value for option, value in params.items() if option != "next_name" and f"leave {option} out" not in message}
+    params = {option: value
+              for option, value in params.items() if option != "next_name"
+              and f"leave {option} out" not in message}
     undoes = params.get("state") == "rolled_back" and "to_revision" not in params
-    needed = [option for option in REPEATED if option in params and not (undoes and option in FORWARD)]
+    needed = [option for option in REPEATED
+              if option in params and not (undoes and option in FORWARD)]
     lines = [words for way in alternatives(message) for words in way if words != [BEGAN]]
     tasks = [typed for words in lines if (typed := task_params(words)) is not None]
     return [f"{option} in {typed}" for typed in tasks if goal(typed) == goal(params)
-            for option in needed if typed.get(option, _default(option)) != _typed(option, params[option])]
+            for option in needed
+            if typed.get(option, _default(option)) != _typed(option, params[option])]
 
 
 def _default(option: str) -> t.Any:
@@ -98,11 +106,12 @@ def _default(option: str) -> t.Any:
 
 def _typed(option: str, value: t.Any) -> t.Any:
     """Return a value as the module gets it."""
-    return ArgumentSpecValidator({option: options.ARGUMENT_SPEC[option]}).validate({option: value}).validated_parameters[option]
+    return ArgumentSpecValidator({option: options.ARGUMENT_SPEC[option]}).validate(
+        {option: value}).validated_parameters[option]
 
 
 def kubectl(words: list[str]) -> tuple[str, list[str], Json]:
-    """Return a command of kubectl as its verb, its arguments and its options, without those of the connection."""
+    """Return verb, arguments and options of a kubectl command, without the connection."""
     flags: Json = {}
     arguments: list[str] = []
     rest = iter(words[1:])

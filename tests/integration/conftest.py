@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real cluster for the session, a namespace of its own for each test."""
+"""Fixtures: a real cluster for the session, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ import sshd
 from namespace import ADMISSION_PLUGINS, Namespace, cannot_run
 
 ROOT = Path(__file__).parents[2]
-#: Where ansible's commands are, and the collections that they find: `make test-versions` names those of other versions.
+#: Folders of ansible's commands and of their collections; `make test-versions` names other
+#: versions.
 PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
 COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the points that only `make test-all` runs, let pytest deselect, and keep the own shard."""
+    """Mark the points that only `make test-all` runs, let pytest deselect, and select this shard.
+    """
     sampling.mark(items)
     yield
     if number_of := os.environ.get("BATON_SHARD"):
-        kept = sampling.shard(items, number_of)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        selected = sampling.shard(items, number_of)
+        config.hook.pytest_deselected(items=[item for item in items if item not in selected])
+        items[:] = selected
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +44,8 @@ def cluster():
 
     BATON_KEEP_CLUSTER=1 leaves it running for the next run, until a run without it.
     """
-    cluster = embedded.up(embedded.of_this_checkout("integration"), admission_plugins=ADMISSION_PLUGINS)
+    cluster = embedded.up(embedded.of_this_checkout("integration"),
+                          admission_plugins=ADMISSION_PLUGINS)
     with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
         yield cluster
 
@@ -51,14 +54,17 @@ def cluster():
 def release(cluster):
     """The version of the API server, as (1, 36)."""
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
-        version = kubernetes.client.VersionApi(client).get_code().git_version  # major and minor an older one may leave out
+        # an older server may leave out major and minor
+        version = kubernetes.client.VersionApi(client).get_code().git_version
     major, minor = re.findall(r"\d+", version)[:2]
     return int(major), int(minor)
 
 
 @pytest.fixture(scope="session")
 def has_fake_nodes(cluster):
-    """Whether KWOK plays the kubelets; on the nodes of a cluster that KUBECONFIG names pods may be containers."""
+    """Return whether KWOK plays the kubelets; on the nodes of a cluster that KUBECONFIG names, pods
+    may be containers.
+    """
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
     return all("kwok.x-k8s.io/node" in (node.metadata.annotations or {}) for node in nodes)
@@ -73,34 +79,38 @@ def _commands_are_accepted():
 
 @pytest.fixture(autouse=True)
 def _can_be_shown(request):
-    """Skip a test aloud where the API server, or the nodes, lack what it is about."""
+    """Skip a test and show the reason where the API server, or the nodes, lack the test's subject.
+    """
     if marker := request.node.get_closest_marker("since"):
         version, why = marker.args
         if request.getfixturevalue("release") < tuple(map(int, version.split("."))):
             pytest.skip(f"NEEDS KUBERNETES {version}: {why}")
-    if (marker := request.node.get_closest_marker("fake_nodes")) and not request.getfixturevalue("has_fake_nodes"):
+    if ((marker := request.node.get_closest_marker("fake_nodes"))
+            and not request.getfixturevalue("has_fake_nodes")):
         pytest.skip(f"NEEDS FAKE NODES: {marker.args[0]}")
 
 
 @pytest.fixture
 def namespace(cluster, request):
-    """A namespace that goes when the test has ended, and what a test does there."""
-    it = Namespace(cluster.kubeconfig, request.node.originalname)
-    yield it
-    it.delete()
+    """Provide a namespace that is deleted at the end of the test."""
+    provided = Namespace(cluster.kubeconfig, request.node.originalname)
+    yield provided
+    provided.delete()
 
 
 @pytest.fixture
 def ansible_environment(namespace, plain_environment):
-    """The environment for ansible's commands, and the test's namespace as the cluster that they find."""
+    """Return the environment for ansible's commands, with the test's namespace as their cluster."""
     return {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
 
 
 @pytest.fixture
 def plain_environment(tmp_path):
-    """The environment for ansible's commands: the user's own settings and cluster stay out of it."""
+    """Return the environment for ansible's commands, without the user's own settings and cluster.
+    """
     return {
-        **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
+        **{key: value
+           for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
         "ANSIBLE_COLLECTIONS_PATH": COLLECTIONS,
         "ANSIBLE_HOME": str(tmp_path / "ansible"),
         "ANSIBLE_LOCALHOST_WARNING": "false",
@@ -111,9 +121,10 @@ def plain_environment(tmp_path):
 
 @pytest.fixture(scope="session")
 def ssh():
-    """The variables with which Ansible reaches this machine by ssh."""
+    """Provide the variables with which Ansible reaches this machine by ssh."""
     if reason := sshd.missing():
         cannot_run(reason)
-    with tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder, sshd.up(Path(folder)) as variables:
+    with (tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder,
+          sshd.up(Path(folder)) as variables):
         # The paths of ssh's control sockets may have 108 characters: tmp_path is too long.
         yield {**variables, "ansible_control_path_dir": folder}

@@ -1,11 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a kubelet says of its containers' logs, for nodes that have none.
+"""A kubelet's container logs, for nodes without one.
 
-The API server fetches a log from the kubelet of the pod's node, whose address and port that node tells. Here they are those of
-a server of the tests' own, so that all but the files themselves is as ever: permissions, the API server's checks, its errors. A
-kubelet's own bounds (bytes, time) are kept as that one keeps them; tests/node has a real one.
+The API server fetches a log from the kubelet of the pod's node, by the address and port in the
+node's status. Here both belong to a server of the tests, so that only the log files are simulated:
+permissions, the API server's checks and its errors are real. The server applies a kubelet's own
+limits (bytes, time) the same way; tests/node has a real kubelet.
 """
 
 from __future__ import annotations
@@ -29,36 +30,41 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 Json = dict[str, t.Any]
 
-#: What stands in a line with an error, and must be nowhere else.
+#: Secret in each error line; must appear in no other place.
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
-#: Lines a second of each pod, and of a hundred lines those with an error, by image.
+#: Lines a second of each pod, and error lines per hundred lines, by image.
 RATE = 10
 VERSIONS = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
 def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
-    """What the containers of a version have logged until now: the time of each line, and the line."""
-    began = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
+    """Return the lines that the containers of a version have logged so far, each with its time."""
+    began = datetime.datetime.fromisoformat(
+        pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
     errors = VERSIONS[pod["spec"]["containers"][0]["image"]]
     count = int((time.time() - began) * RATE)
-    return [(began + number / RATE, ERROR if number * errors % 100 < errors else b"answered a request") for number in range(count)]
+    return [(began + number / RATE,
+             ERROR if number * errors % 100 < errors else b"answered a request")
+            for number in range(count)]
 
 
 class Kubelet(http.server.ThreadingHTTPServer):
-    """That of all nodes of a namespace (a context manager)."""
+    """The kubelet of all nodes of a namespace, as a context manager."""
 
     daemon_threads = True
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.namespace = namespace
-        #: What the log of a pod's container has; a test may give it others. None: it waits to be started.
+        #: Returns the log of a pod's container; a test may replace the function. None: the
+        #: container waits to start.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
-        #: What it was asked for, as paths with their queries.
+        #: Requested paths with their queries.
         self.asked: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubelet",
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                        "-subj", "/CN=kubelet",
                         "-keyout", key, "-out", certificate], check=True, capture_output=True)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
@@ -66,12 +72,15 @@ class Kubelet(http.server.ThreadingHTTPServer):
 
     @property
     def status(self) -> Json:
-        """What its nodes tell of it. From their creation on: what KWOK tells of a node, it may tell twice."""
-        return {"addresses": [{"type": kind, "address": "127.0.0.1"} for kind in ("Hostname", "InternalIP")],
+        """Status of the nodes, set from their creation on, since KWOK may write a node's status
+        twice.
+        """
+        return {"addresses": [{"type": kind, "address": "127.0.0.1"}
+                              for kind in ("Hostname", "InternalIP")],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self.server_address[1]}}}
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
-        """Connections that the API server has left are no news."""
+        """Ignore connections that the API server has closed."""
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):
@@ -85,7 +94,9 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         pod = t.cast(Json, self.server.namespace._get("pods", name))
         lines = self.server.lines(pod, container)
         if lines is None:
-            self._send(400, f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'.encode())
+            self._send(400,
+                       f'container "{container}" in pod "{name}" is waiting to start: '
+                       f'ContainerCreating'.encode())
             return
         since = time.time() - int(query["sinceSeconds"]) if "sinceSeconds" in query else 0
         stamped = (b"%s %s\n" % (_stamp(at).encode(), line) for at, line in lines if at >= since)
@@ -110,7 +121,7 @@ def _stamp(at: float) -> str:
 
 @contextlib.contextmanager
 def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
-    """Nodes for the namespace alone, whose kubelet this is."""
+    """Add nodes for the namespace alone, and run their kubelet."""
     with serving(Kubelet(namespace, folder)) as kubelet:
         namespace.add_nodes(nodes, **kubelet.status)
         try:
@@ -120,13 +131,17 @@ def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet
 
 
 def analyzed(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
-    """The result of the module; of one that fails, what it fails with."""
+    """Return the result of the module, or the result of its failure."""
     specs = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
-    of_metric = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
+    of_metric = {name: spec.get("default")
+                 for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
     warn = options.pop("warn", pytest.fail)
-    params = {**specs, "name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "interval": 0.2,
-              "metrics": [{**of_metric, "type": "error_lines", **each} for each in metrics], "prometheus_url": None, **options}
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    params = {**specs, "name": "foo", "namespace": namespace.name,
+              "kubeconfig": namespace.kubeconfig, "interval": 0.2,
+              "metrics": [{**of_metric, "type": "error_lines", **metric} for metric in metrics],
+              "prometheus_url": None, **options}
+    handlers = {number: signal.getsignal(number)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
         return t.cast(Json, task.answer(task.analysis, params, warn))
     finally:

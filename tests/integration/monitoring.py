@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real Prometheus of the tests' own, and pods' metrics for it to scrape.
+"""A real Prometheus for the tests, and pods' metrics to scrape.
 
-The pods of the embedded cluster are no containers. What their web servers would report, one server reports for all of them:
-counters that go on with time as if each pod answered a hundred requests a second, in the way of its version.
+The pods of the embedded cluster are no containers. One server reports the metrics for all their web
+servers: counters that grow over time as if each pod answered a hundred requests a second, in the
+manner of its version.
 """
 
 from __future__ import annotations
@@ -27,37 +28,39 @@ from pathlib import Path
 from namespace import eventually
 from workspace import cache, locked
 
-#: A time in which there are some scrapes.
+#: Time with some scrapes.
 WINDOW = "1s"
 #: Requests a second of each pod.
 RATE = 100
-#: Seconds in which a request is answered at most, by buckets.
+#: Upper bounds of a request's seconds, as buckets.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Version(t.NamedTuple):
     """How the pods of a version answer."""
 
-    #: The share that is answered with 500, and the seconds that an answer takes.
+    #: Share of answers with 500, and seconds per answer.
     errors: float = 0.001
     seconds: float = 0.08
-    #: Whether it says anything.
+    #: Whether metrics are reported at all.
     reports: bool = True
 
 
 VERSIONS = {
     "myimage:v1": Version(),
     "myimage:v2": Version(),
-    "myimage:v3": Version(errors=0.05),  # answers 5% of its requests with 500
+    "myimage:v3": Version(errors=0.05),  # answers 5 % of its requests with 500
     "myimage:v4": Version(seconds=0.4),  # is slow
     "myimage:v5": Version(reports=False),
 }
 
 
 def program() -> str | None:
-    """Where Prometheus is; None where it cannot be had. Debian's package is unpacked into the cache, not installed."""
-    if found := shutil.which("prometheus"):
-        return found
+    """Return the path of Prometheus, or None if unavailable. Debian's package is unpacked into the
+    cache, not installed.
+    """
+    if path := shutil.which("prometheus"):
+        return path
     folder = cache() / "prometheus"
     binary = folder / "usr" / "bin" / "prometheus"
     if not binary.exists() and shutil.which("apt-get") and shutil.which("dpkg"):
@@ -65,15 +68,16 @@ def program() -> str | None:
             for is_second_try in (False, True):
                 if binary.exists():
                     break
-                if is_second_try:  # the lists of packages may be missing, or older than what is there
-                    subprocess.run(["apt-get", "update"], check=False, capture_output=True, timeout=300)
+                if is_second_try:  # package lists may be missing or outdated
+                    subprocess.run(["apt-get", "update"], check=False, capture_output=True,
+                                   timeout=300)
                 _unpack(folder)
     return str(binary) if binary.exists() else None
 
 
 def _unpack(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as download:
-        # As root, apt would download as a user of its own, who may not write here.
+        # As root, apt would download as another user, without write access here.
         command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
         subprocess.run(command, cwd=download, check=False, capture_output=True, timeout=300)
         for package in Path(download).glob("*.deb"):
@@ -85,23 +89,26 @@ def _unpack(folder: Path) -> None:
 
 
 class Pods(http.server.ThreadingHTTPServer):
-    """Reports the metrics of pods, which are scraped from here."""
+    """Reports the metrics of pods to a scraper."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Metrics)
-        #: Namespace and name of each pod, its version, and since when it has been reporting.
+        #: Namespace and name of each pod, its version, and the start of its reports.
         self.shown: dict[tuple[str, str], tuple[Version, float]] = {}
 
     def show(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
-        """These are the pods of a namespace from now on; of those that there were already the counters go on."""
-        names = {(namespace, pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]] for pod in pods}
-        others = {key: value for key, value in self.shown.items() if key[0] != namespace}
+        """Replace the pods of a namespace; the counters of existing pods continue."""
+        names = {(namespace,
+                  pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
+                 for pod in pods}
+        other_namespaces = {key: value for key, value in self.shown.items() if key[0] != namespace}
         now = time.monotonic()
-        # A pod of a StatefulSet comes back under its name, and counts from 0 again.
-        known = {key: value for key, value in self.shown.items() if value[0] == names.get(key)}
-        self.shown = others | {key: known.get(key, (version, now)) for key, version in names.items()}
+        # A pod of a StatefulSet returns with the same name, and counts from 0 again.
+        unchanged = {key: value for key, value in self.shown.items() if value[0] == names.get(key)}
+        self.shown = (other_namespaces
+                      | {key: unchanged.get(key, (version, now)) for key, version in names.items()})
 
     @contextlib.contextmanager
     def following(self, namespace: t.Any) -> t.Iterator[None]:
@@ -110,7 +117,7 @@ class Pods(http.server.ThreadingHTTPServer):
 
         def follow() -> None:
             while not is_over.wait(0.1):
-                with contextlib.suppress(Exception):  # an API server that is busy
+                with contextlib.suppress(Exception):  # a busy API server
                     self.show(namespace.name, namespace.pods())
 
         thread = threading.Thread(target=follow, daemon=True)
@@ -131,8 +138,10 @@ class Pods(http.server.ThreadingHTTPServer):
             requests = RATE * (time.monotonic() - since)
             for code, share in (("200", 1 - version.errors), ("500", version.errors)):
                 lines.append(f'http_requests_total{{{labels},code="{code}"}} {requests * share}')
-            buckets = [*((bound, requests * min(1, bound / (2 * version.seconds))) for bound in BUCKETS), ("+Inf", requests)]
-            lines += [f'http_request_duration_seconds_bucket{{{labels},le="{bound}"}} {count}' for bound, count in buckets]
+            buckets = [*((bound, requests * min(1, bound / (2 * version.seconds)))
+                         for bound in BUCKETS), ("+Inf", requests)]
+            lines += [f'http_request_duration_seconds_bucket{{{labels},le="{bound}"}} {count}'
+                      for bound, count in buckets]
             lines.append(f"http_request_duration_seconds_count{{{labels}}} {requests}")
             lines.append(f"queue_length{{{labels}}} {version.errors * 1000}")
         return "\n".join([*lines, ""])
@@ -155,28 +164,31 @@ class _Metrics(http.server.BaseHTTPRequestHandler):
 
 
 class Prometheus(t.NamedTuple):
-    """One that runs."""
+    """A running Prometheus."""
 
     url: str
     pods: Pods
 
     def ask(self, query: str) -> list[dict[str, t.Any]]:
-        """As the function of that name."""
+        """Ask this Prometheus; see the function ask()."""
         return ask(self.url, query)
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """What it says itself, asked without the collection; nothing where it does not listen yet."""
-    asked = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-    with contextlib.suppress(OSError), urllib.request.build_opener().open(asked, timeout=10) as answer:
+    """Return the answer of Prometheus without the collection; empty before the port is open."""
+    address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    with (contextlib.suppress(OSError),
+          urllib.request.build_opener().open(address, timeout=10) as answer):
         return json.load(answer)["data"]["result"]
     return []
 
 
 @contextlib.contextmanager
-def up(binary: str, certificate: str = "", key: str = "", user: str = "", password_hash: str = "") -> t.Iterator[Prometheus]:
-    """Run a Prometheus that scrapes what Pods says; with a certificate it speaks TLS, and wants the password (bcrypt)."""
-    web = {"tls_server_config": {"cert_file": certificate, "key_file": key}, "basic_auth_users": {user: password_hash}}
+def up(binary: str, certificate: str = "", key: str = "", user: str = "",
+       password_hash: str = "") -> t.Iterator[Prometheus]:
+    """Run a Prometheus that scrapes Pods; with a certificate, over TLS with a password (bcrypt)."""
+    web = {"tls_server_config": {"cert_file": certificate, "key_file": key},
+           "basic_auth_users": {user: password_hash}}
     with serving(Pods()) as pods:
         targets = {"static_configs": [{"targets": [f"127.0.0.1:{pods.server_address[1]}"]}]}
         with running(binary, targets, "100ms", web if certificate else {}) as url:
@@ -185,11 +197,15 @@ def up(binary: str, certificate: str = "", key: str = "", user: str = "", passwo
 
 
 @contextlib.contextmanager
-def running(binary: str, targets: dict[str, t.Any], interval: str, web: dict[str, t.Any] | None = None) -> t.Iterator[str]:
-    """A Prometheus that scrapes these; its URL as soon as it listens. How it listens is said as in its own file for that."""
+def running(binary: str, targets: dict[str, t.Any], interval: str,
+            web: dict[str, t.Any] | None = None) -> t.Iterator[str]:
+    """Run a Prometheus with these targets, and yield its URL when the port is open; `web` is its
+    web configuration file.
+    """
     with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as folder:
         job = {"job_name": "pods", **targets}
-        config = {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": [job]}
+        config = {"global": {"scrape_interval": interval, "scrape_timeout": interval},
+                  "scrape_configs": [job]}
         for name, content in (("config.yml", config), ("web.yml", web or {})):
             Path(folder, name).write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -197,13 +213,15 @@ def running(binary: str, targets: dict[str, t.Any], interval: str, web: dict[str
         log = Path(folder, "log")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [binary, f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data", "--log.level=warn",
+                [binary, f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data",
+                 "--log.level=warn",
                  f"--web.listen-address=127.0.0.1:{port}", f"--web.config.file={folder}/web.yml"],
                 stdout=output, stderr=output, env={"PATH": os.environ["PATH"]})
         try:
             end = time.monotonic() + 60
             while not _listens(port):
-                assert process.poll() is None and time.monotonic() < end, log.read_text(encoding="utf-8")
+                assert (process.poll() is None
+                        and time.monotonic() < end), log.read_text(encoding="utf-8")
                 time.sleep(0.1)
             yield f"http{'s' if web else ''}://127.0.0.1:{port}"
         finally:
@@ -222,8 +240,9 @@ Server = t.TypeVar("Server", bound=http.server.ThreadingHTTPServer)
 
 @contextlib.contextmanager
 def serving(server: Server) -> t.Iterator[Server]:
-    """A server in a thread of its own, as long as the block runs."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    """Run a server in a thread while the block runs."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02},
+                              daemon=True)
     thread.start()
     try:
         yield server

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which test pastes which command that an error shows, how tests paste, and what is checked of each command that a test meets."""
+"""Pasted commands of errors: the test of each command, the way of pasting, and a check of each
+shown command.
+"""
 
 from __future__ import annotations
 
@@ -24,53 +26,61 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import 
 Json = dict[str, t.Any]
 
 #: Reasons why a command is not pasted in a test.
-SHOWS = "not pasted: shows something and changes nothing; kubectl is not among the programs of the tests' cluster"
+SHOWS = ("not pasted: shows something and changes nothing; kubectl is not among the programs of "
+         "the tests' cluster")
 EDITS = "not pasted: opens an editor"
-OPENSHIFT = "not pasted: needs oc and OpenShift's controllers; tests/integration/test_deployment_config.py does what it does"
+OPENSHIFT = ("not pasted: needs oc and OpenShift's controllers; "
+             "tests/integration/test_deployment_config.py does what it does")
 WARNS = "not pasted: part of a warning before an update that goes on without it"
 PART = "not a command: what a command begins with"
-SAME = "not pasted here: the same task again, as test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back pastes; "
+SAME = ("not pasted here: the same task again, as "
+        "test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back pastes; ")
 FORGED = "not pasted: needs annotations or revisions that another client has forged; "
-#: Each function of plugins/ that makes a command for an error, by file below module_utils and name ("" for a table at the top), and
-#: the tests of test_next_commands.py that paste it, or the reason why none does. tests/unit/test_next_commands.py compares it with
-#: the source.
+#: Each function of plugins/ that makes a command for an error, by file below module_utils and name
+#: ("" for a table at the top), with the tests of test_next_commands.py that paste the command, or
+#: the reason against a test. tests/unit/test_next_commands.py compares the table with the source.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
     "explain/diagnosis.py::_commands": SHOWS,
     "explain/gitops.py::_flux": WARNS,
-    "explain/health.py::": SHOWS,
-    "explain/health.py::_of_one_gone": SHOWS,
-    "explain/health.py::_cause": PART,
+    "explain/pod_health.py::": SHOWS,
+    "explain/pod_health.py::_of_one_gone": SHOWS,
+    "explain/pod_health.py::_cause": PART,
     "explain/old_pods.py::": SHOWS,
-    "explain/old_pods.py::_of_old_pod": "not pasted here: test_stateful_set and test_broken_rollouts show the pod that it is about",
+    "explain/old_pods.py::_of_old_pod": "not pasted here: test_stateful_set and "
+                                        "test_broken_rollouts show the pod that it is about",
     "explain/report.py::after_pause": "test_a_pause_is_ended_by_the_commands_of_its_result",
-    "explain/signs.py::": "not pasted: suggestions about pods; most show something, the others change what the template needs",
-    "explain/surroundings.py::": WARNS,
-    "explain/surroundings.py::kubectl": PART,
-    "explain/surroundings.py::_autoscalers": WARNS,
-    "explain/surroundings.py::_budgets": WARNS,
-    "explain/surroundings.py::_nodes": WARNS,
-    "explain/surroundings.py::_quotas": WARNS,
-    "explain/surroundings.py::_services": WARNS,
+    "explain/failure_reasons.py::": "not pasted: suggestions about pods; most show something, the "
+                                    "others change what the template needs",
+    "explain/preflight_warnings.py::": WARNS,
+    "explain/preflight_warnings.py::kubectl": PART,
+    "explain/preflight_warnings.py::_autoscalers": WARNS,
+    "explain/preflight_warnings.py::_budgets": WARNS,
+    "explain/preflight_warnings.py::_nodes": WARNS,
+    "explain/preflight_warnings.py::_quotas": WARNS,
+    "explain/preflight_warnings.py::_services": WARNS,
     "flows/autoscaler.py::_cannot_restore": WARNS,
-    "flows/by_revisions/planner.py::_another_update": "test_another_update_is_rolled_back",
+    "flows/server_driven/planner.py::_another_update": "test_another_update_is_rolled_back",
     "flows/commands.py::finish": "test_what_another_client_has_begun_is_finished",
     "flows/commands.py::resume_and_rollback": "test_another_update_is_rolled_back",
     "flows/daemonset/planner.py::_refuse_to_pause": SHOWS,
-    "flows/deployment/planner.py::_another_update": "test_another_update_is_rolled_back",
-    "flows/deployment/planner.py::_forward": "test_a_deployment_that_somebody_has_paused_is_resumed",
+    "flows/deployment/planner.py::refuse_paused":
+        "test_a_deployment_that_somebody_has_paused_is_resumed",
     "flows/deployment/planner.py::_not_readable": EDITS,
-    "flows/deployment/planner.py::_pace": "test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back",
+    "flows/deployment/planner.py::_settings_of_pause":
+        "test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back",
     "flows/handover.py::_refuse_unproven": SHOWS,
     "flows/handover.py::finish": SHOWS,
     "flows/migration/back.py::plan_back": OPENSHIFT,
     "flows/migration/deployment_config.py::_differences": WARNS,
     "flows/migration/deployment_config.py::_triggers_lost": WARNS,
-    "flows/migration/find.py::readable": SHOWS,
-    "flows/migration/halfway.py::commands": "not pasted here: the same task again, which test_migration runs after each kill",
-    "flows/migration/look.py::_way_out": "test_a_migration_of_pods_that_never_become_available_ends_with_another_image",
-    "flows/migration/look.py::commands": OPENSHIFT,
-    "flows/migration/look.py::warnings": WARNS,
+    "flows/migration/observed.py::readable": SHOWS,
+    "flows/migration/halfway.py::commands": "not pasted here: the same task again, which "
+                                            "test_migration runs after each kill",
+    "flows/migration/flow.py::_way_out":
+        "test_a_migration_of_pods_that_never_become_available_ends_with_another_image",
+    "flows/migration/flow.py::commands": OPENSHIFT,
+    "flows/migration/flow.py::warnings": WARNS,
     "flows/migration/manifests.py::taken": SHOWS,
     "flows/migration/planner.py::_empty": OPENSHIFT,
     "flows/migration/planner.py::_leave": OPENSHIFT,
@@ -78,26 +88,36 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
     "flows/migration/planner.py::_refuse_another_template": SHOWS,
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
-    "flows/migration/planner.py::_take_over": "not pasted: needs the old manifest, applied in the middle of a migration",
+    "flows/migration/planner.py::_take_over": "not pasted: needs the old manifest, applied in the "
+                                              "middle of a migration",
     "flows/refusals.py::_without_finalizers": "test_a_deletion_that_a_finalizer_holds_up_ends",
     "flows/refusals.py::contested_before": FORGED + "each of its commands is one of way_back",
-    "flows/refusals.py::endless_deletion": SAME + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
+    "flows/refusals.py::endless_deletion": SAME
+    + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
     "flows/refusals.py::no_such_revision": "test_an_update_that_has_ended_is_undone",
     "flows/refusals.py::refuse_contested": FORGED + SHOWS,
-    "flows/refusals.py::refuse_finalizers": SAME + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
+    "flows/refusals.py::refuse_finalizers": SAME
+    + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
     "flows/refusals.py::refuse_without_room": SHOWS,
     "flows/refusals.py::way_back": "test_an_update_that_has_ended_is_undone",
-    "flows/statefulset/planner.py::first": SHOWS,
-    "flows/stepped/look.py::commands": "not pasted: only in a handover, which lasts for less than a second; "
-                                                   "test_an_update_whose_primary_is_gone_is_finished pastes the same command",
-    "flows/stepped/planner.py::_without_primary": "test_a_controller_is_named_as_the_command_says",
-    "flows/stepped/refusals.py::finishing": "test_an_update_whose_primary_is_gone_is_finished",
-    "flows/stepped/refusals.py::interrupted_kubectl": "test_what_kubectl_left_half_way_is_put_back",
-    "flows/stepped/refusals.py::refuse_going_or_broken": FORGED + EDITS,
-    "flows/stepped/refusals.py::refuse_stranger": FORGED + "the marks are removed as docs/recovery.md says",
-    "flows/stepped/refusals.py::refuse_successor": "test_a_controller_is_named_as_the_command_says",
-    "flows/stepped/refusals.py::refuse_what_cannot_have_them": "test_a_selector_that_cannot_be_changed_gets_another_controller",
-    "flows/stepped/size.py::agreed": "test_a_size_that_is_not_certain_is_confirmed",
+    "flows/statefulset/planner.py::preparation": SHOWS,
+    "flows/client_driven/flow.py::commands":
+        "not pasted: only in a handover, which lasts for less than a second; "
+        "test_an_update_whose_primary_is_gone_is_finished pastes the same command",
+    "flows/client_driven/planner.py::_without_primary":
+        "test_a_controller_is_named_as_the_command_says",
+    "flows/client_driven/refusals.py::finishing":
+        "test_an_update_whose_primary_is_gone_is_finished",
+    "flows/client_driven/refusals.py::interrupted_kubectl":
+        "test_what_kubectl_left_half_way_is_put_back",
+    "flows/client_driven/refusals.py::refuse_going_or_broken": FORGED + EDITS,
+    "flows/client_driven/refusals.py::refuse_stranger": FORGED
+    + "the marks are removed as docs/recovery.md says",
+    "flows/client_driven/refusals.py::refuse_successor":
+        "test_a_controller_is_named_as_the_command_says",
+    "flows/client_driven/refusals.py::refuse_what_cannot_have_them":
+        "test_a_selector_that_cannot_be_changed_gets_another_controller",
+    "flows/client_driven/size.py::agreed": "test_a_size_that_is_not_certain_is_confirmed",
     "model/budgets.py::refuse_standstill": "test_a_budget_lets_one_pod_be_missing",
     "model/request.py::kubectl": PART,
     "model/request.py::kubectl_of_cluster": PART,
@@ -109,51 +129,60 @@ SITES: dict[str, str] = {
     "run/fleet.py::_note": SAME + "test_fleet surprises a task",
     "run/lease.py::keep": SAME + "test_two_clients takes over",
     "run/lease.py::take": "test_another_task_is_waited_for",
-    "run/patience.py::begin": SAME + "test_other_hands undoes a step",
-    "run/patience.py::refused": SAME + "test_other_hands changes the object",
-    "run/patience.py::changed_meanwhile": SAME + "test_driver changes the template meanwhile",
-    "run/patience.py::say_without_update": "test_pods_that_fail_without_an_update_are_given_the_template_of_before",
-    "run/patience.py::next_commands": "test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back",
+    "run/deadlines.py::begin": SAME + "test_other_hands undoes a step",
+    "run/deadlines.py::refused": SAME + "test_other_hands changes the object",
+    "run/deadlines.py::changed_meanwhile": SAME + "test_driver changes the template meanwhile",
+    "run/deadlines.py::say_without_update":
+        "test_pods_that_fail_without_an_update_are_given_the_template_of_before",
+    "run/deadlines.py::next_commands":
+        "test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back",
 }
-#: What a command of a program begins with, after the flags for the connection and the namespace.
+#: First words of a program's command, after the flags for the connection and the namespace.
 VERBS = {
-    "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch", "rollout", "scale", "set",
+    "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
+                "rollout", "scale", "set",
                 "taint", "uncordon"},
     "oc": {"rollout"},
 }
 
 
 def sites(plugins: Path) -> set[str]:
-    """Return the functions of module_utils that make commands, as SITES names them."""
-    found = set()
+    """Return the functions of module_utils that make commands, in the form of SITES."""
+    functions = set()
     root = plugins / "module_utils"
 
     def search(node: ast.AST, path: str, name: str) -> None:
         for child in ast.iter_child_nodes(node):
             is_function = isinstance(child, ast.FunctionDef)
             if _makes_command(child):
-                found.add(f"{path}::{name}")
+                functions.add(f"{path}::{name}")
             search(child, path, child.name if is_function else name)
 
     for file in sorted(root.rglob("*.py")):
         search(ast.parse(file.read_text(encoding="utf-8")), str(file.relative_to(root)), "")
-    return found
+    return functions
 
 
 def _makes_command(node: ast.AST) -> bool:
-    """Return whether a node is a call of Request.command, or has what a command of kubectl or oc begins with."""
+    """Return whether a node calls Request.command, or contains the beginning of a command of
+    kubectl or oc.
+    """
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "command"
     if isinstance(node, ast.Attribute):
         return node.attr in ("kubectl", "oc", "kubectl_of_cluster")
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and (
-        "{kubectl}" in node.value or "{cluster}" in node.value or node.value.startswith(("kubectl ", "ansible localhost ")))
+        "{kubectl}" in node.value or "{cluster}" in node.value
+        or node.value.startswith(("kubectl ", "ansible localhost ")))
 
 
 @functools.cache
 def check(line: str) -> None:
-    """Raise AssertionError for a command that the module would refuse, or that begins as no command of SITES."""
-    program, *words = shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc ")) else [""]
+    """Raise AssertionError if the module would refuse the command, or no command of SITES begins
+    like this one.
+    """
+    program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
+                       else [""])
     if program == "ansible":
         valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(parsed(line))
         assert not valid.error_messages, (line, valid.error_messages)
@@ -170,7 +199,7 @@ def check(line: str) -> None:
 
 @contextlib.contextmanager
 def watched() -> t.Iterator[None]:
-    """Check each command of each error that is made meanwhile."""
+    """Check each command of each error while the block runs."""
 
     def checked(error: RolloutError, name: str, value: t.Any) -> None:
         Exception.__setattr__(error, name, value)
@@ -185,24 +214,27 @@ def watched() -> t.Iterator[None]:
 
 
 def parsed(command: str) -> Json:
-    """Return the options that an ad-hoc command gives to the module, as a shell and Ansible read them."""
+    """Return the module's options in an ad-hoc command, as parsed by a shell and Ansible."""
     *words, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"], command
     return json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
 
 
-#: The resources that the commands name, by the words for them.
+#: Paths of the resources in the commands, by kubectl's names.
 _PATHS = {
-    "rc": "/api/v1/namespaces/{}/replicationcontrollers/", "rs": "/apis/apps/v1/namespaces/{}/replicasets/",
-    "deployment": "/apis/apps/v1/namespaces/{}/deployments/", "sts": "/apis/apps/v1/namespaces/{}/statefulsets/",
+    "rc": "/api/v1/namespaces/{}/replicationcontrollers/",
+    "rs": "/apis/apps/v1/namespaces/{}/replicasets/",
+    "deployment": "/apis/apps/v1/namespaces/{}/deployments/",
+    "sts": "/apis/apps/v1/namespaces/{}/statefulsets/",
     "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets/",
 }
 
 
 def as_kubectl(namespace, command: str) -> None:
-    """Do as the administrator what kubectl does for a command: the programs of the tests' cluster do not include kubectl.
+    """Execute a command of kubectl as the administrator: the tests' cluster does not include
+    kubectl.
 
-    Knows those verbs and flags that commands of errors have, and raises AssertionError for any other.
+    Supports the verbs and flags in the commands of errors, and raises AssertionError for others.
     """
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
@@ -221,8 +253,10 @@ def as_kubectl(namespace, command: str) -> None:
     elif verb == "scale":
         namespace._call("PATCH", path, {"spec": {"replicas": int(options["--replicas"])}}, merge)
     elif verb == "annotate":
-        assert more and all(each.endswith("-") for each in more), command
-        namespace._call("PATCH", path, {"metadata": {"annotations": {each.removesuffix("-"): None for each in more}}}, merge)
+        assert more and all(annotation.endswith("-") for annotation in more), command
+        namespace._call("PATCH", path,
+                        {"metadata": {"annotations": {annotation.removesuffix("-"): None
+                                                      for annotation in more}}}, merge)
     elif verb == "patch":
         assert options["--type"] == "merge" and rest[-2] == "-p", command
         namespace._call("PATCH", path, json.loads(rest[-1]), merge)

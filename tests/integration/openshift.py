@@ -1,10 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""OpenShift's DeploymentConfigs where there is no OpenShift: a CustomResourceDefinition, and a stand-in for their controllers.
+"""OpenShift's DeploymentConfigs without OpenShift: a CustomResourceDefinition, and a stand-in for
+the controllers.
 
-The stand-in does in one namespace what pkg/apps/deploymentconfig and pkg/apps/deployer of openshift/openshift-controller-manager
-do, in the order in which Handle() does it. What it leaves out is said in docs/openshift.md.
+In one namespace, the stand-in does the work of pkg/apps/deploymentconfig and pkg/apps/deployer of
+openshift/openshift-controller-manager, in the order of Handle(). docs/openshift.md lists the
+omissions.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from namespace import Json, Namespace, eventually, manifest
 
 GROUP = "apps.openshift.io"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deploymentconfigs.{GROUP}"
-#: What the real controllers write (openshift/api, apps/v1/consts.go).
-CONFIG, VERSION, PHASE = ("openshift.io/deployment-config.name", "openshift.io/deployment-config.latest-version",
+#: Annotations and labels of the real controllers (openshift/api, apps/v1/consts.go).
+CONFIG, VERSION, PHASE = ("openshift.io/deployment-config.name",
+                          "openshift.io/deployment-config.latest-version",
                           "openshift.io/deployment.phase")
 ENCODED = "openshift.io/encoded-deployment-config"
 
@@ -30,27 +33,36 @@ def serve(namespace: Namespace) -> None:
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1", "served": True, "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}},
-        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}}
-    names = {"kind": "DeploymentConfig", "plural": "deploymentconfigs", "singular": "deploymentconfig", "shortNames": ["dc"]}
+        "schema": {"openAPIV3Schema": {"type": "object",
+                                       "properties": {"spec": anything, "status": anything}}},
+        "subresources": {"status": {},
+                         "scale": {"specReplicasPath": ".spec.replicas",
+                                   "statusReplicasPath": ".status.replicas"}}}
+    names = {"kind": "DeploymentConfig", "plural": "deploymentconfigs",
+             "singular": "deploymentconfig", "shortNames": ["dc"]}
     body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": f"deploymentconfigs.{GROUP}"},
             "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}}
-    with contextlib.suppress(ApiException):  # it is there already
+    with contextlib.suppress(ApiException):  # already exists
         namespace._call("POST", DEFINITION.rpartition("/")[0], body)
-    eventually(lambda: status_of(namespace, collection(namespace)) == 200, "the API of DeploymentConfigs")
-    # The garbage collector looks for new kinds every 30 s. Until then it cannot know what one that is deleted leaves behind.
+    eventually(lambda: status_of(namespace, collection(namespace)) == 200,
+               "the API of DeploymentConfigs")
+    # The garbage collector looks for new kinds every 30 s. Before that it ignores the dependents of
+    # a deleted DeploymentConfig.
     path = collection(namespace, "probe")
     namespace._call("POST", collection(namespace), {
-        "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"}, "spec": {}})
+        "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"},
+        "spec": {}})
     namespace._call("DELETE", path, {"propagationPolicy": "Orphan"})
-    eventually(lambda: status_of(namespace, path) == 404, "the garbage collector's knowledge of DeploymentConfigs")
+    eventually(lambda: status_of(namespace, path) == 404,
+               "the garbage collector's knowledge of DeploymentConfigs")
 
 
 def serve_no_more(namespace: Namespace) -> None:
     with contextlib.suppress(ApiException):
         namespace._call("DELETE", DEFINITION)
-    eventually(lambda: status_of(namespace, collection(namespace)) == 404, "the end of the API of DeploymentConfigs")
+    eventually(lambda: status_of(namespace, collection(namespace)) == 404,
+               "the end of the API of DeploymentConfigs")
 
 
 def status_of(namespace: Namespace, path: str) -> int:
@@ -62,17 +74,18 @@ def status_of(namespace: Namespace, path: str) -> int:
 
 
 def collection(namespace: Namespace, name: str = "") -> str:
-    return f"/apis/{GROUP}/v1/namespaces/{namespace.name}/deploymentconfigs" + (f"/{name}" if name else "")
+    return (f"/apis/{GROUP}/v1/namespaces/{namespace.name}/deploymentconfigs"
+            + (f"/{name}" if name else ""))
 
 
 class OpenShift:
-    """The two controllers at work in a namespace, and what a test does with DeploymentConfigs there."""
+    """The two controllers at work in a namespace, and a test's actions on DeploymentConfigs."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
         #: Rollouts do not come to their end.
         self.holds_rollouts = False
-        #: The name of each ReplicationController that it has scaled, with the new size, in that order.
+        #: Name and new size of each scaled ReplicationController, in order.
         self.scaled: list[tuple[str, int]] = []
         self._stop, self._errors = threading.Event(), list[BaseException]()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -86,21 +99,27 @@ class OpenShift:
         self._thread.join()
         assert exception[0] or not self._errors, self._errors
 
-    # What a test does
+    # Actions of a test
 
-    def make(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None, **spec: t.Any) -> Json:
-        """A DeploymentConfig whose first rollout is complete, with all its pods available."""
+    def make(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
+             **spec: t.Any) -> Json:
+        """Create a DeploymentConfig and wait until its first rollout is complete, with all pods
+        available.
+        """
         self.create(replicas, name, metadata, **spec)
         self.until_rolled_out(1, replicas, name)
         return t.cast(Json, self.config(name))
 
-    def create(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None, **spec: t.Any) -> Json:
+    def create(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
+               **spec: t.Any) -> Json:
         body = manifest(replicas, name=name)
-        given = {"triggers": [{"type": "ConfigChange"}], "strategy": {"type": "Rolling"}, "test": False,
-                 "revisionHistoryLimit": 10, **body["spec"], **spec}
+        defaults = {"triggers": [{"type": "ConfigChange"}], "strategy": {"type": "Rolling"},
+                    "test": False,
+                    "revisionHistoryLimit": 10, **body["spec"], **spec}
         return self.namespace._call("POST", collection(self.namespace), {
             "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig",
-            "metadata": {"name": name, "labels": {"app": name}, **(metadata or {})}, "spec": given})
+            "metadata": {"name": name, "labels": {"app": name}, **(metadata or {})},
+            "spec": defaults})
 
     def config(self, name: str = "foo") -> Json | None:
         try:
@@ -111,13 +130,15 @@ class OpenShift:
             raise
 
     def patch(self, body: Json, name: str = "foo", subresource: str = "") -> Json:
-        return self.namespace._call("PATCH", collection(self.namespace, name) + subresource, body, "application/merge-patch+json")
+        return self.namespace._call("PATCH", collection(self.namespace, name) + subresource, body,
+                                    "application/merge-patch+json")
 
     def remove(self, name: str = "foo", policy: str = "Background") -> None:
-        self.namespace._call("DELETE", collection(self.namespace, name), {"propagationPolicy": policy})
+        self.namespace._call("DELETE", collection(self.namespace, name),
+                             {"propagationPolicy": policy})
 
     def roll(self, image: str, name: str = "foo") -> None:
-        """Change the template, which begins another rollout where nothing keeps it."""
+        """Change the template, which begins another rollout unless blocked."""
         template = manifest(0, image, name)["spec"]["template"]
         self.patch({"spec": {"template": template}}, name)
 
@@ -140,15 +161,17 @@ class OpenShift:
                 for config in self.namespace._call("GET", collection(self.namespace))["items"]:
                     self._handle(config)
             except ApiException as error:
-                if error.status not in (404, 409, 422):  # somebody was faster: look again
+                if error.status not in (404, 409, 422):  # another client was faster: observe again
                     self._errors.append(error)
 
     def _handle(self, config: Json) -> None:
-        """DeploymentConfigController.Handle, and for rollouts in progress DeploymentController.handle."""
+        """DeploymentConfigController.Handle, and for rollouts in progress
+        DeploymentController.handle.
+        """
         mine = self._claimed(config)
         for rc in mine:
             if _phase(rc) not in ("Complete", "Failed"):
-                self._deploy(config, rc, mine)  # a pause does not stop what has begun
+                self._deploy(config, rc, mine)  # a pause does not stop a running rollout
                 mine = self._claimed(config)
         if "deletionTimestamp" in config["metadata"] or config["spec"].get("paused"):
             self._update_status(config, mine)
@@ -156,24 +179,30 @@ class OpenShift:
         number = config.get("status", {}).get("latestVersion", 0)
         newest = mine[0] if mine else None
         is_there = newest is not None and _number(newest) == number
-        if (newest and _number(newest) > number) or self._is_triggered(config, newest if is_there else None, number):
+        if ((newest and _number(newest) > number)
+                or self._is_triggered(config, newest if is_there else None, number)):
             self._update_status(config, mine, latestVersion=number + 1)
         elif is_there and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
             active = next((rc for rc in mine if _phase(rc) == "Complete"), None)
             for rc in mine:
-                size = config["spec"]["replicas"] if rc is active and not config["spec"].get("test") else 0
+                size = (config["spec"]["replicas"] if rc is active
+                        and not config["spec"].get("test") else 0)
                 self._scale(rc, size)
             self._update_status(config, mine)
         elif not is_there and number:
             self._make(config, number)
 
     def _claimed(self, config: Json) -> list[Json]:
-        """Its ReplicationControllers, the newest first; it takes those that have its label and no owner."""
+        """Return its ReplicationControllers, newest first, after adoption of labelled ones without
+        an owner.
+        """
         name, uid = config["metadata"]["name"], config["metadata"]["uid"]
         mine = []
-        for rc in self.namespace._call("GET", self.namespace._path("replicationcontrollers"))["items"]:
+        for rc in self.namespace._call("GET",
+                                       self.namespace._path("replicationcontrollers"))["items"]:
             owners = rc["metadata"].get("ownerReferences") or []
-            if not owners and rc["metadata"].get("labels", {}).get(CONFIG) == name and self._may_adopt(config, rc):
+            if (not owners and rc["metadata"].get("labels", {}).get(CONFIG) == name
+                    and self._may_adopt(config, rc)):
                 rc = self.namespace.patch(rc["metadata"]["name"], {"metadata": {
                     "uid": rc["metadata"]["uid"], "ownerReferences": [_reference(config)]}})
                 owners = rc["metadata"]["ownerReferences"]
@@ -182,13 +211,17 @@ class OpenShift:
         return sorted(mine, key=_number, reverse=True)
 
     def _may_adopt(self, config: Json, rc: Json) -> bool:
-        """RecheckDeletionTimestamp: one that is being deleted takes nothing back from the garbage collector, which orphans it."""
+        """Return whether an adoption is allowed.
+
+        RecheckDeletionTimestamp: a DeploymentConfig in deletion takes no object back from the
+        garbage collector, which orphans the object.
+        """
         now = self.config(config["metadata"]["name"])
         return (now is not None and now["metadata"]["uid"] == config["metadata"]["uid"]
-                and all("deletionTimestamp" not in it["metadata"] for it in (now, rc)))
+                and all("deletionTimestamp" not in item["metadata"] for item in (now, rc)))
 
     def _is_triggered(self, config: Json, newest: Json | None, number: int) -> bool:
-        if all(each["type"] != "ConfigChange" for each in config["spec"]["triggers"]):
+        if all(trigger["type"] != "ConfigChange" for trigger in config["spec"]["triggers"]):
             return False
         if number == 0:
             return True
@@ -206,15 +239,19 @@ class OpenShift:
         template["metadata"].setdefault("labels", {}).update(labels)
         template["metadata"].setdefault("annotations", {}).update(
             {"openshift.io/deployment.name": rollout, CONFIG: name, VERSION: str(number)})
-        annotations = {CONFIG: name, ENCODED: json.dumps(config), PHASE: "New", VERSION: str(number)}
-        metadata = {"name": rollout, "annotations": annotations, "labels": {**config["metadata"].get("labels", {}), CONFIG: name},
+        annotations = {CONFIG: name, ENCODED: json.dumps(config), PHASE: "New",
+                       VERSION: str(number)}
+        metadata = {"name": rollout, "annotations": annotations,
+                    "labels": {**config["metadata"].get("labels", {}), CONFIG: name},
                     "ownerReferences": [_reference(config)]}
         self.namespace.create("replicationcontrollers", {"metadata": metadata, "spec": {
             "replicas": 0, "selector": {**spec.get("selector", {}), **labels}, "template": template,
             "minReadySeconds": spec.get("minReadySeconds", 0)}})
 
     def _deploy(self, config: Json, rc: Json, mine: list[Json]) -> None:
-        """One turn of a rollout: the new one grows first, then the old ones go, then it is complete."""
+        """Do one turn of a rollout: the new one grows, then the old ones shrink, then the rollout
+        is complete.
+        """
         if _phase(rc) == "New":
             self._set_phase(rc, "Running")
             return
@@ -233,12 +270,16 @@ class OpenShift:
                 self._set_phase(rc, "Complete")
 
     def _set_phase(self, rc: Json, phase: str) -> None:
-        self.namespace.patch(rc["metadata"]["name"], {"metadata": {"uid": rc["metadata"]["uid"], "annotations": {PHASE: phase}}})
+        self.namespace.patch(rc["metadata"]["name"],
+                             {"metadata": {"uid": rc["metadata"]["uid"],
+                                           "annotations": {PHASE: phase}}})
 
     def _scale(self, rc: Json, size: int) -> None:
         if rc["spec"]["replicas"] != size:
             self.scaled.append((rc["metadata"]["name"], size))
-            self.namespace.patch(rc["metadata"]["name"], {"metadata": {"uid": rc["metadata"]["uid"]}, "spec": {"replicas": size}})
+            self.namespace.patch(rc["metadata"]["name"],
+                                 {"metadata": {"uid": rc["metadata"]["uid"]},
+                                  "spec": {"replicas": size}})
 
     def _update_status(self, config: Json, mine: list[Json], **changes: int) -> None:
         counts = {field: sum(rc.get("status", {}).get(field, 0) for rc in mine)
@@ -246,12 +287,14 @@ class OpenShift:
         status = {"latestVersion": config.get("status", {}).get("latestVersion", 0), **counts,
                   "observedGeneration": config["metadata"]["generation"], **changes}
         if status != config.get("status"):
-            self.namespace._call("PUT", collection(self.namespace, config["metadata"]["name"]) + "/status",
+            self.namespace._call("PUT",
+                                 collection(self.namespace, config["metadata"]["name"]) + "/status",
                                  {**config, "status": status})
 
 
 def _reference(config: Json) -> Json:
-    return {"apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "name": config["metadata"]["name"],
+    return {"apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig",
+            "name": config["metadata"]["name"],
             "uid": config["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
 
 

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ad-hoc tasks and the collection's playbooks as processes, task files beside them, and a shop that answers their HTTP checks."""
+"""Ad-hoc tasks and the collection's playbooks as processes, with task files, and a shop that
+answers their HTTP checks.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,18 @@ def ad_hoc(namespace, **options):
 
 
 def rolled(namespace, environment, succeeds=True, **options):
-    """The result of an ad-hoc task, and what it showed."""
-    process = subprocess.run(ad_hoc(namespace, **options), env=environment, capture_output=True, text=True, timeout=300,
+    """Return the result of an ad-hoc task, and its output."""
+    process = subprocess.run(ad_hoc(namespace, **options), env=environment, capture_output=True,
+                             text=True, timeout=300,
                              check=False)
     assert (process.returncode == 0) == succeeds, process.stdout + process.stderr
     return json.loads(process.stdout.partition("=>")[2]), process.stderr
 
 
 class Shop(http.server.ThreadingHTTPServer):
-    """Answers the checks: /10%25 and so on. Keeps what it was asked, and how many old and new pods the namespace had then."""
+    """Answers the checks (/10%25 etc.) and records each with the number of old and new pods in the
+    namespace.
+    """
 
     daemon_threads = True
 
@@ -45,7 +50,7 @@ class Shop(http.server.ThreadingHTTPServer):
         self.broken = set()
         #: Stages whose answer never comes.
         self.silent = set()
-        #: What another client does while a stage is checked, by stage.
+        #: Action of another client during the check of a stage, by stage.
         self.actions = {}
         self.closing = threading.Event()
 
@@ -94,29 +99,35 @@ class Playbooks:
         #: Variables of every run.
         self.common = {"controller_namespace": shop.namespace.name} if shop.namespace else {}
         self.environment = {**environment, "ANSIBLE_SHOW_CUSTOM_STATS": "true"}
-        pods = ["image_bump_pods | length == image_bump_sizes.new > 0", "image_bump_pods | map(attribute='ip') is all"]
+        pods = ["image_bump_pods | length == image_bump_sizes.new > 0",
+                "image_bump_pods | map(attribute='ip') is all"]
         self.write("smoke.yml", [
             {"name": "The new pods are told", "ansible.builtin.assert": {"that": pods}},
-            {"name": "The shop answers", "ansible.builtin.uri": {"url": shop.url + "{{ image_bump_stage | urlencode }}"}}])
+            {"name": "The shop answers",
+             "ansible.builtin.uri": {"url": shop.url + "{{ image_bump_stage | urlencode }}"}}])
         self.write("tell.yml", [{"name": "Write what is known", "ansible.builtin.copy": {
-            "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "told.json"), "mode": "0600"}}])
-        self.write("no.yml", [{"name": "Not today", "ansible.builtin.fail": {"msg": "the shop is closed for stock-taking"}}])
+            "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "told.json"),
+            "mode": "0600"}}])
+        self.write("no.yml",
+                   [{"name": "Not today",
+                     "ansible.builtin.fail": {"msg": "the shop is closed for stock-taking"}}])
 
     def write(self, name, content):
         (self.folder / name).write_text(json.dumps(content))
 
     @property
     def told(self):
-        """What a hook has written: the data for a report."""
+        """Return the data for a report, written by a hook."""
         return json.loads((self.folder / "told.json").read_text())
 
     def start(self, playbook, *options, **variables):
-        """A run of a playbook of the collection, in a process group of its own."""
+        """Start a playbook of the collection in its own process group."""
         extra = json.dumps({"controller": "foo", **self.common, **variables})
-        return self._start("ansible-playbook", f"baton.kubernetes.{playbook}", "-e", extra, *options)
+        return self._start("ansible-playbook", f"baton.kubernetes.{playbook}", "-e", extra,
+                           *options)
 
     def run(self, playbook, *options, succeeds=True, **variables):
-        """Its whole output."""
+        """Run a playbook of the collection and return its whole output."""
         return self._end(self.start(playbook, *options, **variables), succeeds)
 
     def command(self, *command, succeeds=True):
@@ -124,18 +135,20 @@ class Playbooks:
         return self._end(self._start(*command), succeeds)
 
     def _start(self, *command):
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, start_new_session=True)
 
     def _end(self, process, succeeds):
         output, _none = process.communicate(timeout=300)
-        print(output)  # for whoever reads a failed test
+        print(output)  # shown if the test fails
         assert (process.returncode == 0) == succeeds
         return output
 
     def bump(self, *options, succeeds=True, **variables):
         """In three stages with the HTTP check, unless told otherwise."""
-        usual = {"image": "myimage:v2", "stages": STAGES, "verify_tasks": ["smoke.yml"], "max_surge": "100%",
+        usual = {"image": "myimage:v2", "stages": STAGES, "verify_tasks": ["smoke.yml"],
+                 "max_surge": "100%",
                  "after_tasks": ["tell.yml"], "failure_tasks": ["tell.yml"]}
         return self.run("image_bump", *options, succeeds=succeeds, **{**usual, **variables})
 

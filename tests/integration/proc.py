@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes that a test has started, wherever they have gone."""
+"""Processes started by a test, in any session."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all that it has started, whatever their sessions."""
+    """Return a process and all its descendants, of any session."""
     try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [int(child)
+                    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
-    return [pid, *(each for child in children for each in descendants(child))]
+    return [pid, *(descendant for child in children for descendant in descendants(child))]
 
 
 def alive(pid: int) -> bool:
@@ -25,14 +26,16 @@ def alive(pid: int) -> bool:
 
 
 def ancestors(pid: int) -> list[int]:
-    """What has started a process, and what has started that."""
+    """Return the parent of a process, its parent, and so on."""
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return [parent, *ancestors(parent)] if parent > 1 else []
 
 
 def with_environment(variable: str, value: str) -> dict[int, dict[str, str]]:
-    """The processes in whose environment a variable has that value, also at the other end of ssh: the whole of it by number."""
-    found = {}
+    """Return the environments of the processes with this value of a variable, also behind ssh, by
+    pid.
+    """
+    environments = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             entries = path.read_bytes().decode(errors="replace").split("\0")
@@ -40,5 +43,5 @@ def with_environment(variable: str, value: str) -> dict[int, dict[str, str]]:
             continue
         environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
         if environment.get(variable) == value:
-            found[int(path.parent.name)] = environment
-    return found
+            environments[int(path.parent.name)] = environment
+    return environments

@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the points of a parametrized test that `make test` runs; `make test-all` runs all of them.
+"""Choose the points of a parametrized test for `make test`; `make test-all` runs all of them.
 
-`@pytest.mark.sample` keeps as few points as have each value of each parameter once: each act, each
-moment and each kind of controller, but not each combination. `@pytest.mark.sample(2)` keeps two
-points. Both prefer the values that the file's tests before have used least, so that tests with the
-same parameter share its values. All other points get the marker `full`.
+`@pytest.mark.sample` selects the fewest points that contain each value of each parameter once: each
+act, each moment and each kind of controller, but not each combination. `@pytest.mark.sample(2)`
+selects two points. Both prefer values rarely used by the file's earlier tests, so that tests with
+the same parameter share its values. All other points get the marker `full`.
 
-CONTRIBUTING.md names what guards the other points for each change; tests/unit/test_sampling.py
+CONTRIBUTING.md names the guards of the other points for each change; tests/unit/test_sampling.py
 compares its table with the markers.
 """
 
@@ -39,7 +39,7 @@ def sample(points: t.Sequence[t.AbstractSet[Value]], most: int | None,
 
 
 def mark(items: t.Iterable[pytest.Item]) -> None:
-    """Give each point that `make test` leaves out the marker `full`."""
+    """Mark each point outside the sample with `full`."""
     used: dict[str, collections.Counter[Value]]
     used = collections.defaultdict(collections.Counter)
     tests: dict[tuple[str, str], list[pytest.Function]] = collections.defaultdict(list)

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A line to the API server on which each request takes as long, whatever is asked; the events of a watch come when they happen."""
+"""A line to the API server with a constant delay per request; events of a watch arrive immediately.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ SECONDS = 0.3
 
 
 class Request(t.NamedTuple):
-    """One that was no watch, and when it was sent and answered."""
+    """A request other than a watch, with the times of request and answer."""
 
     what: str
     began: float
     ended: float
-    #: Whether the next step waits for it: the thread that takes the steps has sent it, or it hands over a pod.
+    #: Whether the next step waits for the answer: sent by the thread of the steps, or the handover
+    #: of a pod.
     is_step_s: bool
 
 
@@ -32,7 +34,7 @@ class SlowLine:
         self._thread = threading.current_thread()
 
     def lead(self, pool: t.Any) -> None:
-        """Let a pool's requests go along it."""
+        """Delay the requests of a connection pool."""
         send = pool.urlopen
 
         def slow(method: str, url: str, **options: t.Any) -> t.Any:
@@ -42,22 +44,25 @@ class SlowLine:
             if "watch=" not in url:
                 is_step_s = threading.current_thread() is self._thread or "/pods/" in url
                 with self._lock:
-                    self.requests.append(Request(f"{method} {urlsplit(url).path}", began, time.monotonic(), is_step_s))
+                    self.requests.append(Request(f"{method} {urlsplit(url).path}", began,
+                                                 time.monotonic(), is_step_s))
             return answer
 
         pool.urlopen = slow
 
     def arm(self, gateway: t.Any) -> None:
-        """The same for those of a gateway."""
+        """Delay the requests of a gateway."""
         self.lead(gateway.http.connection.pool)
 
     @property
     def on_the_way(self) -> list[str]:
-        """Those that a step waits for, each sent after the one before was answered; of those sent at once, one."""
-        found: list[str] = []
+        """Return the sequential requests of the steps, each sent after the previous answer;
+        parallel requests count once.
+        """
+        sequence: list[str] = []
         free = 0.0
-        for each in sorted(self.requests, key=lambda it: it.ended):
-            if each.is_step_s and each.began >= free:
-                free = each.ended
-                found.append(each.what)
-        return found
+        for request in sorted(self.requests, key=lambda request: request.ended):
+            if request.is_step_s and request.began >= free:
+                free = request.ended
+                sequence.append(request.what)
+        return sequence

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An sshd of the tests' own on loopback: its own keys, its own port, the user who runs the tests."""
+"""An sshd for the tests on loopback, with its own keys and port, for the user who runs the tests.
+"""
 
 from __future__ import annotations
 
@@ -30,31 +31,39 @@ PermitRootLogin yes
 
 
 def program() -> str | None:
-    """Where sshd is: not on everybody's path."""
-    return shutil.which("sshd", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"]))
+    """Return the path of sshd, which may be outside PATH."""
+    return shutil.which("sshd",
+                        path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"]))
 
 
 def missing() -> str:
-    """What this machine lacks; "" where the tests can run. CI gets it."""
-    if os.environ.get("CI") == "true" and not program() and shutil.which("apt-get") and os.geteuid() == 0:
+    """Return the missing programs, or "" where the tests can run. CI installs them."""
+    if (os.environ.get("CI") == "true" and not program() and shutil.which("apt-get")
+            and os.geteuid() == 0):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in ("update", "install --yes --no-install-recommends openssh-server openssh-client"):
-            subprocess.run(["apt-get", *command.split()], env=environment, check=False, capture_output=True, timeout=600)
-    lacking = [name for name, found in (("sshd", program()), ("ssh", shutil.which("ssh"))) if not found]
+        for command in ("update",
+                        "install --yes --no-install-recommends openssh-server openssh-client"):
+            subprocess.run(["apt-get", *command.split()], env=environment, check=False,
+                           capture_output=True, timeout=600)
+    lacking = [name
+               for name, path in (("sshd", program()), ("ssh", shutil.which("ssh"))) if not path]
     return f"no {' and no '.join(lacking)} here (openssh-server, openssh-client)" if lacking else ""
 
 
 @contextlib.contextmanager
 def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
-    """Run it; the variables with which Ansible reaches it."""
+    """Run sshd and yield the variables with which Ansible connects."""
     for key in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key],
+                       check=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder), encoding="utf-8")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it where it is root
-    process = subprocess.Popen([t.cast(str, program()), "-D", "-f", folder / "config", "-E", folder / "log"])
+        # sshd requires the folder when run by root
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    process = subprocess.Popen([t.cast(str, program()), "-D", "-f", folder / "config", "-E",
+                                folder / "log"])
     try:
         _until_it_answers(port, folder / "log")
         yield {
@@ -63,7 +72,8 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
             "ansible_user": getpass.getuser(),
             "ansible_ssh_private_key_file": str(folder / "user"),
             "ansible_ssh_args": "-F none -o ControlMaster=auto -o ControlPersist=10s",
-            "ansible_ssh_common_args": "-o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=no -o LogLevel=ERROR",
+            "ansible_ssh_common_args": "-o UserKnownHostsFile=/dev/null -o "
+                                       "StrictHostKeyChecking=no -o LogLevel=ERROR",
             "ansible_python_interpreter": sys.executable,
         }
     finally:
@@ -74,7 +84,8 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
 def _until_it_answers(port: int, log: Path) -> None:
     end = time.monotonic() + 60
     while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with (contextlib.suppress(OSError),
+              socket.create_connection(("127.0.0.1", port), timeout=5) as connection):
             if connection.recv(4) == b"SSH-":
                 return
         if time.monotonic() > end:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A cluster with policies of its own: what changes the template on its way, what denies a step, what counts objects."""
+"""A cluster with policies: mutations of the template, denied steps and object counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, dies, eventually, hands_over, manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -19,12 +19,17 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 @contextlib.contextmanager
 def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
-    """A policy for the namespace's controllers, or pods, from when it works (the probe, a dry run, says so) until it does not."""
+    """Apply a policy to the namespace's controllers or pods while the block runs.
+
+    A dry run, the probe, tells when the policy begins and ceases to act.
+    """
     name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
     rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
                                 "operations": operations}]}
     spec = {"failurePolicy": "Fail", "matchConstraints": rules, **spec}
-    where = {"matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}}
+    where = {
+        "matchResources": {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}}
     actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
     namespace._call("POST", path, {"metadata": {"name": name}, "spec": spec})
     try:
@@ -38,7 +43,7 @@ def policy(namespace, kind, operations, spec, probe, resource="replicationcontro
     eventually(lambda: not probe(), "the end of the policy")
 
 
-# A template that comes out other than it was asked for
+# A template stored differently from the request
 
 TO_MIRROR = """Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers:
     object.spec.template.spec.containers.map(each, Object.spec.template.spec.containers{name: each.name,
@@ -49,9 +54,12 @@ WITH_ENV = """Object{spec: Object.spec{template: Object.spec.template{spec: Obje
 
 
 def mutates(namespace, expression, operations=("CREATE", "UPDATE")):
-    """A MutatingAdmissionPolicy on every creation and change of a controller, which applies the expression."""
+    """Apply the expression to every creation and change of a controller, by a
+    MutatingAdmissionPolicy.
+    """
     def probe():
-        stored = namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All", manifest(0, name="probe"))
+        stored = namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All",
+                                 manifest(0, name="probe"))
         (container,) = stored["spec"]["template"]["spec"]["containers"]
         return container["image"] != "myimage:v1" or "env" in container
 
@@ -64,13 +72,16 @@ BY_IMAGE = {"image": "myimage:v2"}
 BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize("expression, image", [(TO_MIRROR, "mirror/myimage:v2"), (WITH_ENV, "myimage:v2")],
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("expression, image",
+                         [(TO_MIRROR, "mirror/myimage:v2"), (WITH_ENV, "myimage:v2")],
                          ids=["another image", "more environment"])
 @pytest.mark.parametrize("wish", [BY_IMAGE, {**BY_IMAGE, "next_name": "bar"}, BY_TEMPLATE],
                          ids=["image", "image and next_name", "template"])
 def test_an_admission_that_changes_the_template(namespace, expression, image, wish):
-    """The wanted template never equals the stored one: the update ends all the same, also one that was killed, and is unchanged."""
+    """The desired template never equals the stored one: the update still ends, also after a kill,
+    and is then unchanged.
+    """
     namespace.make_primary(2)
 
     with mutates(namespace, expression):
@@ -87,12 +98,15 @@ def test_an_admission_that_changes_the_template(namespace, expression, image, wi
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
 def test_an_admission_that_changes_the_template_of_what_is_created_only(namespace, wish):
-    """The template of foo as it is now could be stored as it was asked for: what is created tells that it is the wanted one."""
+    """foo's present template could be stored as requested: the creation of an object shows that it
+    is the desired one.
+    """
     namespace.make_primary(2)
 
     with mutates(namespace, TO_MIRROR, ["CREATE"]):
         assert namespace.roll(**wish)["changed"]
-        before = eventually(lambda: (it := namespace.rc())["status"]["observedGeneration"] == it["metadata"]["generation"] and it,
+        before = eventually(lambda: (item := namespace.rc())["status"]["observedGeneration"]
+                            == item["metadata"]["generation"] and item,
                             "a status of its last change")
         again = namespace.roll(**wish)
 
@@ -100,41 +114,51 @@ def test_an_admission_that_changes_the_template_of_what_is_created_only(namespac
     assert before["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/myimage:v2"
 
 
-# A step that somebody's policy denies
+# A step denied by a policy
 
 
 def patches(path, value):
-    return lambda namespace: namespace._call("PATCH", namespace._path("replicationcontrollers", "foo") + "?dryRun=All",
-                                             [{"op": "add", "path": path, "value": value}], "application/json-patch+json")
+    return lambda namespace: namespace._call("PATCH",
+                                             namespace._path("replicationcontrollers", "foo")
+                                             + "?dryRun=All",
+                                             [{"op": "add", "path": path, "value": value}],
+                                             "application/json-patch+json")
 
 
 def creates(namespace):
-    namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All", manifest(0, name="probe"))
+    namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All",
+                    manifest(0, name="probe"))
 
 
 def deletes(namespace):
     namespace._call("DELETE", namespace._path("replicationcontrollers", "foo") + "?dryRun=All")
 
 
-ANNOTATED = "/metadata/annotations", {marks.PARTNER: "x"}
+ANNOTATED = "/metadata/annotations", {object_meta.PARTNER: "x"}
 IMAGE = "/spec/template/spec/containers/0/image"
 DENIED = {
-    "marks": (["UPDATE"], f"!has(object.metadata.annotations) || !('{marks.PARTNER}' in object.metadata.annotations)",
+    "marks": (["UPDATE"],
+              f"!has(object.metadata.annotations) || !('{object_meta.PARTNER}' in "
+              f"object.metadata.annotations)",
               patches(*ANNOTATED), "the change of its annotations"),
     "the creation of next": (["CREATE"], "object.spec.replicas > 0", creates, "its creation"),
-    "a size": (["UPDATE"], "object.spec.replicas == oldObject.spec.replicas", patches("/spec/replicas", 9),
+    "a size": (["UPDATE"], "object.spec.replicas == oldObject.spec.replicas",
+               patches("/spec/replicas", 9),
                "the change of its size"),
-    "the handover's first step": (["UPDATE"], "object.spec.template == oldObject.spec.template", patches(IMAGE, "x:1"),
+    "the handover's first step": (["UPDATE"], "object.spec.template == oldObject.spec.template",
+                                  patches(IMAGE, "x:1"),
                                   "the change of its template"),
     "the deletion of next": (["DELETE"], "oldObject.metadata.name == 'x'", deletes, "its deletion"),
 }
 
 
-@pytest.mark.sample
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 @pytest.mark.parametrize("what", DENIED)
 def test_a_step_that_a_policy_denies(namespace, what, reason):
-    """The error names the step, the policy and its message; without the policy the same task ends, and nothing is lost."""
+    """The error names the step, the policy and its message; without the policy the same task ends
+    without a loss.
+    """
     operations, expression, trial, deed = DENIED[what]
     namespace.make_primary(2)
 
@@ -146,24 +170,33 @@ def test_a_step_that_a_policy_denies(namespace, what, reason):
         return False
 
     with namespace.observer() as observer:
-        spec = {"validations": [{"expression": expression, "message": "not on a Saturday", "reason": reason}]}
-        with policy(namespace, "validating", operations, spec, probe), pytest.raises(RolloutError) as error:
+        spec = {"validations": [{"expression": expression, "message": "not on a Saturday",
+                                 "reason": reason}]}
+        with (policy(namespace, "validating", operations, spec, probe),
+              pytest.raises(RolloutError) as error):
             namespace.roll(image="myimage:v2", progress_deadline=5)
         namespace.roll(image="myimage:v2")
 
     status = {"Invalid": 422, "Forbidden": 403}[reason]
-    assert error.value.what == f"{deed} was refused ({status})" and "run the same task again" in error.value.next_command
-    assert f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why and "not on a Saturday" in error.value.why
-    assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and len(observer.new) == 2
-    assert observer.fewest_ready >= 2 and observer.most_pods <= 3 and "foo" not in observer.controllers_deleted
+    assert (error.value.what == f"{deed} was refused ({status})"
+            and "run the same task again" in error.value.next_command)
+    assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
+            and "not on a Saturday" in error.value.why)
+    assert (namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods())
+            and len(observer.new) == 2)
+    assert (observer.fewest_ready >= 2 and observer.most_pods <= 3
+            and "foo" not in observer.controllers_deleted)
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
-@pytest.mark.parametrize("is_begun", [False, True], ids=["there from the beginning", "comes half way through the pods"])
+@pytest.mark.parametrize("is_begun", [False, True],
+                         ids=["there from the beginning", "comes half way through the pods"])
 def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_begun):
-    """The error names the pod, the policy and its message, if possible before the first write; without it the same task ends."""
+    """The error names the pod, the policy and its message, before the first write if possible;
+    without it the task ends.
+    """
     namespace.make_primary(2)
     trial = [{"op": "remove", "path": "/metadata/ownerReferences"}]
 
@@ -180,18 +213,24 @@ def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_b
             with pytest.raises(Killed):
                 namespace.roll(kill=dies(1, True, hands_over), image="myimage:v2")
         before = namespace.rc()["metadata"]["generation"]
-        expression = "has(object.metadata.ownerReferences) && object.metadata.ownerReferences == oldObject.metadata.ownerReferences"
-        spec = {"validations": [{"expression": expression, "message": "not on a Saturday", "reason": reason}]}
-        with policy(namespace, "validating", ["UPDATE"], spec, probe, "pods"), pytest.raises(RolloutError) as error:
+        expression = ("has(object.metadata.ownerReferences) && object.metadata.ownerReferences == "
+                      "oldObject.metadata.ownerReferences")
+        spec = {"validations": [{"expression": expression, "message": "not on a Saturday",
+                                 "reason": reason}]}
+        with (policy(namespace, "validating", ["UPDATE"], spec, probe, "pods"),
+              pytest.raises(RolloutError) as error):
             namespace.roll(image="myimage:v2", progress_deadline=5)
         assert namespace.rc()["metadata"]["generation"] == before
         namespace.roll(image="myimage:v2")
 
     status = {"Invalid": 422, "Forbidden": 403}[reason]
-    assert "not allowed to change the controller of pod foo-" in error.value.what and f" ({status})" in error.value.what
-    assert f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why and "not on a Saturday" in error.value.why
+    assert ("not allowed to change the controller of pod foo-" in error.value.what
+            and f" ({status})" in error.value.what)
+    assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
+            and "not on a Saturday" in error.value.why)
     assert ("; nothing was changed" in error.value.what) is not is_begun
-    assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and len(observer.new) == 2
+    assert (namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods())
+            and len(observer.new) == 2)
     assert observer.fewest_ready >= 2 and observer.most_pods <= 3
 
 
@@ -200,7 +239,8 @@ def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_b
 
 def limits(namespace, **hard):
     namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": hard}})
-    eventually(lambda: "used" in namespace._get("resourcequotas", "small").get("status", {}), "the quota's count")
+    eventually(lambda: "used" in namespace._get("resourcequotas", "small").get("status", {}),
+               "the quota's count")
 
 
 def test_a_quota_that_leaves_no_room_for_the_surge(namespace):
@@ -219,29 +259,35 @@ def test_a_quota_that_leaves_no_room_for_the_surge(namespace):
 
 @pytest.mark.parametrize("then", [dict(state="rolled_back"), BY_IMAGE], ids=["back", "forward"])
 def test_a_quota_that_allows_no_other_controller(namespace, then):
-    """Nothing but a mark on foo has happened: it can be taken back under the quota, or the update goes on without it."""
+    """Only an annotation on foo was written: rollback works under the quota, and the update resumes
+    without the quota.
+    """
     before = namespace.make_primary(2)
     limits(namespace, **{"count/replicationcontrollers": "1"})
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2")
-    assert error.value.what == "its creation was refused (403)" and "exceeded quota: small" in error.value.why
+    assert (error.value.what == "its creation was refused (403)"
+            and "exceeded quota: small" in error.value.why)
     assert namespace.rc()["spec"] == before["spec"] and len(namespace.pods()) == 2
     if then == BY_IMAGE:
         namespace.remove("small", resource="resourcequotas")
-        eventually(lambda: namespace._get("resourcequotas", "small") is None, "the end of the quota")
+        eventually(lambda: namespace._get("resourcequotas", "small") is None,
+                   "the end of the quota")
     namespace.roll(**then)
 
-    assert namespace.rcs() == ["foo"] and not set(marks.MARKS) & set(namespace.rc()["metadata"].get("annotations", ()))
+    assert (namespace.rcs() == ["foo"]
+            and not set(object_meta.MARKS) & set(namespace.rc()["metadata"].get("annotations", ())))
     assert (namespace.rc()["spec"] == before["spec"]) == ("state" in then)
 
 
-# A namespace on its way out
+# A terminating namespace
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_a_namespace_that_is_deleted_in_the_middle(namespace):
-    """The task ends soon, whatever goes first: its permissions, its token, or foo."""
+    """The task ends soon, no matter if its permissions, its token or foo are deleted first."""
     namespace.make_primary(4)
 
     def say(line):
@@ -252,7 +298,8 @@ def test_a_namespace_that_is_deleted_in_the_middle(namespace):
         namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=20)
 
     assert any(sign in error.value.message for sign in (
-        "permission", "does not accept the credentials", "no such ReplicationController", "it is being deleted",
+        "permission", "does not accept the credentials", "no such ReplicationController",
+        "it is being deleted",
         "being terminated")), error.value.message
 
 

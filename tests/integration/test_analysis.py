@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""New pods are compared with old ones by a real Prometheus: bad versions are caught, a good one is not.
+"""New pods compared with old ones by a real Prometheus: a bad version is found, a good one passes.
 
-What Prometheus never answers by itself is in tests/unit/cluster/test_prometheus.py.
+tests/unit/cluster/test_prometheus.py has the answers that a healthy Prometheus never gives.
 """
 
 from __future__ import annotations
@@ -27,82 +27,93 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 SUCCESS = {"type": "success_rate", "min": 0.99}
 LATENCY = {"type": "latency", "quantile": 0.9, "max_ratio_to_old": 2}
-#: "s3cret" as Prometheus keeps it.
+#: Hash of "s3cret" in Prometheus' format.
 PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"  # of no other use
 
 
 @pytest.fixture(scope="session")
 def binary():
-    return monitoring.program() or cannot_run("no prometheus here, and no Debian package of it to be had")
+    return (monitoring.program()
+            or cannot_run("no prometheus here, and no Debian package of it to be had"))
 
 
 @pytest.fixture(scope="session")
 def prometheus(binary):
-    """It scrapes the pods that the tests show it."""
-    with monitoring.up(binary) as it:
-        yield it
+    """Provide a Prometheus that scrapes the pods shown by the tests."""
+    with monitoring.up(binary) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
 def _handlers():
-    """A module's own handlers of signals go with it."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    """Restore the handlers of signals that a module replaces."""
+    handlers = {number: signal.getsignal(number)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
 @pytest.fixture
-def shown(namespace, prometheus):
-    """Let Prometheus see the pods of the namespace, until it has a window full of what they say."""
+def show_pods(namespace, prometheus):
+    """Show the namespace's pods to Prometheus and wait for a full window of samples."""
 
-    def shown():
+    def show_pods():
         prometheus.pods.show(namespace.name, namespace.pods())
         time.sleep(1.4)
 
-    yield shown
+    yield show_pods
     prometheus.pods.show(namespace.name, [])
 
 
 @pytest.fixture
 def analyzed(namespace, prometheus):
-    """The result of the module; of one that fails, what it fails with."""
+    """Return the result of the module, or the result of its failure."""
 
     def analyzed(*metrics, **options):
         specs = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
         of_metric = task.ANALYSIS_OPTIONS["metrics"]["options"]
-        metrics = [{name: spec.get("default") for name, spec in of_metric.items()} | each for each in metrics]
-        params = {**specs, "name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "metrics": metrics,
+        metrics = [{name: spec.get("default") for name, spec in of_metric.items()} | metric
+                   for metric in metrics]
+        params = {**specs, "name": "foo", "namespace": namespace.name,
+                  "kubeconfig": namespace.kubeconfig, "metrics": metrics,
                   "prometheus_url": prometheus.url, "window": WINDOW, "interval": 0.2, **options}
         return task.answer(task.analysis, params, pytest.fail)
 
     return analyzed
 
 
-def test_a_good_version_passes_each_time_and_bad_ones_are_caught(namespace, shown, analyzed):
+def test_a_good_version_passes_each_time_and_bad_ones_are_caught(namespace, show_pods, analyzed):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v2", pause_at=2)
-    shown()
+    show_pods()
 
     for _run in range(5):
         good = analyzed(SUCCESS, LATENCY, count=3)
-        assert good["outcome"] == "passed" and not good["changed"] and len(good["measurements"]) == 6
-    assert len(good["new_pods"]) == len(good["old_pods"]) == 2 and not set(good["new_pods"]) & set(good["old_pods"])
+        assert (good["outcome"] == "passed" and not good["changed"]
+                and len(good["measurements"]) == 6)
+    assert (len(good["new_pods"]) == len(good["old_pods"]) == 2
+            and not set(good["new_pods"]) & set(good["old_pods"]))
     assert good["msg"].startswith("foo has passed the analysis: success_rate 0.99")
 
     for image, name in (("myimage:v3", "success_rate"), ("myimage:v4", "latency")):
         namespace.roll(image="myimage:v1", state="rolled_back")
         namespace.roll(image=image, pause_at=2)
-        shown()
+        show_pods()
         bad = analyzed({**SUCCESS, "min_samples": RATE}, LATENCY, count=3)
         assert bad["failed"] and bad["outcome"] == "failed"
-        (reason,) = (each["reason"] for each in bad["measurements"] if each["metric"] == name)
+        (reason,) = (measurement["reason"]
+                     for measurement in bad["measurements"] if measurement["metric"] == name)
         assert bad["failure"]["what"] == f"the analysis has failed: {name}: {reason}"
-        assert bad["failure"]["next_command"].startswith("ansible localhost -m baton.kubernetes.rolling_update -a ")
-        assert [each["outcome"] for each in bad["metrics"]] == ["failed" if each == name else "passed"
-                                                                for each in ("success_rate", "latency")]
+        assert bad["failure"]["next_command"].startswith("ansible localhost -m "
+                                                         "baton.kubernetes.rolling_update -a ")
+        assert ([metric["outcome"] for metric in bad["metrics"]]
+                == ["failed" if metric == name else "passed"
+                    for metric in (
+                        "success_rate", "latency")])
         assert len(bad["measurements"]) == 2, "with the first one it is decided"
-    (value,) = (each["new"] for each in bad["measurements"] if each["metric"] == "latency")
+    (value,) = (measurement["new"]
+                for measurement in bad["measurements"] if measurement["metric"] == "latency")
     assert 0.5 < value <= 1.0
 
 
@@ -111,59 +122,74 @@ def query(text, **thresholds):
 
 
 NO_DATA = {"type": "success_rate", "requests_metric": "nothing_total", "min": 0.99}
-#: What is asked, the outcome (None: nothing was measured), and what is said.
+#: Metrics, the outcome (None: not measured), and a part of the message.
 ASKED = {
     "no data": ([NO_DATA], "inconclusive", "success_rate: no data for the new pods"),
-    "no data, which is taken as bad": ([{**NO_DATA, "on_empty": "fail"}], "failed", "success_rate: no data for the new pods"),
-    "no data, which is taken as good": ([{**NO_DATA, "on_empty": "pass"}], "passed", "success_rate no data"),
-    "no data, which is taken as 0": ([{**NO_DATA, "on_empty": "zero"}], "failed", "success_rate: 0 is less than 0.99 (min)"),
-    "too few": ([{**SUCCESS, "min_samples": 10_000}], "inconclusive", "samples of the new pods, fewer than 10000 (min_samples)"),
+    "no data, which is taken as bad": ([{**NO_DATA, "on_empty": "fail"}], "failed",
+                                       "success_rate: no data for the new pods"),
+    "no data, which is taken as good": ([{**NO_DATA, "on_empty": "pass"}], "passed",
+                                        "success_rate no data"),
+    "no data, which is taken as 0": ([{**NO_DATA, "on_empty": "zero"}], "failed",
+                                     "success_rate: 0 is less than 0.99 (min)"),
+    "too few": ([{**SUCCESS, "min_samples": 10_000}], "inconclusive",
+                "samples of the new pods, fewer than 10000 (min_samples)"),
     "enough": ([{**SUCCESS, "min_samples": RATE}], "passed", ""),
     "a dollar": ([{**SUCCESS, "errors": "5..$", "min": 1}], "failed", "success_rate: 0.99"),
-    "NaN": ([query('sum(up{pod=~"$pods"} or vector(0)) / 0')], "inconclusive", "query: NaN for the new pods"),
-    "Inf": ([query('sum(up{pod=~"$pods"} or vector(1)) / 0')], "failed", "query: +Inf is more than 1 (max)"),
-    "several series": ([query('queue_length{pod=~"$new_pods"}')], None, "the query comes to 2 numbers"),
-    "a range": ([query('queue_length{pod=~"$pods"}[1m]')], None, "the query comes to a matrix, and not to a number"),
+    "NaN": ([query('sum(up{pod=~"$pods"} or vector(0)) / 0')], "inconclusive",
+            "query: NaN for the new pods"),
+    "Inf": ([query('sum(up{pod=~"$pods"} or vector(1)) / 0')], "failed",
+            "query: +Inf is more than 1 (max)"),
+    "several series": ([query('queue_length{pod=~"$new_pods"}')], None,
+                       "the query comes to 2 numbers"),
+    "a range": ([query('queue_length{pod=~"$pods"}[1m]')], None,
+                "the query comes to a matrix, and not to a number"),
     "no query": ([query('sum(queue_length{pod=~"$pods"}')], None, "bad_data: invalid parameter"),
-    "an increase": ([query('avg(queue_length{namespace="$namespace",pod=~"$pods"})', max_increase=1)], "passed", "query 1, old 1"),
+    "an increase": ([query('avg(queue_length{namespace="$namespace",pod=~"$pods"})',
+                           max_increase=1)], "passed", "query 1, old 1"),
     "both at once, in braces and raw quotes": (
-        [query("count(queue_length{pod=~`{{ new_pods }}`}) / count(queue_length{pod=~'${old_pods}'})", min=1, max=1)], "passed",
+        [query("count(queue_length{pod=~`{{ new_pods }}`}) / "
+               "count(queue_length{pod=~'${old_pods}'})", min=1, max=1)], "passed",
         "query 1"),
 }
 
 
-def test_what_prometheus_says_of_all_kinds_of_questions(namespace, shown, analyzed):
-    """With a dot in the name of the controller, which is one of a regular expression."""
+def test_what_prometheus_says_of_all_kinds_of_questions(namespace, show_pods, analyzed):
+    """The controller's name has a dot, a special character of regular expressions."""
     namespace.make_primary(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
-    shown()
+    show_pods()
 
-    for title, (metrics, outcome, said) in ASKED.items():
+    for title, (metrics, outcome, message) in ASKED.items():
         result = analyzed(*metrics, name="foo.bar")
-        assert result.get("outcome") == outcome and said in result["msg"], (title, result)
+        assert result.get("outcome") == outcome and message in result["msg"], (title, result)
         assert bool(result.get("failed")) is (outcome != "passed"), title
-    passed = analyzed({**NO_DATA, "name": "nothing"}, SUCCESS, name="foo.bar", on_inconclusive="pass", count=2)
-    assert passed["outcome"] == "inconclusive" and "failed" not in passed and len(passed["measurements"]) == 4
-    assert "which is taken as passed (on_inconclusive): nothing, measurement 2 of 2: no data" in passed["msg"]
+    passed = analyzed({**NO_DATA, "name": "nothing"}, SUCCESS, name="foo.bar",
+                      on_inconclusive="pass", count=2)
+    assert (passed["outcome"] == "inconclusive" and "failed" not in passed
+            and len(passed["measurements"]) == 4)
+    assert ("which is taken as passed (on_inconclusive): nothing, measurement 2 of 2: no data"
+            in passed["msg"])
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_other_kinds(namespace, shown, analyzed, kind):
-    """Found by the name alone; without an update all pods are new, and there are none to compare with."""
+def test_other_kinds(namespace, show_pods, analyzed, kind):
+    """Found by the name alone; without an update all pods are new, without old pods to compare."""
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set}[kind](4)
-    shown()
+    show_pods()
 
     alone = analyzed({**SUCCESS, "max_decrease": 0.01})
-    assert alone["outcome"] == "inconclusive" and len(alone["new_pods"]) == 4 and alone["old_pods"] == []
+    assert (alone["outcome"] == "inconclusive" and len(alone["new_pods"]) == 4
+            and alone["old_pods"] == [])
     assert "there are no old pods to compare with" in alone["msg"]
     assert analyzed({**SUCCESS, "max_decrease": 0.01}, on_no_old_pods="pass")["outcome"] == "passed"
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
-    shown()
+    show_pods()
     bad = analyzed({"max_decrease": 0.01})
     assert len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3 and bad["outcome"] == "failed"
-    assert re.search(r"success_rate: 0\.9\d* is less than 0\.98\d* \(max_decrease 0\.01, old 0\.99", bad["msg"]), bad["msg"]
+    assert re.search(r"success_rate: 0\.9\d* is less than 0\.98\d* \(max_decrease 0\.01, old 0\.99",
+                     bad["msg"]), bad["msg"]
 
 
 def test_what_is_not_there(namespace, analyzed):
@@ -172,31 +198,35 @@ def test_what_is_not_there(namespace, analyzed):
     assert result["failure"]["what"] == "there is no such ReplicationController"
 
 
-def test_with_tls_and_a_password(namespace, shown, analyzed, binary, tmp_path):
+def test_with_tls_and_a_password(namespace, show_pods, analyzed, binary, tmp_path):
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=prometheus",
-                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                    "-subj", "/CN=prometheus",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                   check=True, capture_output=True)
     namespace.make_primary(1)
-    with monitoring.up(binary, str(certificate), str(key), "me", PASSWORD_HASH) as it:
-        place = it.url.partition("://")[2]
-        trusted = {"prometheus_ca_cert": str(certificate), "prometheus_url": it.url}
+    with monitoring.up(binary, str(certificate), str(key), "me", PASSWORD_HASH) as server:
+        place = server.url.partition("://")[2]
+        trusted = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
         metric = query('count(up{pod=~"$pods"}) or vector(1)')
 
         good = [analyzed(metric, **trusted, prometheus_username="me", prometheus_password="s3cret"),
                 analyzed(metric, **{**trusted, "prometheus_url": f"https://me:s3cret@{place}"}),
-                analyzed(metric, prometheus_url=f"https://me:s3cret@{place}", prometheus_validate_certs=False)]
-        bad = [analyzed(metric, **{**trusted, "prometheus_url": f"https://me:wr0ng@{place}"}), analyzed(metric, **trusted),
+                analyzed(metric, prometheus_url=f"https://me:s3cret@{place}",
+                         prometheus_validate_certs=False)]
+        bad = [analyzed(metric, **{**trusted, "prometheus_url": f"https://me:wr0ng@{place}"}),
+               analyzed(metric, **trusted),
                analyzed(metric, prometheus_url=f"https://me:s3cret@{place}")]
 
-    assert [each["outcome"] for each in good] == ["passed"] * 3
-    assert [each["failure"]["what"] for each in bad] == [
+    assert [result["outcome"] for result in good] == ["passed"] * 3
+    assert [result["failure"]["what"] for result in bad] == [
         *(["Prometheus does not accept the credentials (401)"] * 2),
         f"the certificate of Prometheus at https://{place} is not accepted"]
     assert bad[0]["failure"]["why"] == "Unauthorized"
     assert "s3cret" not in str([*good, *bad]) and "wr0ng" not in str(bad)
 
 
-# As users run it
+# As run by users
 
 
 @pytest.fixture
@@ -205,34 +235,44 @@ def playbooks(namespace, ansible_environment, tmp_path):
         yield Playbooks(ansible_environment, tmp_path, shop)
 
 
-def test_ad_hoc_with_a_line_for_each_measurement_in_check_mode_too(namespace, shown, prometheus, ansible_environment):
+def test_ad_hoc_with_a_line_for_each_measurement_in_check_mode_too(
+        namespace, show_pods, prometheus, ansible_environment):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v2", pause_at=2)
-    shown()
+    show_pods()
     place = prometheus.url.partition("://")[2]
-    arguments = {"name": "foo", "namespace": namespace.name, "prometheus_url": f"http://me:s3cret@{place}", "window": WINDOW,
+    arguments = {"name": "foo", "namespace": namespace.name,
+                 "prometheus_url": f"http://me:s3cret@{place}", "window": WINDOW,
                  "count": 2, "interval": 0.3, "metrics": [SUCCESS]}
 
-    run = subprocess.run(["ansible", "localhost", "--check", "-vvv", "-m", "baton.kubernetes.rollout_analysis", "-a",
-                          json.dumps(arguments)], env=ansible_environment, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(["ansible", "localhost", "--check", "-vvv", "-m",
+                          "baton.kubernetes.rollout_analysis", "-a",
+                          json.dumps(arguments)], env=ansible_environment, capture_output=True,
+                         text=True, timeout=120, check=False)
 
     assert run.returncode == 0, run.stdout + run.stderr
     lines = [line for line in run.stderr.splitlines() if line.startswith("localhost | ")]
     assert lines[0] == "localhost | analyze foo: 2 new and 2 old pods; 2 measurements, 0.3 s apart"
-    assert [line.partition(": ")[0] for line in lines[1:]] == [f"localhost | measure foo {number}/2" for number in (1, 2)]
+    assert ([line.partition(": ")[0] for line in lines[1:]]
+            == [f"localhost | measure foo {number}/2" for number in (1, 2)])
     assert re.fullmatch(r"success_rate 0\.99\d*, old 0\.99\d*: passed", lines[1].partition(": ")[2])
-    assert '"outcome": "passed"' in run.stdout and "s3cret" not in (run.stdout + run.stderr).replace(json.dumps(arguments), "")
+    assert ('"outcome": "passed"' in run.stdout
+            and "s3cret" not in (run.stdout + run.stderr).replace(json.dumps(arguments), ""))
 
 
-def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(namespace, prometheus, playbooks):
-    """The example of docs/analysis.md, with a Prometheus of the test; then with a version that is bad."""
+@pytest.mark.full
+def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(
+        namespace, prometheus, playbooks):
+    """The example of docs/analysis.md with the test's Prometheus; then a bad version."""
     before = namespace.make_primary(4)
-    (block,) = re.findall(r"```yaml\n# play.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```yaml\n# play.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
+                          re.DOTALL)
     (play,) = yaml.safe_load(block)
     role = play["roles"][0]
     (analysis,) = role["image_bump_analysis"]
     assert analysis["initial_delay"] == 60 and analysis["count"] == 5
-    analysis |= {"prometheus_url": prometheus.url.replace("://", "://me:s3cret@"), "window": WINDOW, "initial_delay": 1.4,
+    analysis |= {"prometheus_url": prometheus.url.replace("://", "://me:s3cret@"), "window": WINDOW,
+                 "initial_delay": 1.4,
                  "count": 2, "interval": 0.2}
     tells = {f"image_bump_{when}_tasks": ["tell.yml"] for when in ("failure", "after")}
     role |= {"image_bump_namespace": namespace.name, "image_bump_report": "rollout.html", **tells}
@@ -243,43 +283,53 @@ def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(namespace
             return playbooks._end(playbooks._start("ansible-playbook", "play.yml"), succeeds)
 
     output = run("myimage:v3", succeeds=False)
-    told = playbooks.told
-    assert versions(namespace) == (4, 0) and namespace.rc()["spec"] == before["spec"] and told["outcome"] == "rolled_back"
-    assert told["message"].startswith("The check rollout_analysis has failed at stage 25% of foo: ")
+    data = playbooks.told
+    assert (versions(namespace) == (4, 0) and namespace.rc()["spec"] == before["spec"]
+            and data["outcome"] == "rolled_back")
+    assert data["message"].startswith("The check rollout_analysis has failed at stage 25% of foo: ")
     assert "the analysis has failed: success_rate: 0.9" in output.partition("Fail, and say why")[2]
-    ((stage),) = told["stages"]
-    assert [check["outcome"] for check in stage["checks"]] == ["failed"] and "is less than" in stage["checks"][0]["message"]
-    assert [each["outcome"] for each in stage["checks"][0]["measured"]["measurements"]] == ["failed", "passed"]
+    ((stage),) = data["stages"]
+    assert ([check["outcome"] for check in stage["checks"]] == ["failed"]
+            and "is less than" in stage["checks"][0]["message"])
+    assert ([measurement["outcome"]
+             for measurement in stage["checks"][0]["measured"]["measurements"]]
+            == ["failed", "passed"])
     page = (playbooks.folder / "rollout.html").read_text()
     assert "<h3>success_rate of foo</h3>" in page and 'class="dot-bad"' in page
     assert "s3cret" not in output
 
     output = run("myimage:v2", succeeds=True)
-    told = playbooks.told
-    assert versions(namespace) == (0, 4) and told["outcome"] == "updated"
-    assert [(each["stage"], [check["outcome"] for check in each["checks"]]) for each in told["stages"]] == [
-        ("25%", ["passed"]), ("100%", ["passed"])]
-    assert told["stages"][0]["checks"][0]["message"].startswith("foo has passed the analysis: success_rate 0.99")
+    data = playbooks.told
+    assert versions(namespace) == (0, 4) and data["outcome"] == "updated"
+    assert ([(entry["stage"], [check["outcome"] for check in entry["checks"]])
+             for entry in data["stages"]] == [
+        ("25%", ["passed"]), ("100%", ["passed"])])
+    assert data["stages"][0]["checks"][0]["message"].startswith("foo has passed the analysis: "
+                                                                "success_rate 0.99")
     assert "s3cret" not in output and "unsafe" not in output
 
 
 def play_with(namespace, analysis):
     """A use of the role with the default stages."""
     return [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [{
-        "role": "baton.kubernetes.image_bump", "image_bump_name": "foo", "image_bump_namespace": namespace.name,
+        "role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
+        "image_bump_namespace": namespace.name,
         "image_bump_image": "myimage:v2", "image_bump_analysis": [analysis]}]}]
 
 
+@pytest.mark.full
 def test_the_role_passes_no_version_that_it_has_never_compared(namespace, prometheus, playbooks):
-    """With the default stages there are no old pods by the time of the analysis."""
+    """The default stages leave no old pods for the analysis."""
     namespace.make_primary(2)
-    analysis = {"prometheus_url": prometheus.url, "window": WINDOW, "initial_delay": 1.4, "metrics": [{"max_decrease": 0.5}]}
+    analysis = {"prometheus_url": prometheus.url, "window": WINDOW, "initial_delay": 1.4,
+                "metrics": [{"max_decrease": 0.5}]}
     playbooks.write("play.yml", play_with(namespace, analysis))
 
     with prometheus.pods.following(namespace):
         output = playbooks._end(playbooks._start("ansible-playbook", "play.yml"), False)
 
-    assert "the analysis is inconclusive: success_rate: there are no old pods to compare with" in output
+    assert ("the analysis is inconclusive: success_rate: there are no old pods to compare with"
+            in output)
     assert versions(namespace) == (2, 0)
 
 
@@ -287,9 +337,12 @@ def test_the_role_passes_no_version_that_it_has_never_compared(namespace, promet
 @pytest.mark.parametrize("more", [[], ["--check"]], ids=["", "check mode"])
 def test_the_role_refuses_an_analysis_before_anything_is_changed(namespace, playbooks, more):
     before = namespace.make_primary(2)
-    playbooks.write("play.yml", play_with(namespace, {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))
+    playbooks.write("play.yml",
+                    play_with(namespace,
+                              {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))
 
     output = playbooks._end(playbooks._start("ansible-playbook", "play.yml", *more), False)
 
-    assert "image_bump_analysis: analysis 1: metric latency has no threshold" in " ".join(output.split())
+    assert ("image_bump_analysis: analysis 1: metric latency has no threshold"
+            in " ".join(output.split()))
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""New pods are compared with old ones by the lines with errors in their logs: a bad version is caught, a good one is not.
+"""New pods compared with old ones by the error lines in their logs: a bad version is found, a good
+one passes.
 
-The pods have no containers, and a server of the tests' own is their kubelet; tests/node has real ones. What an API server never
-answers by itself is in tests/unit/cluster/test_logs.py.
+The pods have no containers, and a server of the tests is their kubelet; tests/node has real ones.
+tests/unit/cluster/test_logs.py has the answers that a real API server never gives.
 """
 
 from __future__ import annotations
@@ -31,46 +32,53 @@ WINDOW = "30s"
 
 @pytest.fixture
 def kubelet(namespace, tmp_path):
-    with kubelets.up(namespace, tmp_path) as it:
-        yield it
+    with kubelets.up(namespace, tmp_path) as server:
+        yield server
 
 
 def make(namespace, replicas=4, kind="ReplicationController"):
-    """foo, on the nodes of the namespace, with all its pods ready."""
+    """Create foo on the nodes of the namespace, with all its pods ready."""
     body = manifest(replicas)
     body["spec"]["template"]["spec"] |= {"nodeSelector": {"test": namespace.name},
                                          "tolerations": [{"key": "test", "operator": "Exists"}]}
     namespace.create_any(kind, body, **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
-    eventually(lambda: [pod["status"]["phase"] for pod in namespace.pods()] == ["Running"] * replicas, "running pods", 60)
+    eventually(lambda: [pod["status"]["phase"] for pod in namespace.pods()]
+               == ["Running"] * replicas, "running pods", 60)
     if kind == "ReplicationController":
         namespace.until_available("foo", replicas)
 
 
 def test_a_good_version_passes_each_time_and_a_bad_one_is_caught(namespace, kubelet):
     make(namespace)
-    made = time.monotonic()
+    created_at = time.monotonic()
     namespace.roll(image="myimage:v2", pause_at=2)
-    # The first line of a pod is one with an error: that counts for little only when there are more.
-    time.sleep(max(3, made + 13 - time.monotonic()))
+    # The first line of a pod is an error, which carries little weight only among many lines.
+    time.sleep(max(3, created_at + 13 - time.monotonic()))
 
     for _run in range(3):
         good = analyzed(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=2)
         assert good["outcome"] == "passed" and len(good["measurements"]) == 4, good["msg"]
     assert len(good["new_pods"]) == len(good["old_pods"]) == 2
     by_minute, share = good["measurements"][:2]
-    assert by_minute["old"] == pytest.approx(6, abs=4) and share["old"] == pytest.approx(0.01, abs=0.02)
+    assert (by_minute["old"] == pytest.approx(6, abs=4)
+            and share["old"] == pytest.approx(0.01, abs=0.02))
 
     namespace.roll(state="rolled_back")
     namespace.roll(image="myimage:v3", pause_at=2)
     time.sleep(3)
     bad = analyzed(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=3)
-    assert bad["failed"] and [each["outcome"] for each in bad["metrics"]] == ["failed", "failed"]
+    assert (bad["failed"]
+            and [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"])
     by_minute, share = bad["measurements"]
-    assert by_minute["new"] == pytest.approx(120, abs=40) and share["new"] == pytest.approx(0.2, abs=0.05)
-    assert re.search(r"\d+ of \d+ lines, \d+ of them in pod foo-", share["reason"]) and share["samples"] > 40
-    assert bad["failure"]["next_command"].startswith("ansible localhost -m baton.kubernetes.rolling_update -a ")
+    assert (by_minute["new"] == pytest.approx(120, abs=40)
+            and share["new"] == pytest.approx(0.2, abs=0.05))
+    assert (re.search(r"\d+ of \d+ lines, \d+ of them in pod foo-", share["reason"])
+            and share["samples"] > 40)
+    assert bad["failure"]["next_command"].startswith("ansible localhost -m "
+                                                     "baton.kubernetes.rolling_update -a ")
     assert "s3cret" not in str([good, bad]) and "database" not in str([good, bad])
-    assert kubelet.asked and all("limitBytes=" in path and "sinceSeconds=30" in path for path in kubelet.asked)
+    assert (kubelet.asked
+            and all("limitBytes=" in path and "sinceSeconds=30" in path for path in kubelet.asked))
 
 
 @pytest.mark.sample(1)
@@ -89,10 +97,11 @@ def test_other_kinds(namespace, kubelet, kind):
 
 def many(lines, since=10.0):
     """Lines over the last seconds."""
-    return [(time.time() - since + since * number / len(lines), line) for number, line in enumerate(lines)]
+    return [(time.time() - since + since * number / len(lines), line)
+            for number, line in enumerate(lines)]
 
 
-#: What logs may have in them, the share of lines that are errors, and the number of lines.
+#: Content of odd logs, the expected share of errors, and the number of lines.
 ODD = {
     "bytes that are no text": ([b"\xff\xfe\x00\x01 ERROR \x80", b"\xff"], 0.5, 2),
     "escape sequences": ([b"\x1b[1;31mERROR\x1b[0m", b"\x1b[32mgood\x1b[0m"], 0.5, 2),
@@ -107,24 +116,29 @@ def test_odd_logs(namespace, kubelet):
 
     for title, (lines, share, count) in ODD.items():
         kubelet.lines = lambda pod, container, lines=lines: many(lines)
-        (it,) = analyzed(namespace, BY_LINE | {"max": 1})["measurements"]
-        assert (it["new"], it["samples"]) == (share, count), title
-        assert it["outcome"] == ("inconclusive" if share is None else "passed"), title
-    told = analyzed(namespace, BY_LINE | {"on_empty": "pass"}, on_inconclusive="pass")
-    assert told["outcome"] == "passed" and told["measurements"][0]["reason"] == "no lines in the logs for the new pods"
+        (measurement,) = analyzed(namespace, BY_LINE | {"max": 1})["measurements"]
+        assert (measurement["new"], measurement["samples"]) == (share, count), title
+        assert measurement["outcome"] == ("inconclusive" if share is None else "passed"), title
+    result = analyzed(namespace, BY_LINE | {"on_empty": "pass"}, on_inconclusive="pass")
+    assert (result["outcome"] == "passed"
+            and result["measurements"][0]["reason"] == "no lines in the logs for the new pods")
     kubelet.lines = lambda pod, container: None
-    assert analyzed(namespace, BY_LINE)["failure"]["what"].endswith("share: no lines in the logs for the new pods")
+    failure = analyzed(namespace, BY_LINE)["failure"]
+    assert failure["what"].endswith("share: no lines in the logs for the new pods")
 
 
 def test_a_long_log_counts_as_far_as_it_is_read(namespace, kubelet):
     """20,000 lines in 20 s, of which a fifth of the bytes are read."""
     make(namespace, 1)
-    kubelet.lines = lambda pod, container: many([ERROR if number % 10 == 0 else b"x" * 30 for number in range(20_000)], since=20)
+    kubelet.lines = lambda pod, container: many([ERROR if number % 10 == 0 else b"x" * 30
+                                                 for number in range(20_000)], since=20)
     warnings = []
 
-    (it,) = analyzed(namespace, BY_MINUTE | {"max": 0}, warn=warnings.append)["measurements"]
+    (measurement,) = analyzed(namespace, BY_MINUTE | {"max": 0},
+                              warn=warnings.append)["measurements"]
 
-    assert it["new"] == pytest.approx(6000, rel=0.05) and 3000 < it["samples"] < 6000
+    assert (measurement["new"] == pytest.approx(6000, rel=0.05)
+            and 3000 < measurement["samples"] < 6000)
     assert len(warnings) == 1 and "is too long to be read to its end" in warnings[0]
 
 
@@ -135,12 +149,13 @@ def test_of_several_containers_some_can_be_named(namespace, kubelet):
     setup = [{"name": "setup", "image": "setup:v1"}]
     namespace.roll(template={"spec": {"containers": both, "initContainers": setup}})
 
-    found = [analyzed(namespace, BY_LINE | {"max": 1, **named}) for named in (
+    results = [analyzed(namespace, BY_LINE | {"max": 1, **named}) for named in (
         {}, {"containers": ["web"]}, {"containers": ["proxy"]}, {"containers": ["wbe"]})]
 
-    assert [each["measurements"][0]["new"] for each in found] == [0.5, 0, 1, None]
-    assert re.search(r"pod foo-[\w-]+ has no container wbe, but web, proxy, setup", found[-1]["msg"])
-    assert found[-1]["outcome"] == "inconclusive"
+    assert [result["measurements"][0]["new"] for result in results] == [0.5, 0, 1, None]
+    assert re.search(r"pod foo-[\w-]+ has no container wbe, but web, proxy, setup",
+                     results[-1]["msg"])
+    assert results[-1]["outcome"] == "inconclusive"
 
 
 def test_a_kubelet_that_does_not_answer_is_inconclusive(namespace):
@@ -153,6 +168,7 @@ def test_a_kubelet_that_does_not_answer_is_inconclusive(namespace):
     assert re.search(r"the log of pod foo-[\w-]+, container web, cannot be read: .+", result["msg"])
 
 
+@pytest.mark.full
 def test_a_pattern_that_tries_for_ever_is_ended(namespace, kubelet):
     make(namespace, 1)
     kubelet.lines = lambda pod, container: many([b"a" * 100])
@@ -160,7 +176,8 @@ def test_a_pattern_that_tries_for_ever_is_ended(namespace, kubelet):
     began = time.monotonic()
     result = analyzed(namespace, BY_LINE | {"pattern": "(a+)+$x"})
 
-    assert "the pattern takes more than 10 s for 1 lines" in result["msg"] and time.monotonic() - began < 20
+    assert ("the pattern takes more than 10 s for 1 lines" in result["msg"]
+            and time.monotonic() - began < 20)
 
 
 def test_without_permission_that_is_told_before_the_first_wait(namespace):
@@ -170,10 +187,11 @@ def test_without_permission_that_is_told_before_the_first_wait(namespace):
     began = time.monotonic()
     result = analyzed(namespace, BY_LINE, initial_delay=60)
 
-    assert result["failure"]["why"] == "not allowed: get on pods/log" and time.monotonic() - began < 20
+    assert (result["failure"]["why"] == "not allowed: get on pods/log"
+            and time.monotonic() - began < 20)
 
 
-# As users run it
+# As run by users
 
 
 @pytest.fixture
@@ -182,12 +200,15 @@ def playbooks(namespace, ansible_environment, tmp_path):
         yield Playbooks(ansible_environment, tmp_path, shop)
 
 
+@pytest.mark.full
 def test_the_example(namespace, kubelet, playbooks):
-    """That of docs/analysis.md, with shorter times."""
+    """From docs/analysis.md, with shorter times."""
     make(namespace)
-    (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
+                          re.DOTALL)
     (play,) = yaml.safe_load(block)
-    update, analysis = (next(value for key, value in each.items() if key.startswith("baton.")) for each in play["tasks"])
+    update, analysis = (next(value for key, value in task.items() if key.startswith("baton."))
+                        for task in play["tasks"])
     assert (analysis["window"], analysis["initial_delay"]) == ("1m", 60)
     analysis |= {"initial_delay": 3, "namespace": namespace.name}
     update["namespace"] = namespace.name
@@ -195,26 +216,35 @@ def test_the_example(namespace, kubelet, playbooks):
 
     output = playbooks._end(playbooks._start("ansible-playbook", "logs.yml", "-vvv"), False)
 
-    assert "localhost | analyze foo: 1 new and 3 old pods; one measurement, the first one in 3 s" in output
-    assert re.search(r"localhost \| measure foo 1/1: error_lines [\d.]+, old [\d.]+: failed \([\d.]+ is more than [\d.]+ "
-                     r"\(max_increase 2, old [\d.]+\): (\d+) of \d+ lines, \1 of them in pod foo-\w+-\w+\)", output)
+    assert ("localhost | analyze foo: 1 new and 3 old pods; one measurement, the first one in 3 s"
+            in output)
+    assert re.search(r"localhost \| measure foo 1/1: error_lines [\d.]+, old [\d.]+: failed "
+                     r"\([\d.]+ is more than [\d.]+ "
+                     r"\(max_increase 2, old [\d.]+\): (\d+) of \d+ lines, \1 of them in pod "
+                     r"foo-\w+-\w+\)", output)
     assert SECRET not in output and versions(namespace) == (3, 1)
 
 
+@pytest.mark.full
 def test_the_role_goes_back_when_the_new_pods_log_errors(namespace, kubelet, playbooks):
     make(namespace)
-    use = {"role": "baton.kubernetes.image_bump", "image_bump_name": "foo", "image_bump_namespace": namespace.name,
+    use = {"role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
+           "image_bump_namespace": namespace.name,
            "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",
-           "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW, "metrics": [{"type": "error_lines", **BY_MINUTE}]}]}
+           "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW,
+                                    "metrics": [{"type": "error_lines", **BY_MINUTE}]}]}
 
     def run(image, succeeds):
-        playbooks.write("play.yml", [{"hosts": "localhost", "connection": "local", "gather_facts": False,
-                                      "roles": [{**use, "image_bump_image": image}]}])
+        playbooks.write("play.yml",
+                        [{"hosts": "localhost", "connection": "local", "gather_facts": False,
+                          "roles": [{**use, "image_bump_image": image}]}])
         return playbooks._end(playbooks._start("ansible-playbook", "play.yml"), succeeds)
 
     output = run("myimage:v3", succeeds=False)
     page = (playbooks.folder / "rollout.html").read_text()
     assert versions(namespace) == (4, 0) and "the analysis has failed: error_lines: " in output
-    assert "<h3>error_lines of foo</h3>" in page and 'class="dot-bad"' in page and "s3cret" not in page + output
+    assert ("<h3>error_lines of foo</h3>" in page and 'class="dot-bad"' in page
+            and "s3cret" not in page + output)
     run("myimage:v2", succeeds=True)
-    assert versions(namespace) == (0, 4) and json.dumps(SECRET) not in (playbooks.folder / "rollout.html").read_text()
+    assert (versions(namespace) == (0, 4)
+            and json.dumps(SECRET) not in (playbooks.folder / "rollout.html").read_text())

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""As people run it: ansible, ansible-playbook, an installed collection, and processes that are killed."""
+"""Uses of Ansible: ansible, ansible-playbook, an installed collection, and killed processes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run(namespace, ansible_environment, tmp_path):
-    """Run a command, its standard output and error apart."""
+    """Return a function that runs a command, with separate standard output and error."""
 
     def run(*command, environment=None, check=True):
-        result = subprocess.run(command, cwd=tmp_path, env={**ansible_environment, **(environment or {})},
+        result = subprocess.run(command, cwd=tmp_path,
+                                env={**ansible_environment, **(environment or {})},
                                 capture_output=True, text=True, timeout=120, check=False)
         assert not check or result.returncode == 0, result.stdout + result.stderr
         return result
@@ -67,47 +68,62 @@ def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
     assert images(namespace) == {"myimage:v2"}
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("arguments", ["image=myimage:v1", "name=nobody image=myimage:v1", "image=myimage:v1 container=no",
-                                       "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1", "state=rolled_back"])
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("arguments",
+                         ["image=myimage:v1", "name=nobody image=myimage:v1",
+                          "image=myimage:v1 container=no",
+                          "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1",
+                          "state=rolled_back"])
 def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
     """Asked in Ansible's own process, or, under another name of the same Python, by the module."""
     namespace.make_primary(1)
     arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
 
-    here, there = (run("ansible", "localhost", "-vvv", "-m", "baton.kubernetes.rolling_update", *interpreter,
-                       "-a", f"namespace={namespace.name} {arguments}", check=False)
-                   for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")))
+    another_python = ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")
+    in_process, by_module = (
+        run("ansible", "localhost", "-vvv", "-m", "baton.kubernetes.rolling_update", *interpreter,
+            "-a", f"namespace={namespace.name} {arguments}", check=False)
+        for interpreter in ((), another_python))
 
-    assert ("EXEC" in here.stdout, "EXEC" in there.stdout) == ("nonsense" in arguments, True)
-    results = [result_of(each) for each in (here, there)]
+    assert (("EXEC" in in_process.stdout, "EXEC" in by_module.stdout)
+            == ("nonsense" in arguments, True))
+    results = [result_of(process) for process in (in_process, by_module)]
     for result in results:
         result.pop("invocation", None)
-    assert results[0] == results[1] and here.returncode == there.returncode
+    assert results[0] == results[1] and in_process.returncode == by_module.returncode
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("module, arguments", [
-    ("rolling_update", ["--check", "--diff", "-a", "name=foo image=myimage:v2"]), ("rolling_update_info", ["-a", "pods=true"]),
+    ("rolling_update", ["--check", "--diff", "-a", "name=foo image=myimage:v2"]),
+    ("rolling_update_info", ["-a", "pods=true"]),
     ("rolling_update", ["-a", "name=foo image=myimage:v2 api_key={token}"])])
 def test_the_same_is_told_without_a_module(namespace, run, cluster, module, arguments):
-    """Sizes and steps too, and as much of the options; but for what differs from run to run."""
-    told = []
+    """Sizes, steps and options are equal too, apart from values that differ between runs."""
+    results = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
-        if told:
+        if results:
             namespace.remove("foo")
             eventually(lambda: not namespace.pods(), "all pods are gone")
         namespace.make_primary(2)
-        process = run("ansible", "localhost", "-vvv", "-m", f"baton.kubernetes.{module}", *interpreter, *[
-            f"namespace={namespace.name} {each.format(token=cluster.token)}" if "=" in each else each for each in arguments])
-        assert ("EXEC" in process.stdout) == bool(interpreter) and cluster.token not in process.stdout
-        told.append(result_of(process))
-    here, there = told
-    assert here.keys() == there.keys() and here["invocation"] == there["invocation"] and here.get("msg") == there.get("msg")
-    assert [each["action"] for each in here.get("steps", [])] == [each["action"] for each in there.get("steps", [])]
-    assert here.get("diff") == there.get("diff") and here["changed"] == there["changed"]
+        process = run("ansible", "localhost", "-vvv", "-m", f"baton.kubernetes.{module}",
+                      *interpreter, *[
+                          f"namespace={namespace.name} {argument.format(token=cluster.token)}" if "=" in argument
+                          else argument for argument in arguments])
+        assert (("EXEC" in process.stdout) == bool(interpreter)
+                and cluster.token not in process.stdout)
+        results.append(result_of(process))
+    in_process, by_module = results
+    assert (in_process.keys() == by_module.keys()
+            and in_process["invocation"] == by_module["invocation"]
+            and in_process.get("msg") == by_module.get("msg"))
+    assert ([step["action"] for step in in_process.get("steps", [])]
+            == [step["action"] for step in by_module.get("steps", [])])
+    assert (in_process.get("diff") == by_module.get("diff")
+            and in_process["changed"] == by_module["changed"])
 
 
+@pytest.mark.full
 def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
     namespace.make_primary(2)
     play = tmp_path / "play.yml"
@@ -133,7 +149,8 @@ def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
 
     assert images(namespace) == {"myimage:v1"} and namespace.rc()["metadata"]["generation"] == 1
     changes = [line.split() for line in planned.stdout.splitlines()]
-    assert ["-", '"image":', '"myimage:v1",'] in changes and ["+", '"image":', '"myimage:v2",'] in changes
+    assert (["-", '"image":', '"myimage:v1",'] in changes
+            and ["+", '"image":', '"myimage:v2",'] in changes)
     run("ansible-playbook", play.name)
     assert images(namespace) == {"myimage:v2"}
 
@@ -147,19 +164,24 @@ def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
     assert "Traceback" not in process.stdout + process.stderr
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     before = namespace.make_primary(2)
 
-    process = adhoc("name=foo image=myimage:v2-crash on_failure=rollback failure_grace=2 timeout=60", check=False)
+    process = adhoc("name=foo image=myimage:v2-crash on_failure=rollback failure_grace=2 "
+                    "timeout=60", check=False)
 
     print(process.stdout, process.stderr)
     result = result_of(process)
     assert process.returncode == 2 and result["changed"]
     (cause,) = result["failure"]["causes"]
     assert cause["kind"] == "crash" and cause["message"] in result["msg"]
-    assert not any(line in result["msg"] for line in cause["suggestion"].splitlines())  # its pod is gone
-    assert f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/") in process.stderr
+    # its pod is deleted
+    assert not any(line in result["msg"] for line in cause["suggestion"].splitlines())
+    assert (
+        f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/")
+        in process.stderr)
     assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
 
 
@@ -172,7 +194,8 @@ def test_a_timeout_names_the_cause(namespace, adhoc):
 
     print(process.stdout, process.stderr)
     result = result_of(process)
-    assert result["failure"]["what"] == "not finished within 4 s" and result["failure"]["causes"][0]["kind"] == "image"
+    assert (result["failure"]["what"] == "not finished within 4 s"
+            and result["failure"]["causes"][0]["kind"] == "image")
 
 
 @pytest.mark.sample(1)
@@ -186,7 +209,8 @@ def test_without_a_usable_kubeconfig(namespace, adhoc, tmp_path, content, senten
     if content is not None:
         path.write_text(content)
 
-    process = adhoc("name=foo image=myimage:v2", check=False, environment={"K8S_AUTH_KUBECONFIG": str(path)})
+    process = adhoc("name=foo image=myimage:v2", check=False,
+                    environment={"K8S_AUTH_KUBECONFIG": str(path)})
 
     assert sentence in result_of(process)["msg"] and "s3cret" not in process.stdout + process.stderr
     assert "Traceback" not in process.stdout + process.stderr
@@ -196,22 +220,29 @@ def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
     """No kubeconfig at all, and the token never in the output, not even with -vvv."""
     namespace.make_primary(1)
     token = namespace.token
-    environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere", "K8S_AUTH_HOST": cluster.server,
-                   "K8S_AUTH_API_KEY": token, "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority),
+    environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere",
+                   "K8S_AUTH_HOST": cluster.server,
+                   "K8S_AUTH_API_KEY": token,
+                   "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority),
                    "K8S_AUTH_VERIFY_SSL": "True"}
 
     process = adhoc("name=foo image=myimage:v2", environment=environment)
-    again = adhoc(f"name=foo image=myimage:v2 api_key={token}", environment={**environment, "ANSIBLE_VERBOSITY": "3"})
+    again = adhoc(f"name=foo image=myimage:v2 api_key={token}",
+                  environment={**environment, "ANSIBLE_VERBOSITY": "3"})
 
     assert result_of(process)["changed"]
-    assert token not in process.stdout + process.stderr + again.stdout.replace("EXEC", "") + again.stderr
+    assert (token
+            not in process.stdout + process.stderr + again.stdout.replace("EXEC", "")
+            + again.stderr)
 
 
 def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, tmp_path):
     namespace.make_primary(1)
     content = Path(namespace.kubeconfig).read_text(encoding="utf-8")
-    play = [{"hosts": "localhost", "gather_facts": False, "tasks": [{"baton.kubernetes.rolling_update": {
-        "name": "foo", "namespace": namespace.name, "image": "myimage:v2", "kubeconfig": json.loads(content)}}]}]
+    play = [{"hosts": "localhost", "gather_facts": False,
+             "tasks": [{"baton.kubernetes.rolling_update": {
+                 "name": "foo", "namespace": namespace.name, "image": "myimage:v2",
+                 "kubeconfig": json.loads(content)}}]}]
     (tmp_path / "play.yml").write_text(json.dumps(play))
 
     process = run("ansible-playbook", "play.yml", "-vvv", environment={"K8S_AUTH_KUBECONFIG": ""})
@@ -226,17 +257,19 @@ def test_a_survey_answer_that_is_empty_counts_as_not_given(namespace, run):
     empty = {"next_name": "", "container": "", "max_surge": ""}
     arguments = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", **empty}
 
-    process = run("ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", json.dumps(arguments))
+    process = run("ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
+                  json.dumps(arguments))
 
     assert result_of(process)["changed"]
 
 
 def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-slow"):
-    """A rollout that takes a while, in a process group of its own as ansible-runner starts it."""
+    """Start a slow rollout in its own process group, like ansible-runner."""
     return subprocess.Popen(
         ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
          f"namespace={namespace.name} name=foo image={image}", *options],
-        cwd=tmp_path, env=ansible_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        cwd=tmp_path, env=ansible_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True)
 
 
 def successor_of(namespace):
@@ -245,12 +278,14 @@ def successor_of(namespace):
 
 def half_way(namespace):
     return eventually(
-        lambda: successor_of(namespace) and (namespace.rc(successor_of(namespace)) or {}).get("spec", {}).get("replicas"),
+        lambda: successor_of(namespace)
+        and (namespace.rc(successor_of(namespace)) or {}).get("spec", {}).get("replicas"),
         "a rollout half way")
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environment, tmp_path, adhoc):
+def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environment, tmp_path,
+                                                    adhoc):
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path)
     half_way(namespace)
@@ -260,43 +295,55 @@ def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environme
     name = successor_of(namespace)
 
     info = result_of(adhoc("name=foo", module="rolling_update_info"))["rollouts"][0]
-    assert info["phase"] == "progressing" and info["direction"] == "forward" and info["next"]["name"] == name
+    assert (info["phase"] == "progressing" and info["direction"] == "forward"
+            and info["next"]["name"] == name)
     assert info["resume_command"] == "run the task that began it"
     assert info["rollback_command"].endswith(
-        f"'name=foo namespace={namespace.name} state=rolled_back kubeconfig={namespace.kubeconfig}'")
+        f"'name=foo namespace={namespace.name} state=rolled_back "
+        f"kubeconfig={namespace.kubeconfig}'")
 
     result = result_of(adhoc("name=foo image=myimage:v2-slow"))
 
-    assert result["changed"] and namespace.rcs() == ["foo"] and images(namespace) == {"myimage:v2-slow"}
+    assert (result["changed"] and namespace.rcs() == ["foo"]
+            and images(namespace) == {"myimage:v2-slow"})
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.parametrize("kill, interpreter", [
     ("SIGKILL of the process group, as AWX cancels", ""), ("SIGINT", ""), ("SIGTERM", ""),
-    ("SIGKILL of the process group, and it is a module", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")])
-def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill, interpreter):
-    """Workers are sessions of their own: without the action plugin's watch the module would go on to its end."""
+    ("SIGKILL of the process group, and it is a module",
+     f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")])
+def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill,
+                                             interpreter):
+    """Workers have their own sessions: without the action plugin's watch the module would continue
+    to its end.
+    """
     namespace.make_primary(3)
-    process = start(namespace, ansible_environment, tmp_path, *(["-e", interpreter] if interpreter else []))
+    process = start(namespace, ansible_environment, tmp_path,
+                    *(["-e", interpreter] if interpreter else []))
     half_way(namespace)
     workers = descendants(process.pid)
     if kill.startswith("SIGKILL"):
         os.killpg(process.pid, signal.SIGKILL)
     else:
         process.send_signal(signal.Signals[kill])
-    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=15)
+    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes",
+               seconds=15)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     time.sleep(4)
-    assert generations == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    assert (generations
+            == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()})
     assert len(generations) == 2
 
 
+@pytest.mark.full
 def test_the_built_collection_works_from_where_it_is_installed(namespace, run, tmp_path):
     """ansible-galaxy collection build, install, and the role and playbooks by their full names."""
     namespace.make_primary(2)
-    sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True)
+    sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
+                             capture_output=True, check=True)
     tree = tmp_path / "tree"
     for name in sources.stdout.decode().split("\0"):
         if name and (ROOT / name).is_file():
@@ -305,13 +352,16 @@ def test_the_built_collection_works_from_where_it_is_installed(namespace, run, t
     run("ansible-galaxy", "collection", "build", str(tree), "--output-path", str(tmp_path))
     (archive,) = tmp_path.glob("*.tar.gz")
     environment = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "installed")}
-    run("ansible-galaxy", "collection", "install", str(archive), "--offline", "-p", str(tmp_path / "installed"),
+    run("ansible-galaxy", "collection", "install", str(archive), "--offline", "-p",
+        str(tmp_path / "installed"),
         environment=environment)
 
     extra = ["-e", "name=foo", "-e", f"namespace={namespace.name}"]
-    run("ansible-playbook", "baton.kubernetes.image_bump", *extra, "-e", "image=myimage:v2", environment=environment)
+    run("ansible-playbook", "baton.kubernetes.image_bump", *extra, "-e", "image=myimage:v2",
+        environment=environment)
     assert images(namespace) == {"myimage:v2"}
-    failed = run("ansible-playbook", "baton.kubernetes.rollback", *extra, environment=environment, check=False)
+    failed = run("ansible-playbook", "baton.kubernetes.rollback", *extra, environment=environment,
+                 check=False)
     assert "there is no update in progress to roll back" in failed.stdout
     status = run("ansible-playbook", "baton.kubernetes.status", *extra, environment=environment)
     assert "complete" in status.stdout
@@ -324,10 +374,11 @@ def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
 
     (rollout,) = result_of(adhoc("name=foo pods=true", module="rolling_update_info"))["rollouts"]
 
-    there = {(pod["metadata"]["name"], pod["status"]["podIP"], pod["spec"]["nodeName"], True,
-              pod["spec"]["containers"][0]["image"] == "myimage:v2") for pod in namespace.pods()}
-    assert {(pod["name"], pod["ip"], pod["node"], pod["is_ready"], pod["is_new"]) for pod in rollout["pods"]} == there
-    assert len(there) == 3 and sum(pod["is_new"] for pod in rollout["pods"]) == 1
+    expected = {(pod["metadata"]["name"], pod["status"]["podIP"], pod["spec"]["nodeName"], True,
+                 pod["spec"]["containers"][0]["image"] == "myimage:v2") for pod in namespace.pods()}
+    assert ({(pod["name"], pod["ip"], pod["node"], pod["is_ready"], pod["is_new"])
+             for pod in rollout["pods"]} == expected)
+    assert len(expected) == 3 and sum(pod["is_new"] for pod in rollout["pods"]) == 1
 
 
 @pytest.mark.full
@@ -337,5 +388,6 @@ def test_info_of_all_controllers_in_a_namespace(namespace, adhoc):
 
     rollouts = result_of(adhoc("", module="rolling_update_info"))["rollouts"]
 
-    assert [(each["name"], each["phase"], each["resume_command"]) for each in rollouts] == [
-        ("bar", "complete", None), ("foo", "complete", None)]
+    assert ([(rollout["name"], rollout["phase"], rollout["resume_command"]) for rollout in rollouts]
+            == [
+        ("bar", "complete", None), ("foo", "complete", None)])

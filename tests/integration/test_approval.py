@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A pause that a person ends, or the deadline: the playbook image_bump waits for either (approve_within)."""
+"""A pause that ends by a person or by the deadline: the playbook image_bump waits for either
+(approve_within).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,12 @@ from proc import descendants
 
 
 class Waiting(threading.Thread):
-    """A run of the playbook, read as it goes."""
+    """A run of the playbook, whose output is read continuously."""
 
     def __init__(self, playbooks, **variables):
         super().__init__(daemon=True)
-        self.process = playbooks.start("image_bump", **{"image": "myimage:v2", "stages": ["50%"], **variables})
+        self.process = playbooks.start("image_bump",
+                                       **{"image": "myimage:v2", "stages": ["50%"], **variables})
         self.output = ""
         self.start()
 
@@ -55,7 +58,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 
 class Nobody:
-    """In the place of a shop, which is not asked."""
+    """Placeholder for a shop without requests."""
 
     url = ""
 
@@ -64,47 +67,56 @@ class Nobody:
 
 
 def commands(output):
-    """What the playbook says that somebody may type, to go on and to go back."""
+    """Return the commands that the playbook shows, to resume and to roll back."""
     return re.findall(r"To go (?:on|back): (ansible .*?)\"", output.replace('\\"', "'"))
 
 
 def test_another_client_goes_on(namespace, playbooks, ansible_environment):
-    """By the very command that the playbook shows."""
+    """The other client runs the command shown by the playbook."""
     namespace.make_primary(2)
     run = Waiting(playbooks, approve_within="10m")
     go_on, _back = commands(run.until("Wait for an answer"))
     assert versions(namespace) == (1, 1)
 
-    subprocess.run(go_on, shell=True, env=ansible_environment, check=True, capture_output=True, timeout=120)
+    subprocess.run(go_on, shell=True, env=ansible_environment, check=True, capture_output=True,
+                   timeout=120)
 
     output = run.end(succeeds=True)
     assert versions(namespace) == (0, 2) and '"outcome": "updated"' in output
     assert re.search(r'"previous_images": \{\s*"web": "myimage:v1"', output)
 
 
+@pytest.mark.full
 def test_another_client_goes_back(namespace, playbooks, ansible_environment):
     namespace.make_primary(2)
     run = Waiting(playbooks, approve_within="10m")
     _go_on, back = commands(run.until("Wait for an answer"))
 
-    subprocess.run(back, shell=True, env=ansible_environment, check=True, capture_output=True, timeout=120)
+    subprocess.run(back, shell=True, env=ansible_environment, check=True, capture_output=True,
+                   timeout=120)
 
     output = " ".join(run.end(succeeds=False).split())
     assert versions(namespace) == (2, 0) and '"outcome": "rolled_back"' in output
-    assert "Somebody has gone back, or to something else." in output and "could not be rolled back" not in output
+    assert ("Somebody has gone back, or to something else." in output
+            and "could not be rolled back" not in output)
 
 
-@pytest.mark.parametrize("on_failure, left, outcome", [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
-def test_nobody_goes_on_in_time(namespace, playbooks, on_failure, left, outcome):
+@pytest.mark.full
+@pytest.mark.parametrize("on_failure, sizes, outcome",
+                         [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
+def test_nobody_goes_on_in_time(namespace, playbooks, on_failure, sizes, outcome):
     namespace.make_primary(2)
 
-    output = " ".join(playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=8, on_failure=on_failure,
+    output = " ".join(playbooks.run("image_bump", image="myimage:v2", stages=["50%"],
+                                    approve_within=8, on_failure=on_failure,
                                     succeeds=False).split())
 
-    assert versions(namespace) == left and f'"outcome": "{outcome}"' in output
-    assert "The check approval has failed at stage 50% of foo: Nobody has approved it until 20" in output
+    assert versions(namespace) == sizes and f'"outcome": "{outcome}"' in output
+    assert ("The check approval has failed at stage 50% of foo: Nobody has approved it until 20"
+            in output)
 
 
+@pytest.mark.full
 def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, playbooks):
     namespace.make_primary(2)
     began = time.monotonic()
@@ -113,7 +125,8 @@ def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, pl
     run.kill()
     time.sleep(max(0.0, 15 - (time.monotonic() - began)))
 
-    output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=25, succeeds=False)
+    output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=25,
+                           succeeds=False)
 
     assert versions(namespace) == (2, 0)
     deadline = re.compile(r"waits until (\S+Z) for somebody")
@@ -123,12 +136,15 @@ def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, pl
 def test_a_duration_that_is_none_is_refused_before_anything_is_changed(namespace, playbooks):
     before = namespace.make_primary(2)
 
-    output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within="soon", succeeds=False)
+    output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within="soon",
+                           succeeds=False)
 
-    assert "approve_within 'soon' is neither a number of seconds nor a duration" in " ".join(output.split())
+    assert ("approve_within 'soon' is neither a number of seconds nor a duration"
+            in " ".join(output.split()))
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
+@pytest.mark.full
 def test_several_controllers_are_waited_for(namespace, playbooks, ansible_environment):
     namespace.make_primary(2, name="a")
     namespace.make_primary(2, name="b")

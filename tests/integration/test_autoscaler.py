@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A HorizontalPodAutoscaler of the controller manager, with load that a metrics server of our own reports.
+"""A HorizontalPodAutoscaler of the controller manager, with the load of a simulated metrics server.
 
-The pods share a load of half of what four of them ask for, and the autoscaler's target is half: it wants four pods in all, and
-would give them all to foo, which the update shrinks.
+The pods share a load of half the requests of four pods, and the autoscaler's target is half: four
+pods are desired in all, and the autoscaler would give all of them to foo, which the update shrinks.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from test_admission import policy
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
-#: Millicores that all pods use together, and that each one asks for.
+#: Millicores that all pods use together, and the request of each pod.
 LOAD, REQUEST = 200, 100
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 SERVICE = "v1beta1.metrics.k8s.io"
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):
-    """metrics.k8s.io: what the pods of a selector use."""
+    """metrics.k8s.io: the usage of a selector's pods."""
 
     namespaces: t.ClassVar[dict] = {}
 
@@ -45,7 +45,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
             namespace = self.namespaces[parts[parts.index("namespaces") + 1]]
             query = urllib.parse.parse_qs(url.query)
             kind, items = "PodMetricsList", self.usage(namespace, query["labelSelector"][0])
-        body = json.dumps({"kind": kind, "apiVersion": "metrics.k8s.io/v1beta1", "groupVersion": "metrics.k8s.io/v1beta1",
+        body = json.dumps({"kind": kind, "apiVersion": "metrics.k8s.io/v1beta1",
+                           "groupVersion": "metrics.k8s.io/v1beta1",
                            "resources": [], "metadata": {}, "items": items}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -55,12 +56,16 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def usage(namespace, selector):
-        wanted = dict(each.split("=") for each in selector.split(",")).items()
-        pods = [pod for pod in namespace.pods() if wanted <= pod["metadata"]["labels"].items()]
+        selector_labels = dict(pair.split("=") for pair in selector.split(",")).items()
+        pods = [pod
+                for pod in namespace.pods() if selector_labels <= pod["metadata"]["labels"].items()]
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return [{"metadata": {"name": pod["metadata"]["name"], "namespace": namespace.name, "labels": pod["metadata"]["labels"]},
+        return [{"metadata": {"name": pod["metadata"]["name"], "namespace": namespace.name,
+                              "labels": pod["metadata"]["labels"]},
                  "timestamp": now, "window": "1s",
-                 "containers": [{"name": "web", "usage": {"cpu": f"{LOAD // len(pods)}m", "memory": "1Mi"}}]} for pod in pods]
+                 "containers": [{"name": "web",
+                                 "usage": {"cpu": f"{LOAD // len(pods)}m", "memory": "1Mi"}}]}
+                for pod in pods]
 
     def log_message(self, *_arguments):
         pass
@@ -68,10 +73,11 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def scaler(namespace, cluster):
-    """foo with four pods, and its autoscaler at work; returns what it is when nobody has touched it."""
+    """Create foo with four pods and an active autoscaler, and return its undisturbed state."""
     certificate = Path(cluster.certificate_authority)
     if not certificate.with_suffix(".key").exists():
-        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the API server of a given one does not ask this machine for metrics")
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the API server of a given one does not ask this "
+                    "machine for metrics")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_suffix(".key"))
@@ -79,22 +85,27 @@ def scaler(namespace, cluster):
     Metrics.namespaces[namespace.name] = namespace
     threading.Thread(target=server.serve_forever, daemon=True).start()
     namespace.create("services", {"metadata": {"name": "metrics"}, "spec": {
-        "type": "ExternalName", "externalName": "localhost", "ports": [{"port": server.server_port}]}})
+        "type": "ExternalName", "externalName": "localhost",
+        "ports": [{"port": server.server_port}]}})
     services = "/apis/apiregistration.k8s.io/v1/apiservices"
     namespace._call("POST", services, {"metadata": {"name": SERVICE}, "spec": {
-        "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+        "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
+        "versionPriority": 100,
         "insecureSkipTLSVerify": True,
         "service": {"name": "metrics", "namespace": namespace.name, "port": server.server_port}}})
     try:
         primary = manifest(REPLICAS)
-        primary["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{REQUEST}m"}}
+        primary["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+            "requests": {"cpu": f"{REQUEST}m"}}
         namespace.create("replicationcontrollers", primary)
         namespace.until_available("foo", REPLICAS)
-        namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
-            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"},
-            "minReplicas": 2, "maxReplicas": 8, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
-            "metrics": [{"type": "Resource", "resource": {
-                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
+        namespace._call("POST", SCALERS.format(namespace.name),
+                        {"metadata": {"name": "foo"}, "spec": {
+                            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"},
+                            "minReplicas": 2, "maxReplicas": 8,
+                            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+                            "metrics": [{"type": "Resource", "resource": {
+                                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
         eventually(lambda: is_at_work(namespace), "the autoscaler")
         yield spec(namespace)
     finally:
@@ -107,19 +118,20 @@ def get(namespace):
 
 
 def spec(namespace):
-    found = get(namespace)
-    return found["spec"], found["metadata"].get("annotations", {})
+    item = get(namespace)
+    return item["spec"], item["metadata"].get("annotations", {})
 
 
 def is_at_work(namespace):
-    conditions = {each["type"]: each["status"] for each in get(namespace).get("status", {}).get("conditions", ())}
+    conditions = {condition["type"]: condition["status"]
+                  for condition in get(namespace).get("status", {}).get("conditions", ())}
     return conditions.get("ScalingActive") == "True"
 
 
 def rescales(namespace):
-    """What the autoscaler has told that it did."""
+    """Return the autoscaler's messages of its actions."""
     events = namespace._call("GET", namespace._path("events"))["items"]
-    return [each["message"] for each in events if each["reason"] == "SuccessfulRescale"]
+    return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
 
 def update(namespace, **params):
@@ -127,8 +139,9 @@ def update(namespace, **params):
     return namespace.roll(**{"image": "myimage:v2", "update_period": 1.5, **params})
 
 
+@pytest.mark.full
 def test_left_alone_it_meddles(namespace, scaler):
-    """The control of the tests below: the same load, and sizes that fight."""
+    """The control of the tests below: the same load, with sizes in conflict."""
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
@@ -142,12 +155,15 @@ def test_it_does_nothing_while_the_update_lasts_and_then_works_as_before(namespa
         result = update(namespace)
 
     assert not rescales(namespace) and spec(namespace) == scaler
-    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1 and len(observer.new) == REPLICAS
-    steps = [(step["action"], step["name"]) for step in result["steps"] if step["kind"] == "HorizontalPodAutoscaler"]
+    assert (observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+            and len(observer.new) == REPLICAS)
+    steps = [(step["action"], step["name"])
+             for step in result["steps"] if step["kind"] == "HorizontalPodAutoscaler"]
     assert steps == [("freeze", "foo"), ("restore", "foo")]
     eventually(lambda: is_at_work(namespace), "the autoscaler")
 
 
+@pytest.mark.full
 def test_killed_it_stays_as_it_is_until_the_same_task_or_a_rollback_ends(namespace, scaler):
     for end in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
@@ -160,6 +176,7 @@ def test_killed_it_stays_as_it_is_until_the_same_task_or_a_rollback_ends(namespa
         update(namespace, image="myimage:v1", update_period=0) if "image" in end else None
 
 
+@pytest.mark.full
 def test_it_works_again_after_a_failure(namespace, scaler):
     with pytest.raises(RolloutError):
         update(namespace, image="myimage:absent", failure_grace=1)
@@ -193,12 +210,13 @@ def test_refused_before_the_first_change(namespace, scaler):
 def test_check_mode_plans_it_and_changes_nothing(namespace, scaler):
     steps = namespace.check(image="myimage:v2")["steps"]
 
-    assert [step["action"] for step in steps if step["kind"] == "HorizontalPodAutoscaler"] == ["freeze", "restore"]
+    assert ([step["action"] for step in steps if step["kind"] == "HorizontalPodAutoscaler"]
+            == ["freeze", "restore"])
     assert spec(namespace) == scaler
 
 
 def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
-    """It meddles then, as the documentation says."""
+    """The autoscaler then interferes, as documented."""
     group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
     rules = [rule for rule in role() if rule["apiGroups"] != ["autoscaling"]]
     namespace._call("PATCH", group, {"rules": rules}, "application/merge-patch+json")
@@ -218,20 +236,25 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
         assert "somebody else keeps undoing" in str(error)
 
 
+@pytest.mark.full
 @pytest.mark.since("1.30", "it has no policies")
 def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
-    """Whoever runs into a policy goes home: it must not be left frozen. The same task goes on when the policy is gone."""
+    """A user may stop working after a policy's error: the autoscaler must not stay frozen. Without
+    the policy the task resumes.
+    """
     def is_denied():
         try:
             path = namespace._path("replicationcontrollers", "foo") + "?dryRun=All"
-            namespace._call("PATCH", path, {"spec": {"replicas": 3}}, "application/merge-patch+json")
+            namespace._call("PATCH", path, {"spec": {"replicas": 3}},
+                            "application/merge-patch+json")
         except ApiException as error:
             return "denied request" in error.reason
         return False
 
     rule = "object.spec.replicas == oldObject.spec.replicas"
     same_size = {"validations": [{"expression": rule, "message": "not on a Saturday"}]}
-    with policy(namespace, "validating", ["UPDATE"], same_size, is_denied), pytest.raises(RolloutError, match="was refused"):
+    with (policy(namespace, "validating", ["UPDATE"], same_size, is_denied),
+          pytest.raises(RolloutError, match="was refused")):
         update(namespace)
 
     assert spec(namespace) == scaler
@@ -242,22 +265,29 @@ def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
 @pytest.mark.sample
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 @pytest.mark.parametrize("end", ["rolled_back", "ignore", "the same"])
-def test_killed_right_after_the_freeze_it_is_at_work_again_whatever_comes_next(namespace, kind, end):
-    """A Deployment has no mark yet then. (An autoscaler without metrics: it is the object that counts.)"""
+def test_killed_right_after_the_freeze_it_is_at_work_again_whatever_comes_next(
+        namespace, kind, end):
+    """A Deployment has no annotation at this point. (An autoscaler without metrics: only the object
+    matters.)
+    """
     if kind == "Deployment":
         namespace.make_deployment(2)
     else:
         namespace.make_primary(2)
     api = "apps/v1" if kind == "Deployment" else "v1"
     namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
-        "scaleTargetRef": {"apiVersion": api, "kind": kind, "name": "foo"}, "minReplicas": 2, "maxReplicas": 8}})
+        "scaleTargetRef": {"apiVersion": api, "kind": kind, "name": "foo"}, "minReplicas": 2,
+        "maxReplicas": 8}})
     before = spec(namespace)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(1, after=True, which=lambda what: what.kind == "HorizontalPodAutoscaler"), kind=kind,
+        namespace.roll(kill=dies(1, after=True,
+                                 which=lambda what: what.kind == "HorizontalPodAutoscaler"),
+                       kind=kind,
                        image="myimage:v2")
     assert spec(namespace) != before
 
-    options = {"rolled_back": {"state": "rolled_back"}, "ignore": {"image": "myimage:v2", "autoscaler": "ignore"},
+    options = {"rolled_back": {"state": "rolled_back"},
+               "ignore": {"image": "myimage:v2", "autoscaler": "ignore"},
                "the same": {"image": "myimage:v2"}}[end]
     result = namespace.roll(kind=kind, **options)
 

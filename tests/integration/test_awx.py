@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""As AWX runs jobs: the project of docs/awx through ansible-runner, with injected credentials, artifacts and cancelled jobs."""
+"""As AWX runs jobs: the project of docs/awx through ansible-runner, with injected credentials,
+artifacts and cancelled jobs.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +25,39 @@ from namespace import eventually
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "docs" / "awx" / "project"
-#: What AWX's own inventory for jobs without machines says.
-LOCALHOST = "localhost ansible_connection=local ansible_python_interpreter=\"{{ ansible_playbook_python }}\"\n"
+#: AWX's own inventory for jobs without machines.
+LOCALHOST = ("localhost ansible_connection=local ansible_python_interpreter=\"{{ "
+             "ansible_playbook_python }}\"\n")
 
 
 class Jobs:
-    """Launches job templates, each in a private data dir of its own."""
+    """Launches job templates, each in its own private data dir."""
 
     def __init__(self, namespace, cluster, environment, folder):
         self.namespace, self.folder, self.count = namespace, folder, 0
-        kept = ("ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_HOME", "PATH")
-        self.environment = {key: environment[key] for key in kept} | {
-            "K8S_AUTH_HOST": cluster.server, "K8S_AUTH_API_KEY": namespace.token, "K8S_AUTH_VERIFY_SSL": "True",
+        inherited = ("ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_HOME", "PATH")
+        self.environment = {key: environment[key] for key in inherited} | {
+            "K8S_AUTH_HOST": cluster.server, "K8S_AUTH_API_KEY": namespace.token,
+            "K8S_AUTH_VERIFY_SSL": "True",
             "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority)}
 
     def data_dir(self, variables):
         self.count += 1
         folder = self.folder / f"job-{self.count}"
         shutil.copytree(PROJECT, folder / "project")
-        for name, content in (("inventory/hosts", LOCALHOST), ("env/envvars", json.dumps(self.environment)),
-                              ("env/extravars", json.dumps({"controller_namespace": self.namespace.name, **variables}))):
+        for name, content in (("inventory/hosts", LOCALHOST),
+                              ("env/envvars", json.dumps(self.environment)),
+                              ("env/extravars",
+                               json.dumps({"controller_namespace": self.namespace.name,
+                                           **variables}))):
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(content)
         return folder
 
     def launch(self, playbook, cancelled=lambda: False, **variables):
-        """Run a job to its end or until it is cancelled; the runner knows what has become of it."""
-        runner = ansible_runner.run(private_data_dir=str(self.data_dir(variables)), playbook=playbook, quiet=True,
+        """Run a job to its end or until cancelled, and return the runner with the status."""
+        runner = ansible_runner.run(private_data_dir=str(self.data_dir(variables)),
+                                    playbook=playbook, quiet=True,
                                     cancel_callback=cancelled)
         print(runner.status, runner.stdout.read())
         return runner
@@ -61,13 +69,15 @@ def jobs(namespace, cluster, ansible_environment, tmp_path):
 
 
 class Pod:
-    """A job as in a container of OpenShift: its user has a number and no name, a home that cannot be written to, and root's group.
+    """A job like in a container of OpenShift: the user has a number but no name, a read-only home,
+    and root's group.
 
-    It ends as the pod does: SIGTERM is what the runner gets when AWX cancels the job.
+    The job ends like a pod: AWX sends SIGTERM to the runner to cancel a job.
     """
 
-    #: May read what is root's, as the interpreter may be, and write nothing but what is its own.
-    USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps", "+dac_read_search",
+    #: May read root's files, as the interpreter may be, and write only its own.
+    USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
+            "+dac_read_search",
             "--ambient-caps", "+dac_read_search")
 
     def __init__(self, jobs, playbook, **variables):
@@ -76,9 +86,13 @@ class Pod:
         for path in (self.folder, *self.folder.rglob("*")):
             os.chown(path, 12345, 0)
         home.mkdir(mode=0o555)
-        (self.folder / "env" / "envvars").write_text(json.dumps({**jobs.environment, "ANSIBLE_HOME": str(self.folder / "ansible")}))
-        command = [*self.USER, sys.executable, "-m", "ansible_runner", "run", str(self.folder), "-p", playbook]
-        self.process = subprocess.Popen(command, cwd=self.folder, env={"PATH": os.environ["PATH"], "HOME": str(home)},
+        (self.folder / "env"
+         / "envvars").write_text(json.dumps({**jobs.environment,
+                                             "ANSIBLE_HOME": str(self.folder / "ansible")}))
+        command = [*self.USER, sys.executable, "-m", "ansible_runner", "run", str(self.folder),
+                   "-p", playbook]
+        self.process = subprocess.Popen(command, cwd=self.folder,
+                                        env={"PATH": os.environ["PATH"], "HOME": str(home)},
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def cancel(self):
@@ -91,7 +105,8 @@ class Pod:
 
     @property
     def events(self):
-        return [json.loads(path.read_text()) for path in (self._artifacts / "job_events").glob("*.json")]
+        return [json.loads(path.read_text())
+                for path in (self._artifacts / "job_events").glob("*.json")]
 
     @property
     def _artifacts(self):
@@ -101,15 +116,16 @@ class Pod:
 
 @pytest.fixture
 def open_folder():
-    """One that everybody can reach, unlike pytest's own."""
+    """Provide a folder open to all users, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="baton-awx-") as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
 
 
 def artifacts(runner):
-    """What AWX hands on to the next job of a workflow."""
-    (stats,) = (event["event_data"] for event in runner.events if event["event"] == "playbook_on_stats")
+    """Return the data that AWX passes to the next job of a workflow."""
+    (stats,) = (event["event_data"]
+                for event in runner.events if event["event"] == "playbook_on_stats")
     return stats["artifact_data"]
 
 
@@ -118,13 +134,15 @@ def images(namespace):
 
 
 def survey(name):
-    """The answers of somebody who accepts every default."""
+    """Return the answers of a user who accepts every default."""
     spec = json.loads((PROJECT.parent / f"{name}.survey.json").read_text())["spec"]
     return {question["variable"]: question["default"] for question in spec}
 
 
+@pytest.mark.full
 def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
-    """The second job gets the first one's artifacts as variables, over its own survey's."""
+    """The second job gets the first job's artifacts as variables, which override its own survey's.
+    """
     namespace.make_primary(4)
 
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name}
@@ -132,53 +150,64 @@ def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
 
     assert update.status == "successful" and images(namespace) == {"myimage:v2"}
     assert artifacts(update) == {
-        "controller": "foo", "names": [], "controller_namespace": namespace.name, "kind": "ReplicationController",
-        "image": "myimage:v2", "outcome": "updated", "previous_images": {"web": "myimage:v1"}, "previous_images_by_name": {},
+        "controller": "foo", "names": [], "controller_namespace": namespace.name,
+        "kind": "ReplicationController",
+        "image": "myimage:v2", "outcome": "updated", "previous_images": {"web": "myimage:v1"},
+        "previous_images_by_name": {},
         "msg": "foo is updated to myimage:v2: 4 of 4 replicas available"}
 
     back = jobs.launch("rollback.yml", **survey("rollback") | artifacts(update))
 
     assert back.status == "successful" and images(namespace) == {"myimage:v1"}
-    assert not [job for job in (update, back) if "reserved name" in job.stdout.read()], "a warning of Ansible's"
+    assert not [job
+                for job in (update, back)
+                if "reserved name" in job.stdout.read()], "a warning of Ansible's"
     assert artifacts(back)["image"] == "myimage:v1" and artifacts(back)["outcome"] == "rolled_back"
     status = artifacts(jobs.launch("status.yml"))
-    assert status["in_progress"] == [] and [each["name"] for each in status["rollouts"]] == ["foo"]
+    assert (status["in_progress"] == []
+            and [rollout["name"] for rollout in status["rollouts"]] == ["foo"])
 
 
 @pytest.mark.full
 def test_a_workflow_for_a_deployment_goes_back_to_a_revision(namespace, jobs):
     """The kind is handed on too."""
     namespace.make_deployment(2)
-    answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name, "kind": "Deployment"}
+    answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name,
+               "kind": "Deployment"}
     update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
     assert update.status == "successful" and artifacts(update)["kind"] == "Deployment"
     handed_on = {**artifacts(update), "previous_images": {}}
 
-    back = jobs.launch("rollback.yml", **survey("rollback") | handed_on | {"image": "", "to_revision": "1"})
+    back = jobs.launch("rollback.yml",
+                       **survey("rollback") | handed_on | {"image": "", "to_revision": "1"})
 
     assert back.status == "successful" and images(namespace) == {"myimage:v1"}
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="SKIPPED: only root can be another user")
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
+                    reason="SKIPPED: only root can be another user")
 def test_in_a_container_without_a_user_s_name_or_home(namespace, jobs, open_folder):
     """Cancelled, launched again, rolled back; the report outlives the container."""
     jobs.folder = open_folder
     namespace.make_primary(4)
-    wanted = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
-    cancelled = Pod(jobs, "image_bump.yml", **wanted)
+    variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
+    cancelled = Pod(jobs, "image_bump.yml", **variables)
     new = eventually(lambda: new_pods(namespace), "the first new pod", seconds=120)
     cancelled.cancel()
     assert cancelled.status == "canceled"
     eventually(lambda: rest(namespace), "the end of all its changes", seconds=60)
 
-    again = Pod(jobs, "image_bump.yml", **wanted)
+    again = Pod(jobs, "image_bump.yml", **variables)
 
     assert again.status == "successful" and new <= new_pods(namespace)
-    told = artifacts(again)
-    page = " ".join("".join(html5lib.HTMLParser(strict=True).parse(told["report_page"]).itertext()).split())
-    assert told["outcome"] == "updated" and "foo is updated to myimage:v2-slow" in page and "12345 on" in page
-    back = Pod(jobs, "rollback.yml", **told)
+    data = artifacts(again)
+    page = " ".join(
+        "".join(html5lib.HTMLParser(strict=True).parse(data["report_page"]).itertext()).split())
+    assert (data["outcome"] == "updated" and "foo is updated to myimage:v2-slow" in page
+            and "12345 on" in page)
+    back = Pod(jobs, "rollback.yml", **data)
     assert back.status == "successful" and images(namespace) == {"myimage:v1"}
 
 
@@ -187,32 +216,40 @@ def test_in_a_container_without_a_user_s_name_or_home(namespace, jobs, open_fold
 def test_a_form_s_report_is_a_file_of_the_project(namespace, jobs, report):
     namespace.make_primary(1)
 
-    job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2", report=report, awx_job_id=7)
+    job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2", report=report,
+                      awx_job_id=7)
 
-    assert job.status == "failed" and "is not a path inside the project" in " ".join(job.stdout.read().split())
+    assert (job.status == "failed"
+            and "is not a path inside the project" in " ".join(job.stdout.read().split()))
     assert images(namespace) == {"myimage:v1"}
 
 
 def test_the_project_gets_the_collection_from_a_git_repository(jobs, tmp_path):
-    """As before a release: of the address in requirements.yml only the place is another one here."""
+    """Like before a release: the address in requirements.yml is replaced by a local repository's.
+    """
     requirements = PROJECT / "collections" / "requirements.yml"
     (collection,) = yaml.safe_load(requirements.read_text())["collections"]
     repository = tmp_path / "repository"
-    files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True)
+    files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
+                           capture_output=True, check=True)
     for name in filter(None, files.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
             (repository / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, repository / name)
     author = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"]
-    for command in (["init", "-q", "-b", collection["version"]], ["add", "-A"], [*author, "commit", "-qm", "all"]):
+    for command in (["init", "-q", "-b", collection["version"]], ["add", "-A"],
+                    [*author, "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=repository, check=True)
-    (tmp_path / "requirements.yml").write_text(requirements.read_text().replace(collection["name"], f"file://{repository}"))
+    (tmp_path / "requirements.yml").write_text(
+        requirements.read_text().replace(collection["name"], f"file://{repository}"))
 
-    there = tmp_path / "there"
-    subprocess.run(["ansible-galaxy", "collection", "install", "-r", "requirements.yml", "-p", str(there)], cwd=tmp_path,
-                   env={**os.environ, **jobs.environment, "ANSIBLE_COLLECTIONS_PATH": str(there)}, check=True, timeout=300)
+    checkout = tmp_path / "there"
+    subprocess.run(["ansible-galaxy", "collection", "install", "-r", "requirements.yml", "-p",
+                    str(checkout)], cwd=tmp_path,
+                   env={**os.environ, **jobs.environment,
+                        "ANSIBLE_COLLECTIONS_PATH": str(checkout)}, check=True, timeout=300)
 
-    installed = there / "ansible_collections" / "baton" / "kubernetes"
+    installed = checkout / "ansible_collections" / "baton" / "kubernetes"
     assert (installed / "playbooks" / "image_bump.yml").is_file()
     assert {path.name for path in (installed / "docs" / "awx" / "project").glob("*.yml")} == {
         path.name for path in PROJECT.glob("*.yml")}
@@ -225,7 +262,8 @@ def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2-crash", failure_grace=1)
 
     assert job.status == "failed" and images(namespace) == {"myimage:v1"}
-    assert artifacts(job)["outcome"] == "rolled_back" and "CrashLoopBackOff" in artifacts(job)["msg"]
+    assert (artifacts(job)["outcome"] == "rolled_back"
+            and "CrashLoopBackOff" in artifacts(job)["msg"])
 
 
 def test_the_injected_token_is_in_no_artifact(namespace, jobs):
@@ -233,7 +271,9 @@ def test_the_injected_token_is_in_no_artifact(namespace, jobs):
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2")
 
-    files = [path for path in Path(job.config.artifact_dir).rglob("*") if path.is_file() and path.name != "command"]
+    files = [path
+             for path in Path(job.config.artifact_dir).rglob("*") if path.is_file()
+             and path.name != "command"]
     assert job.status == "successful" and len(files) > 10
     assert not [path.name for path in files if namespace.token in path.read_text(errors="replace")]
 
@@ -244,9 +284,10 @@ def test_a_cancelled_job_stops_and_its_relaunch_goes_on(namespace, jobs):
     """AWX cancels with SIGKILL for the process group."""
     namespace.make_primary(4)
     cancelled = threading.Event()
-    wanted = {"controller": "foo", "image": "myimage:v2-slow"}
+    variables = {"controller": "foo", "image": "myimage:v2-slow"}
     job = []
-    thread = threading.Thread(target=lambda: job.append(jobs.launch("image_bump.yml", cancelled.is_set, **wanted)))
+    thread = threading.Thread(
+        target=lambda: job.append(jobs.launch("image_bump.yml", cancelled.is_set, **variables)))
     thread.start()
     new = eventually(lambda: new_pods(namespace), "the first new pod", seconds=120)
     cancelled.set()
@@ -256,18 +297,21 @@ def test_a_cancelled_job_stops_and_its_relaunch_goes_on(namespace, jobs):
     generations = eventually(lambda: rest(namespace), "the end of all its changes", seconds=60)
     assert len(generations) == 2
 
-    relaunched = jobs.launch("image_bump.yml", **wanted)
+    relaunched = jobs.launch("image_bump.yml", **variables)
 
     assert relaunched.status == "successful" and artifacts(relaunched)["outcome"] == "updated"
     assert namespace.rcs() == ["foo"] and new <= new_pods(namespace)
 
 
 def new_pods(namespace):
-    return {pod["metadata"]["uid"] for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
+    return {pod["metadata"]["uid"]
+            for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
 
 
 def rest(namespace):
-    """The controllers' generations, when they have stayed the same for 4 seconds: longer than a slow pod takes."""
+    """The controllers' generations, when they have stayed the same for 4 seconds: longer than a
+    slow pod takes.
+    """
     before = generations(namespace)
     threading.Event().wait(4)
     return before if before == generations(namespace) else None

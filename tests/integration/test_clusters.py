@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which cluster a playbook works in: the one of the host that --limit leaves, never the one that happens to be the current context.
+"""The cluster of a playbook: the host selected by --limit, never the current context.
 
-Two contexts and two namespaces of one cluster stand for two clusters: what counts is who is touched.
+Two contexts and two namespaces of the same cluster stand for two clusters: the test checks the
+target of each change.
 """
 
 from __future__ import annotations
@@ -21,70 +22,90 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture
 def clusters(cluster, namespace):
-    """A namespace for each of two hosts, with a paused update in each; the test's own namespace is that of the current context."""
-    there = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
-    for each in (namespace, *there.values()):
-        each.make_primary(2)
-        each.roll(image="myimage:v2", pause_at="1")
-    yield there
-    for each in there.values():
-        each.delete()
+    """Provide a namespace with a paused update for each of two hosts; the current context has the
+    test's own namespace.
+    """
+    namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
+    for target in (namespace, *namespaces.values()):
+        target.make_primary(2)
+        target.roll(image="myimage:v2", pause_at="1")
+    yield namespaces
+    for target in namespaces.values():
+        target.delete()
 
 
 @pytest.fixture
 def playbooks(clusters, namespace, plain_environment, tmp_path):
-    """With an inventory of both clusters; KUBECONFIG is the user's own, and `current` its current context."""
-    own = {name: each.kubeconfig_of({"token": each.token}) for name, each in {"current": namespace, **clusters}.items()}
+    """Provide playbooks with an inventory of both clusters; KUBECONFIG is the user's, with the
+    current context `current`.
+    """
+    kubeconfigs = {name: target.kubeconfig_of({"token": target.token})
+                   for name, target in {"current": namespace, **clusters}.items()}
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "current-context": "current",
-                  **{part: [{**each[part][0], "name": name} for name, each in own.items()] for part in ("clusters", "users")},
-                  "contexts": [{"name": name, "context": {"cluster": name, "user": name}} for name in own]}
+                  **{part: [{**config[part][0], "name": name}
+                            for name, config in kubeconfigs.items()]
+                     for part in ("clusters", "users")},
+                  "contexts": [{"name": name, "context": {"cluster": name, "user": name}}
+                               for name in kubeconfigs]}
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    hosts = {name: {"context": name, "rollback_namespace": each.name, "image_bump_namespace": each.name,
-                    "controller_namespace": each.name}
-             for name, each in clusters.items()}
+    hosts = {name: {"context": name, "rollback_namespace": cluster.name,
+                    "image_bump_namespace": cluster.name,
+                    "controller_namespace": cluster.name}
+             for name, cluster in clusters.items()}
     (tmp_path / "clusters.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
     (tmp_path / "machines.yml").write_text(json.dumps({"all": {"hosts": {"web1": {}, "web2": {}}}}))
     with Shop() as shop:
-        yield Playbooks({**plain_environment, "K8S_AUTH_KUBECONFIG": str(tmp_path / "kubeconfig")}, tmp_path, shop)
+        yield Playbooks({**plain_environment, "K8S_AUTH_KUBECONFIG": str(tmp_path / "kubeconfig")},
+                        tmp_path, shop)
 
 
 def new_pods(*namespaces):
-    return [versions(each)[1] for each in namespaces]
+    return [versions(namespace)[1] for namespace in namespaces]
 
 
+@pytest.mark.full
 def test_a_rollback_is_one_in_the_clusters_of_the_inventory(clusters, namespace, playbooks):
     lyon, porto = clusters.values()
 
     output = playbooks.run("rollback", "-i", "clusters.yml", "--limit", "lyon")
     assert new_pods(lyon, porto, namespace) == [0, 1, 1]
-    assert '"lyon": {' in output.partition("CUSTOM STATS")[2] and '"outcome": "rolled_back"' in output
+    assert ('"lyon": {' in output.partition("CUSTOM STATS")[2]
+            and '"outcome": "rolled_back"' in output)
 
     playbooks.run("rollback", "-i", "clusters.yml")
     assert new_pods(lyon, porto, namespace) == [0, 0, 1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("playbook", ["rollback", "status", "image_bump"])
 def test_a_limit_that_leaves_no_cluster_is_an_error(clusters, namespace, playbooks, playbook):
-    for inventory in (["-i", "clusters.yml", "--limit", "nowhere"], ["--limit", "lyon"], ["-i", "machines.yml", "--limit", "web1"]):
+    for inventory in (["-i", "clusters.yml", "--limit", "nowhere"], ["--limit", "lyon"],
+                      ["-i", "machines.yml", "--limit", "web1"]):
         playbooks.run(playbook, *inventory, succeeds=False, image="myimage:v2")
 
     assert new_pods(namespace, *clusters.values()) == [1, 1, 1]
 
 
+@pytest.mark.full
 def test_regions_of_no_cluster_are_an_error(clusters, namespace, playbooks):
-    (playbooks.folder / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}}, "south": {"hosts": {"porto": {}}}}))
+    (playbooks.folder
+     / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
+                                             "south": {"hosts": {"porto": {}}}}))
 
-    for options in ([], ["--limit", "lyon"], ["-i", "clusters.yml", "-i", "regions.yml", "--limit", "lyon"]):
+    for options in ([], ["--limit", "lyon"],
+                    ["-i", "clusters.yml", "-i", "regions.yml", "--limit", "lyon"]):
         playbooks.run("regions", *options, succeeds=False, image="myimage:v2", regions=["south"])
 
     assert new_pods(namespace, *clusters.values()) == [1, 1, 1]
 
 
+@pytest.mark.full
 def test_the_status_is_that_of_the_clusters_of_the_inventory(clusters, playbooks):
     output = playbooks.run("status", "-i", "clusters.yml")
 
     stats = output.partition("CUSTOM STATS")[2]
-    assert all(f'"{name}": {{' in stats for name in CLUSTERS) and stats.count('"phase": "paused"') == 2
+    assert (all(f'"{name}": {{' in stats for name in CLUSTERS)
+            and stats.count('"phase": "paused"') == 2)
 
 
 def test_an_update_is_one_in_one_cluster_and_regions_rolls_many(clusters, namespace, playbooks):
@@ -97,8 +118,10 @@ def test_an_update_is_one_in_one_cluster_and_regions_rolls_many(clusters, namesp
     assert new_pods(lyon, porto, namespace) == [1, 2, 1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("inventory", [[], ["-i", "machines.yml"]], ids=["none", "one of machines"])
-def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(clusters, namespace, playbooks, inventory):
+def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(
+        clusters, namespace, playbooks, inventory):
     lyon, porto = clusters.values()
 
     playbooks.run("rollback", *inventory, controller_namespace=namespace.name)
@@ -107,36 +130,51 @@ def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(cl
     assert new_pods(lyon, porto, namespace) == [0, 1, 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True])
 def test_one_page_tells_of_all_clusters(clusters, namespace, playbooks, fails):
-    """Those that were not begun too, where the region before has failed."""
-    (playbooks.folder / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}}, "south": {"hosts": {"porto": {}}}}))
+    """Including clusters not begun after a failure of the region before."""
+    (playbooks.folder
+     / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
+                                             "south": {"hosts": {"porto": {}}}}))
 
-    playbooks.run("regions", "-i", "clusters.yml", "-i", "regions.yml", succeeds=not fails, regions=["north", "south"],
-                  image="myimage:v2", report="rollout.html", stages="100%", verify_tasks=["no.yml"] if fails else "")
+    playbooks.run("regions", "-i", "clusters.yml", "-i", "regions.yml", succeeds=not fails,
+                  regions=["north", "south"],
+                  image="myimage:v2", report="rollout.html", stages="100%",
+                  verify_tasks=["no.yml"] if fails else "")
 
     pages = {path.name: path.read_text("utf-8") for path in playbooks.folder.glob("rollout*.html")}
-    assert set(pages) == {"rollout.html", "rollout-lyon.html", *(["rollout-porto.html"] if not fails else [])}
+    assert (set(pages)
+            == {"rollout.html", "rollout-lyon.html",
+                *(["rollout-porto.html"] if not fails else [])})
     tree = html5lib.HTMLParser(strict=True).parse(pages["rollout.html"])
-    rows = {"".join(row[0].itertext()): " ".join(" ".join(row.itertext()).split()) for row in tree.iter(f"{HTML}tr")}
-    links = [each.get("href") for each in tree.iter(f"{HTML}a")]
+    rows = {"".join(row[0].itertext()): " ".join(" ".join(row.itertext()).split())
+            for row in tree.iter(f"{HTML}tr")}
+    links = [link.get("href") for link in tree.iter(f"{HTML}a")]
     assert list(rows) == ["Cluster", "lyon north", "porto south"]
     if fails:
-        assert "rolled back" in rows["lyon north"] and "stock-taking" in rows["lyon north"] and "not known" in rows["porto south"]
-        assert links == ["./rollout-lyon.html"] and "0 of 2 clusters are updated" in pages["rollout.html"]
+        assert ("rolled back" in rows["lyon north"] and "stock-taking" in rows["lyon north"]
+                and "not known" in rows["porto south"])
+        assert (links == ["./rollout-lyon.html"]
+                and "0 of 2 clusters are updated" in pages["rollout.html"])
     else:
-        assert all("2 of 2 replicas available" in rows[name] for name in ("lyon north", "porto south"))
-        assert links == ["./rollout-lyon.html", "./rollout-porto.html"] and "2 of 2 clusters are updated" in pages["rollout.html"]
+        assert all("2 of 2 replicas available" in rows[name]
+                   for name in ("lyon north", "porto south"))
+        assert (links == ["./rollout-lyon.html", "./rollout-porto.html"]
+                and "2 of 2 clusters are updated" in pages["rollout.html"])
 
 
 @pytest.mark.full
 def test_the_page_tells_of_one_that_fails_beside_another_one(clusters, namespace, playbooks):
-    """The first one, which would write the page, is the one that fails."""
-    playbooks.write("not-lyon.yml", [{"name": "Not there", "ansible.builtin.fail": {"msg": "closed"},
-                                      "when": "inventory_hostname == 'lyon'"}])
+    """The first host, which would write the page, fails."""
+    playbooks.write("not-lyon.yml",
+                    [{"name": "Not there", "ansible.builtin.fail": {"msg": "closed"},
+                      "when": "inventory_hostname == 'lyon'"}])
 
-    playbooks.run("regions", "-i", "clusters.yml", succeeds=False, image="myimage:v2", report="rollout.html", stages="100%",
+    playbooks.run("regions", "-i", "clusters.yml", succeeds=False, image="myimage:v2",
+                  report="rollout.html", stages="100%",
                   verify_tasks=["not-lyon.yml"], max_failed_clusters=50)
 
     page = (playbooks.folder / "rollout.html").read_text("utf-8")
-    assert "1 of 2 clusters is updated" in page and page.count("./rollout-") == 2 and "closed" in page
+    assert ("1 of 2 clusters is updated" in page and page.count("./rollout-") == 2
+            and "closed" in page)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A task that has nothing to change waits for pods that are not available, and fails where they never become so."""
+"""A task without changes waits for unavailable pods, and fails if they never become available."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from namespace import eventually, manifest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready, or never do")
-#: The kinds whose planners do not look at the pods of a template that is the desired one already.
+#: Kinds whose planners skip the pods when the stored template is the desired one.
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 
 
 def make(namespace, kind, tag, **annotations):
-    """foo with pods that exist, and are not ready yet."""
+    """Create foo, whose pods exist but are not ready yet."""
     item = manifest(2, f"myimage:{tag}")
     item["spec"]["template"]["metadata"]["annotations"] = annotations
     if kind == "ReplicationController":
@@ -27,8 +27,9 @@ def make(namespace, kind, tag, **annotations):
 
 
 def status(namespace, kind):
-    it = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set, "Deployment": namespace.deployment}
-    return it[kind]()["status"]
+    item = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set,
+            "Deployment": namespace.deployment}
+    return item[kind]()["status"]
 
 
 @pytest.mark.sample(1)
@@ -39,10 +40,11 @@ def test_the_task_waits_for_the_pods_and_writes_nothing(namespace, kind):
 
     assert not result["changed"] and result["msg"] == "foo already has the wanted template"
     assert set(result["requests"]) <= {"GET", "WATCH"}
-    eventually(lambda: status(namespace, kind).get("availableReplicas") == 2, "the status of a Deployment, which follows")
+    eventually(lambda: status(namespace, kind).get("availableReplicas") == 2,
+               "the status of a Deployment, which follows")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_that_never_become_available_fail_the_task_without_a_rollback(namespace, kind):
     make(namespace, kind, "v1-absent")
@@ -52,9 +54,10 @@ def test_pods_that_never_become_available_fail_the_task_without_a_rollback(names
 
     assert caught.value.what == "the new pods cannot become available; no update is in progress"
     assert "container web: " in caught.value.why and "push that image" in caught.value.next_command
-    *_others, either, back = caught.value.next_command.splitlines()
+    *_rest, either, back = caught.value.next_command.splitlines()
     assert either == "or:" and "state=rolled_back to_revision=previous" in back
-    assert status(namespace, kind)["observedGeneration"] == before and not caught.value.progress["changed"]
+    assert (status(namespace, kind)["observedGeneration"] == before
+            and not caught.value.progress["changed"])
 
     namespace.roll(kind=kind, image="myimage:v2")
     with pytest.raises(RolloutError, match="cannot become available"):

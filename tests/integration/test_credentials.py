@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Credentials that expire in the middle of an update, and credentials that nobody may see."""
+"""Credentials that expire during an update, and credentials that must stay secret."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ from credentials import PASSWORD, Way, ways
 from kubernetes.config import incluster_config
 from namespace import after_write, eventually
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import USER_AGENT, Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import (
+    USER_AGENT,
+    Connection,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
@@ -38,11 +43,13 @@ token=$(cat "$TOKEN_FILE")
 echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'"$token"'"}}'
 """
 
-# Tokens that expire
+# Expiring tokens
 
 
 class Token:
-    """A token in a file, of the code under test's ServiceAccount; it lives as long as the Secret that it is bound to."""
+    """A token of the code under test in a file, valid as long as the Secret to which the token is
+    bound.
+    """
 
     def __init__(self, namespace, name):
         self.namespace, self.name, self.count = namespace, name, 0
@@ -52,15 +59,17 @@ class Token:
     def successor(self):
         """Put a new token into the file."""
         self.count += 1
-        secret = self.namespace.create("secrets", {"metadata": {"name": f"{self.name}-{self.count}"}})
+        secret = self.namespace.create("secrets",
+                                       {"metadata": {"name": f"{self.name}-{self.count}"}})
         reference = {"kind": "Secret", "apiVersion": "v1", "name": secret["metadata"]["name"]}
         self.value = self.namespace.new_token(boundObjectRef=reference)
         Path(self.file).write_text(f"{self.value}\n", encoding="utf-8")
 
     def expire(self):
-        """Return when the API server refuses the token: it remembers for 10 s what it has accepted."""
+        """Wait until the API server refuses the token, which the server caches for 10 s."""
         self.namespace.remove(f"{self.name}-{self.count}", resource="secrets")
-        dead = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig, "api_key": self.value}, {}), "none")
+        dead = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig,
+                                             "api_key": self.value}, {}), "none")
 
         def refused():
             with pytest.raises(RolloutError) as error:
@@ -71,7 +80,7 @@ class Token:
 
 
 def rolled(namespace, name, token, kubeconfig):
-    """Roll a controller, and let the token expire after the fifth write, when there is another one in its place."""
+    """Roll a controller, and replace the token after the fifth write, when the old one expires."""
     def expire():
         token.expire()
         token.successor()
@@ -87,11 +96,13 @@ def rolled(namespace, name, token, kubeconfig):
         gateway.close()
 
 
+@pytest.mark.full
 def test_a_token_that_expires_in_the_middle(namespace, monkeypatch):
-    """It is read again from where it came, once: a plugin, a file that a kubeconfig names, a pod's own file.
+    """The token is read once more from its source: a plugin, a kubeconfig's file, a pod's own file.
 
-    Where it was given as such there is no other: the error says so, and the task goes on with a new one.
-    All at once, because each has to wait until the API server forgets the old one.
+    A token given as an option has no source: the error explains this, and the task resumes with a
+    new token.
+    All run in parallel, because each has to wait until the API server's cache drops the old token.
     """
     ways = ("plugin", "file", "pod", "given")
     tokens = {}
@@ -103,10 +114,12 @@ def test_a_token_that_expires_in_the_middle(namespace, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", tokens["pod"].file)
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", namespace.client.configuration.ssl_ca_cert)
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME",
+                        namespace.client.configuration.ssl_ca_cert)
     kubeconfigs = {
         "plugin": namespace.kubeconfig_of({"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [script], "interactiveMode": "Never",
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [script],
+            "interactiveMode": "Never",
             "env": [{"name": "TOKEN_FILE", "value": tokens["plugin"].file}]}}),
         "file": namespace.kubeconfig_of({"tokenFile": tokens["file"].file}),
         "pod": None,
@@ -114,24 +127,29 @@ def test_a_token_that_expires_in_the_middle(namespace, monkeypatch):
     }
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        ends = dict(zip(ways, pool.map(lambda way: rolled(namespace, way, tokens[way], kubeconfigs[way]), ways), strict=True))
+        ends = dict(zip(ways,
+                        pool.map(lambda way: rolled(namespace, way, tokens[way], kubeconfigs[way]),
+                                 ways), strict=True))
 
     for way in ("plugin", "file", "pod"):
         assert not isinstance(ends[way], RolloutError), (way, ends[way].message)
         assert ends[way]["changed"] and ends[way]["rollout"]["phase"] == "complete", way
     assert Path(script + ".log").read_text().splitlines() == ["asked", "asked"]
     error = ends["given"]
-    assert "does not accept the credentials (401)" in error.what and "renew the token" in error.next_command
+    assert ("does not accept the credentials (401)" in error.what
+            and "renew the token" in error.next_command)
     assert error.progress["changed"] and error.progress["rollout"]["phase"] == "progressing"
     assert tokens["given"].value not in repr(error.as_result())
     assert namespace.roll(name="given", image="myimage:v2")["changed"]
     assert namespace.rcs() == sorted(ways) and len(namespace.pods()) == 2 * len(ways)
 
 
-# What nobody may see
+# Secrets
 
 class Spy:
-    """Looks for secrets in all command lines of this machine and in all files below a folder, as long as it is open."""
+    """Looks for secrets in all command lines of this machine and in all files below a folder, while
+    open.
+    """
 
     def __init__(self, folder: Path, secrets: list[str]) -> None:
         self.folder, self.secrets = folder, [secret.encode() for secret in secrets]
@@ -151,16 +169,19 @@ class Spy:
     def _look(self) -> None:
         while not self._ended.wait(0.05):
             self.looks += 1
-            files = [Path(folder, name) for folder, _folders, names in os.walk(self.folder) for name in names]
+            files = [Path(folder, name) for folder, _folders, names in os.walk(self.folder)
+                     for name in names]
             for path in (*files, *Path("/proc").glob("[0-9]*/cmdline")):
                 with contextlib.suppress(OSError):
                     content = path.read_bytes()
                     if any(secret in content for secret in self.secrets):
-                        self.found.add(path.name if path in files else content.replace(b"\0", b" ").decode(errors="replace")[:200])
+                        self.found.add(path.name if path in files
+                                       else content.replace(b"\0",
+                                                            b" ").decode(errors="replace")[:200])
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """An HTTP proxy that lets only one user through; and what it was asked with."""
+    """An HTTP proxy that admits only one user and records the requests."""
 
     daemon_threads = True
 
@@ -173,7 +194,8 @@ class Proxy(socketserver.ThreadingTCPServer):
 class Tunnel(http.server.BaseHTTPRequestHandler):
     def do_CONNECT(self):
         self.server.asked.append(self.headers)
-        if self.headers["Proxy-Authorization"] != "Basic " + base64.b64encode(f"me:{PASSWORD}".encode()).decode():
+        if (self.headers["Proxy-Authorization"]
+                != "Basic " + base64.b64encode(f"me:{PASSWORD}".encode()).decode()):
             self.send_error(407)
             return
         host, _colon, port = self.path.rpartition(":")
@@ -196,7 +218,8 @@ def proxy(monkeypatch):
     for variable in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(variable, raising=False)
     with Proxy() as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                         daemon=True).start()
         yield server
         server.shutdown()
 
@@ -206,17 +229,22 @@ def credentials(namespace, proxy=""):
     configuration = namespace.client.configuration
     no_mapping = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
     return {"proxy-headers-as-text": Way([PASSWORD], no_mapping, is_wrong="is not a mapping"),
-            **ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write, proxy)}
+            **ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write,
+                   proxy)}
 
 
 def test_a_proxy_lets_us_through_by_the_user_and_password_of_its_address(namespace, proxy):
-    """Not the API server gets them; and where they are wrong nobody is told what they were."""
+    """The API server does not get the credentials, and an error for wrong credentials does not show
+    them.
+    """
     namespace.make_primary(1)
-    for given in ({"proxy": f"http://me:{PASSWORD}@{proxy.address}"},
-                  {"proxy": f"http://{proxy.address}", "proxy_headers": {"proxy_basic_auth": f"me:{PASSWORD}"}}):
-        with contextlib.closing(namespace.gateway(**given)) as gateway:
+    for options in ({"proxy": f"http://me:{PASSWORD}@{proxy.address}"},
+                    {"proxy": f"http://{proxy.address}",
+                     "proxy_headers": {"proxy_basic_auth": f"me:{PASSWORD}"}}):
+        with contextlib.closing(namespace.gateway(**options)) as gateway:
             assert [item["metadata"]["name"] for item in gateway.items()] == ["foo"]
-    assert len(proxy.asked) >= 2 and {each["User-Agent"] for each in proxy.asked} == {USER_AGENT}
+    assert (len(proxy.asked) >= 2
+            and {headers["User-Agent"] for headers in proxy.asked} == {USER_AGENT})
 
     with pytest.raises(RolloutError) as error, contextlib.closing(
             namespace.gateway(proxy=f"http://me:wrong-{PASSWORD}@{proxy.address}")) as gateway:
@@ -225,9 +253,14 @@ def test_a_proxy_lets_us_through_by_the_user_and_password_of_its_address(namespa
     assert "407" in error.value.why and PASSWORD not in repr(error.value.as_result())
 
 
-def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environment, tmp_path, proxy):
-    """Not with -vvvv and --diff, in no temporary file and no list of processes while the tasks run, and left nowhere."""
-    options = {name: way for name, way in credentials(namespace, proxy.address).items() if not way.environment}
+def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environment, tmp_path,
+                                                     proxy):
+    """Not with -vvvv and --diff, in no temporary file and no list of processes while the tasks run,
+    and left nowhere.
+    """
+    options = {name: way
+               for name, way in credentials(namespace, proxy.address).items()
+               if not way.environment}
 
     output, spy = play(namespace, ansible_environment, tmp_path, options)
 
@@ -239,30 +272,42 @@ def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environm
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable",
-                                  "proxy-header-s-variable"])
-def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path, proxy, name):
-    """Nor is it written to a file where Ansible writes modules and their options to files, as it does unless it pipelines."""
+@pytest.mark.parametrize("name",
+                         ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable",
+                          "proxy-header-s-variable"])
+def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path,
+                                                      proxy, name):
+    """Without pipelining, Ansible writes modules and their options to files; the secret is in no
+    file either.
+    """
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
-    output, spy = play(namespace, environment, tmp_path, {name: credentials(namespace, proxy.address)[name]})
+    output, spy = play(namespace, environment, tmp_path,
+                       {name: credentials(namespace, proxy.address)[name]})
 
     assert spy.looks > 15 and spy.found == set()
     assert f"{name} is updated to myimage:v2" in output
     assert left(tmp_path) == []
 
 
-def test_a_secret_among_the_options_is_in_no_file_without_pipelining_either(namespace, ansible_environment, tmp_path):
-    """Ansible would write a module and its options to a file; with a local connection the action plugins have it pipeline."""
+def test_a_secret_among_the_options_is_in_no_file_without_pipelining_either(
+        namespace, ansible_environment, tmp_path):
+    """Ansible would write a module and its options to a file; on a local connection the action
+    plugins enable pipelining.
+    """
     options = {"api-key": credentials(namespace)["api-key"]}
 
-    _output, spy = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path, options)
+    _output, spy = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,
+                        options)
 
     assert spy.found == set() and left(tmp_path) == []
 
 
-def test_a_kubeconfig_in_files_is_found_and_a_vault_is_decrypted_in_memory(namespace, ansible_environment, tmp_path):
-    """In the folders where kubernetes.core looks; what was in the vault is in no file and no output while the tasks run."""
+def test_a_kubeconfig_in_files_is_found_and_a_vault_is_decrypted_in_memory(
+        namespace, ansible_environment, tmp_path):
+    """Found in the folders of kubernetes.core; the vault's content is in no file and no output
+    while the tasks run.
+    """
     files, role = tmp_path / "files", tmp_path / "roles" / "shop"
     for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
         folder.mkdir(parents=True)
@@ -271,42 +316,54 @@ def test_a_kubeconfig_in_files_is_found_and_a_vault_is_decrypted_in_memory(names
     (role / "files" / "vault.yml").write_text(kubeconfig)
     password.write_text(PASSWORD)
     vault = ["--vault-password-file", str(password)]
-    environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_HOME": str(tmp_path / "temp"),
-                   "ANSIBLE_LOCAL_TEMP": str(tmp_path / "temp" / "local"), "TMPDIR": str(tmp_path / "temp")}
-    subprocess.run(["ansible-vault", "encrypt", *vault, str(role / "files" / "vault.yml")], env=environment, check=True,
+    environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "",
+                   "ANSIBLE_HOME": str(tmp_path / "temp"),
+                   "ANSIBLE_LOCAL_TEMP": str(tmp_path / "temp" / "local"),
+                   "TMPDIR": str(tmp_path / "temp")}
+    subprocess.run(["ansible-vault", "encrypt", *vault, str(role / "files" / "vault.yml")],
+                   env=environment, check=True,
                    capture_output=True)
 
     def tasks(name, kubeconfig):
         namespace.make_primary(1, name=name)
         common = {"name": name, "namespace": namespace.name, "kubeconfig": kubeconfig}
-        return [{"baton.kubernetes.rolling_update": {**common, "image": "myimage:v2"}, "ignore_errors": True},
+        return [{"baton.kubernetes.rolling_update": {**common, "image": "myimage:v2"},
+                 "ignore_errors": True},
                 {"baton.kubernetes.rolling_update_info": common, "ignore_errors": True}]
 
     of_role = [*tasks("of-role", "vault.yml"), *tasks("two", f"vault.yml:{files}/plain.yml")]
     (role / "tasks" / "main.yml").write_text(json.dumps(of_role))
-    (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "roles": ["shop"],
-                                                    "tasks": [*tasks("of-play", "plain.yml"), *tasks("none", "not/there.yml")]}]))
+    (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False,
+                                                    "roles": ["shop"],
+                                                    "tasks": [*tasks("of-play", "plain.yml"),
+                                                              *tasks("none", "not/there.yml")]}]))
     command = ["ansible-playbook", "-vvv", str(tmp_path / "play.yml")]
     with Spy(tmp_path / "temp", [namespace.token]) as spy:
-        run = subprocess.run([*command, *vault], env=environment, capture_output=True, text=True, timeout=240, check=False)
-    without = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+        run = subprocess.run([*command, *vault], env=environment, capture_output=True, text=True,
+                             timeout=240, check=False)
+    without = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240,
+                             check=False)
 
     output = run.stdout + run.stderr + without.stdout + without.stderr
     for name in ("of-role", "of-play"):
-        assert f"{name} is updated to myimage:v2" in run.stdout and f'"name": "{name}"' in run.stdout, output
+        assert (f"{name} is updated to myimage:v2" in run.stdout
+                and f'"name": "{name}"' in run.stdout), output
     assert run.stdout.count("there is no kubeconfig at not/there.yml") >= 2, output
     assert run.stdout.count("is encrypted: it cannot be combined with others") >= 2, output
-    assert "vault secrets" in without.stdout + without.stderr and "of-play already has the wanted template" in without.stdout
-    assert spy.looks > 20 and spy.found == set() and namespace.token not in output and "Traceback" not in output
+    assert ("vault secrets" in without.stdout + without.stderr
+            and "of-play already has the wanted template" in without.stdout)
+    assert (spy.looks > 20 and spy.found == set() and namespace.token not in output
+            and "Traceback" not in output)
 
 
-def play(namespace, environment, tmp_path, given):
-    """Run both modules for each way, on a controller of its own, with a spy beside it; what Ansible has printed, and the spy.
+def play(namespace, environment, tmp_path, ways):
+    """Run both modules in each way, on one controller per way, with a spy; return Ansible's output
+    and the spy.
 
-    Nothing secret may be in what it printed.
+    The output must contain no secret.
     """
     tasks = []
-    for name, way in given.items():
+    for name, way in ways.items():
         namespace.make_primary(1, name=name)
         environment = {**environment, **way.environment}
         update = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **way.options}
@@ -314,21 +371,28 @@ def play(namespace, environment, tmp_path, given):
         tasks += [{"baton.kubernetes.rolling_update": update, "ignore_errors": True},
                   {"baton.kubernetes.rolling_update_info": look, "ignore_errors": True}]
     file, temp = tmp_path / "play.yml", tmp_path / "temp"
-    file.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]), encoding="utf-8")
+    file.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]),
+                    encoding="utf-8")
     temp.mkdir()
-    places = {"TMPDIR": str(temp), "ANSIBLE_HOME": str(temp), "ANSIBLE_REMOTE_TEMP": str(temp / "remote"),
+    places = {"TMPDIR": str(temp), "ANSIBLE_HOME": str(temp),
+              "ANSIBLE_REMOTE_TEMP": str(temp / "remote"),
               "ANSIBLE_LOCAL_TEMP": str(temp / "local")}
-    with Spy(temp, sorted({line for way in given.values() for secret in way.secrets for line in secret.splitlines()})) as spy:
+    with Spy(temp,
+             sorted({line for way in ways.values() for secret in way.secrets
+                     for line in secret.splitlines()})) as spy:
         process = subprocess.run(["ansible-playbook", "-vvvv", "--diff", str(file)],
                                  env={"ANSIBLE_PIPELINING": "1", **environment, **places},
                                  capture_output=True, text=True, timeout=600, check=False)
     output = process.stdout + process.stderr
     assert "Traceback" not in output
-    secrets = [*spy.secrets, *(argument.encode() for way in given.values() for argument in way.arguments)]
+    secrets = [*spy.secrets,
+               *(argument.encode() for way in ways.values() for argument in way.arguments)]
     assert [secret for secret in secrets if secret.decode() in output] == []
     return output, spy
 
 
 def left(tmp_path):
-    """Temporary files that are there when Ansible has ended."""
-    return [path for path in (tmp_path / "temp").rglob("*") if path.is_file() and path.name != "galaxy_token"]
+    """Return the temporary files that exist after Ansible has ended."""
+    return [path
+            for path in (tmp_path / "temp").rglob("*") if path.is_file()
+            and path.name != "galaxy_token"]

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""DaemonSets: the server's own controller replaces the pods, or, with OnDelete, those that the task deletes, node by node."""
+"""DaemonSets: the server's controller replaces the pods or, with OnDelete, only the pods that the
+task deletes, node by node.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ import pytest
 from namespace import RBAC, Killed, dies, eventually, is_ready, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import Reading
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 pytestmark = pytest.mark.fake_nodes("nodes of the test's own")
@@ -25,7 +27,8 @@ SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailab
 STRATEGIES = {
     "usual": {},
     "OnDelete": {"updateStrategy": {"type": "OnDelete"}},
-    "a half": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%"}}},
+    "a half": {"updateStrategy": {"type": "RollingUpdate",
+                                  "rollingUpdate": {"maxUnavailable": "50%"}}},
 }
 ALL = {**STRATEGIES, "a surge": {"updateStrategy": SURGE}}
 
@@ -46,15 +49,18 @@ def back(namespace, **params):
 
 
 def node_of(pod):
-    field = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
-    name = pod["spec"].get("nodeName") or field["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    field = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    name = (pod["spec"].get("nodeName")
+            or field["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
     return int(name.rpartition("-")[2])
 
 
 def versions(namespace):
-    """The version of each pod, by its node; with "!" where it is not ready."""
+    """Return the version of each pod in the order of the nodes, with "!" if not ready."""
     pods = sorted(namespace.pods(), key=node_of)
-    return [pod["spec"]["containers"][0]["image"].rpartition(":")[2] + ("" if is_ready(pod) else "!") for pod in pods]
+    return [pod["spec"]["containers"][0]["image"].rpartition(":")[2]
+            + ("" if is_ready(pod) else "!") for pod in pods]
 
 
 def by_node(namespace):
@@ -67,7 +73,8 @@ def strategy(namespace):
 
 def set_image(namespace, image):
     """As kubectl set image."""
-    namespace.patch_daemon_set({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
+    namespace.patch_daemon_set(
+        {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
 
 
 def actions(result):
@@ -85,7 +92,8 @@ def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
     assert versions(namespace) == ["v2"] * SIZE and namespace.is_on(SIZE)
     assert result["msg"] == f"foo is updated to myimage:v2: {SIZE} of {SIZE} replicas available"
     assert actions(result) == ["update", "annotate"]
-    assert result["rollout"]["images"] == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}
+    assert (result["rollout"]["images"]
+            == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert strategy(namespace) == before["spec"]["updateStrategy"]
     if not spec:
         assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (SIZE - 1, SIZE)
@@ -93,7 +101,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_a_pause_is_exact_and_stands(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
@@ -102,32 +110,43 @@ def test_a_pause_is_exact_and_stands(namespace, nodes, spec):
         result = roll(namespace, pause_at="20%", max_unavailable="1")
         time.sleep(3)
     assert versions(namespace) == ["v2", "v1", "v1", "v1", "v1"] and len(observer.new) == 1
-    assert {node: uid for node, uid in by_node(namespace).items() if node} == {node: uid for node, uid in old.items() if node}
+    assert ({node: uid for node, uid in by_node(namespace).items() if node}
+            == {node: uid for node, uid in old.items() if node})
     again = roll(namespace, pause_at="20%", max_unavailable="1")
     with namespace.observer() as observer:
         more = roll(namespace, pause_at="3", max_unavailable="1")
-    assert versions(namespace) == ["v2"] * 3 + ["v1"] * 2 and len(observer.new) == 2 and observer.fewest_ready >= SIZE - 1
-    assert {node: by_node(namespace)[node] for node in (3, 4)} == {node: old[node] for node in (3, 4)}
+    assert (versions(namespace) == ["v2"] * 3 + ["v1"] * 2 and len(observer.new) == 2
+            and observer.fewest_ready >= SIZE - 1)
+    assert ({node: by_node(namespace)[node] for node in (3, 4)}
+            == {node: old[node] for node in (3, 4)})
     done = roll(namespace, max_unavailable="1")
 
-    name = f"foo-{namespace.pods()[0]['metadata']['labels'][marks.POD_REVISION]}"
-    assert result["rollout"]["phase"] == "paused" and actions(result) == ["update", "delete", "annotate"]
-    assert result["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({name}), alongside 4 of myimage:v1"
+    name = f"foo-{namespace.pods()[0]['metadata']['labels'][object_meta.POD_REVISION]}"
+    assert (result["rollout"]["phase"] == "paused"
+            and actions(result) == ["update", "delete", "annotate"])
+    assert (result["msg"]
+            == f"foo is paused at 1 of 5 replicas of myimage:v2 ({name}), alongside 4 of "
+               f"myimage:v1")
     deletion = result["steps"][1]
-    assert deletion["kind"] == "Pod" and deletion["to"] == f"the cluster makes the new pod of node {nodes[0]}"
-    assert not again["changed"] and "already paused" in again["msg"] and not again["requests"]["PATCH"]
+    assert (deletion["kind"] == "Pod"
+            and deletion["to"] == f"the cluster makes the new pod of node {nodes[0]}")
+    assert (not again["changed"] and "already paused" in again["msg"]
+            and not again["requests"]["PATCH"])
     assert actions(more) == ["pace", "delete", "delete", "annotate"]
     assert done["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
 def may_list_nodes(namespace):
-    """Give the code under test the ClusterRole of docs/permissions.md; what takes it away again."""
+    """Give the code under test the ClusterRole of docs/permissions.md, and return a function that
+    revokes the role.
+    """
     name = f"baton-nodes-{namespace.name}"
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     namespace._call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
     namespace._call("POST", f"{RBAC}/clusterrolebindings", {
-        "metadata": {"name": name}, "subjects": [{"kind": "ServiceAccount", "name": "baton", "namespace": namespace.name}],
+        "metadata": {"name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "baton", "namespace": namespace.name}],
         "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
     eventually(lambda: namespace.is_allowed([{**rules[0]}]), "the ClusterRole")
 
@@ -142,14 +161,19 @@ def test_pods_on_the_nodes_that_are_asked_for_are_first(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:
         roll(namespace, pause_at="2", nodes="number in (3,4)")
-    assert "nodes" in f"{caught.value.what} {caught.value.why}" and "403" in str(caught.value.as_result()), caught.value.as_result()
+    assert ("nodes" in f"{caught.value.what} {caught.value.why}"
+            and "403" in str(caught.value.as_result())), caught.value.as_result()
     take_away = may_list_nodes(namespace)
     try:
-        with pytest.raises(RolloutError, match="none of its pods is on a node with the labels that nodes asks for"):
+        with pytest.raises(RolloutError,
+                           match="none of its pods is on a node with the labels that nodes "
+                                 "asks for"):
             roll(namespace, pause_at="2", nodes="type=fake")
         with pytest.raises(RolloutError, match="cannot be listed"):
             roll(namespace, pause_at="2", nodes="((")
-        assert versions(namespace) == ["v1"] * SIZE and marks.LAST_ROLLOUT not in namespace.daemon_set()["metadata"]["annotations"]
+        assert (versions(namespace) == ["v1"] * SIZE
+                and object_meta.LAST_ROLLOUT
+                not in namespace.daemon_set()["metadata"]["annotations"])
         roll(namespace, pause_at="2", nodes="number in (3,4)")
         assert versions(namespace) == ["v1"] * 3 + ["v2"] * 2
         roll(namespace, pause_at="3", nodes="number in (3,4)")
@@ -173,27 +197,32 @@ def test_back_from_a_pause(namespace, nodes, spec):
     assert not again["changed"] and "already rolled back" in again["msg"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
-@pytest.mark.parametrize("params", [{}, {"pause_at": "2", "max_unavailable": "1"}], ids=["on its way", "to a pause"])
+@pytest.mark.parametrize("params", [{}, {"pause_at": "2", "max_unavailable": "1"}],
+                         ids=["on its way", "to a pause"])
 def test_back_from_pods_that_never_get_ready(namespace, nodes, spec, params):
     before = namespace.make_daemon_set(SIZE, **spec)
     old = uids(namespace.pods())
     with pytest.raises(RolloutError) as caught:
         roll(namespace, image="myimage:absent", progress_deadline=4, failure_grace=1, **params)
-    assert "the new pods cannot become available" in caught.value.what and "ImagePull" in caught.value.why
+    assert ("the new pods cannot become available" in caught.value.what
+            and "ImagePull" in caught.value.why)
     assert "absent!" in versions(namespace) and "absent" not in versions(namespace)
     if params:
-        assert versions(namespace).count("absent!") == 1 and len(old & uids(namespace.pods())) == SIZE - 1
+        assert (versions(namespace).count("absent!") == 1
+                and len(old & uids(namespace.pods())) == SIZE - 1)
     result = back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
-    assert versions(namespace) == ["v1"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+    assert (versions(namespace) == ["v1"] * SIZE
+            and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
 def test_a_failed_update_is_rolled_back_by_itself(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1, on_failure="rollback", pause_at="1")
+        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
+             on_failure="rollback", pause_at="1")
     assert "is rolled back to myimage:v1" in caught.value.what
     assert versions(namespace) == ["v1"] * SIZE
 
@@ -201,29 +230,38 @@ def test_a_failed_update_is_rolled_back_by_itself(namespace, nodes):
 def test_check_mode_shows_the_steps_and_writes_nothing(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], by_node(namespace)
-    paused = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2", max_unavailable="1")
+    paused = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2",
+                             max_unavailable="1")
     whole = namespace.check(kind="DaemonSet", image="myimage:v2")
 
-    assert actions(paused) == ["update", "delete", "delete", "annotate"] and actions(whole) == ["update", "annotate"]
+    assert (actions(paused) == ["update", "delete", "delete", "annotate"]
+            and actions(whole) == ["update", "annotate"])
     names = {pod["metadata"]["name"]: node_of(pod) for pod in namespace.pods()}
     assert [names[step["name"]] for step in paused["steps"][1:3]] == [0, 1]
     assert paused["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
-    assert whole["msg"] == f"foo would be updated to myimage:v2: {SIZE} of {SIZE} replicas available"
-    assert namespace.daemon_set()["metadata"]["resourceVersion"] == before and by_node(namespace) == pods
+    assert (whole["msg"]
+            == f"foo would be updated to myimage:v2: {SIZE} of {SIZE} replicas available")
+    assert (namespace.daemon_set()["metadata"]["resourceVersion"] == before
+            and by_node(namespace) == pods)
     roll(namespace, pause_at="1")
     undone = namespace.check(kind="DaemonSet", state="rolled_back")
-    assert actions(undone) == ["update", "annotate"] and undone["msg"].startswith("foo would be rolled back to myimage:v1")
+    assert (actions(undone) == ["update", "annotate"]
+            and undone["msg"].startswith("foo would be rolled back to myimage:v1"))
 
 
+@pytest.mark.full
 def test_a_surge_needs_room_and_missing_pods_need_leave(namespace, nodes):
     ports = [{"containerPort": 80, "hostPort": 8080}]
-    namespace.make_daemon_set(SIZE, template={"containers": [{"name": "web", "image": "myimage:v1", "ports": ports}]})
+    namespace.make_daemon_set(SIZE,
+                              template={"containers": [{"name": "web", "image": "myimage:v1",
+                                                        "ports": ports}]})
     with pytest.raises(RolloutError, match="they use port 8080 of the node"):
         roll(namespace, max_surge="1")
     assert roll(namespace)["changed"] and versions(namespace) == ["v2"] * SIZE
     namespace.patch_daemon_set({"spec": {"updateStrategy": SURGE}})
     with pytest.raises(RolloutError):
-        roll(namespace, image="myimage:absent", max_unavailable="1", progress_deadline=4, failure_grace=1)
+        roll(namespace, image="myimage:absent", max_unavailable="1", progress_deadline=4,
+             failure_grace=1)
     result = back(namespace, progress_deadline=20)
     assert versions(namespace) == ["v2"] * SIZE and strategy(namespace) == SURGE
     assert any("which rules out a surge" in warning for warning in result["warnings"])
@@ -233,10 +271,13 @@ def test_a_surge_for_one_update(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
     with namespace.observer() as observer:
         result = roll(namespace, max_surge="1")
-    assert versions(namespace) == ["v2"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+    assert (versions(namespace) == ["v2"] * SIZE
+            and strategy(namespace) == before["spec"]["updateStrategy"])
     assert observer.fewest_ready >= SIZE and result["rollout"]["ceiling"] == SIZE + 1
     namespace.patch_daemon_set({"spec": {"updateStrategy": SURGE}})
-    with pytest.raises(RolloutError, match="pause_at cannot be used, because its updateStrategy lets no pod be missing"):
+    with pytest.raises(RolloutError,
+                       match="pause_at cannot be used, because its updateStrategy lets no pod be "
+                             "missing"):
         roll(namespace, image="myimage:v3", pause_at="1")
     roll(namespace, image="myimage:v3", pause_at="1", max_unavailable="1")
     assert versions(namespace) == ["v3"] + ["v2"] * 4
@@ -247,7 +288,7 @@ def test_a_surge_for_one_update(namespace, nodes):
 # Interrupted, and other hands
 
 
-@pytest.mark.sample
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, after):
@@ -260,14 +301,16 @@ def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, a
     with pytest.raises(Killed):
         back(namespace, kill=dies(1 + number % 2, after))
     back(namespace)
-    assert versions(namespace) == ["v1"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+    assert (versions(namespace) == ["v1"] * SIZE
+            and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
 def test_back_where_the_server_was_done_before_the_client_died(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(Killed):
         roll(namespace, kill=dies(1, True))
-    eventually(lambda: versions(namespace) == ["v2"] * SIZE and namespace.is_on(SIZE), "the end of the update")
+    eventually(lambda: versions(namespace) == ["v2"] * SIZE and namespace.is_on(SIZE),
+               "the end of the update")
     result = back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
     assert versions(namespace) == ["v1"] * SIZE
@@ -293,7 +336,8 @@ def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace, nodes)
 
     result = back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
-    assert versions(namespace) == ["v1"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+    assert (versions(namespace) == ["v1"] * SIZE
+            and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
 @pytest.mark.full
@@ -301,11 +345,13 @@ def test_nodes_come_and_go_during_a_pause(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
     namespace.remove_nodes(nodes[:1])
-    eventually(lambda: namespace.daemon_set()["status"]["desiredNumberScheduled"] == SIZE - 1, "a node less")
+    eventually(lambda: namespace.daemon_set()["status"]["desiredNumberScheduled"] == SIZE - 1,
+               "a node less")
     roll(namespace, pause_at="1")
-    there = {node: uid for node, uid in by_node(namespace).items() if node}
-    assert [pod["spec"]["containers"][0]["image"] for pod in sorted(namespace.pods(), key=node_of) if node_of(pod)] == [
-        "myimage:v2", *["myimage:v1"] * 3] and len(there) == 4
+    present = {node: uid for node, uid in by_node(namespace).items() if node}
+    assert ([pod["spec"]["containers"][0]["image"]
+             for pod in sorted(namespace.pods(), key=node_of) if node_of(pod)] == [
+        "myimage:v2", *["myimage:v1"] * 3] and len(present) == 4)
     roll(namespace)
     assert strategy(namespace)["type"] == "RollingUpdate"
 
@@ -320,8 +366,10 @@ def test_a_pod_that_is_killed_during_a_pause_comes_back_new(namespace, nodes):
     assert versions(namespace) == ["v2", "v1", "v1", "v1", "v2"]
 
 
+@pytest.mark.full
 def test_back_from_an_update_to_an_old_template(namespace, nodes):
-    """The server has renumbered what came back, and only its managedFields tell."""
+    """The server has renumbered the restored revision, and only its managedFields show the order.
+    """
     namespace.make_daemon_set(SIZE)
     time.sleep(1.1)  # times are in seconds
     roll(namespace)
@@ -336,11 +384,14 @@ def test_taints_during_a_pause_delete_no_pod(namespace, nodes):
     roll(namespace, pause_at="1")
     before = by_node(namespace)
     for name in nodes:
-        taints = [{"key": key, "value": namespace.name, "effect": "NoSchedule"} for key in ("test", "maintenance")]
-        namespace._call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}}, "application/merge-patch+json")
+        taints = [{"key": key, "value": namespace.name, "effect": "NoSchedule"}
+                  for key in ("test", "maintenance")]
+        namespace._call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}},
+                        "application/merge-patch+json")
     time.sleep(1)
     namespace.patch_daemon_set({"metadata": {"annotations": {"look": "again"}}})
-    eventually(lambda: namespace.daemon_set()["status"]["numberMisscheduled"] == SIZE, "no node takes its pods")
+    eventually(lambda: namespace.daemon_set()["status"]["numberMisscheduled"] == SIZE,
+               "no node takes its pods")
     assert f"already paused: 1 of its {SIZE} pods are new" in roll(namespace, pause_at="1")["msg"]
     assert by_node(namespace) == before and strategy(namespace)["type"] == "OnDelete"
 
@@ -349,7 +400,8 @@ def test_a_restart_replaces_all_pods_once(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before = uids(namespace.pods())
     result = roll(namespace, image=None, state="restarted")
-    assert result["changed"] and not before & uids(namespace.pods()) and versions(namespace) == ["v1"] * SIZE
+    assert (result["changed"] and not before & uids(namespace.pods())
+            and versions(namespace) == ["v1"] * SIZE)
 
 
 def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace, nodes):
@@ -370,21 +422,28 @@ def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace, node
 def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes, monkeypatch):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
-    params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "pods": True}
-    (told,) = task.info(params)["rollouts"]
-    assert told["phase"] == "paused" and told["controller"]["replicas"] == 4 and told["next"]["replicas"] == 1
-    history = [(each["revision"], each["images"]["web"]) for each in told["history"]]
+    params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name,
+              "kubeconfig": namespace.kubeconfig, "pods": True}
+    (rollout,) = task.info(params)["rollouts"]
+    assert (rollout["phase"] == "paused" and rollout["controller"]["replicas"] == 4
+            and rollout["next"]["replicas"] == 1)
+    history = [(revision["revision"], revision["images"]["web"]) for revision in rollout["history"]]
     assert history == [(2, "myimage:v2"), (1, "myimage:v1")]
-    assert {each["node"]: each["is_new"] for each in told["pods"]} == {name: name == nodes[0] for name in nodes}
+    assert ({pod["node"]: pod["is_new"] for pod in rollout["pods"]}
+            == {name: name == nodes[0] for name in nodes})
     monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query, stop: Reading(1.0))
-    metric = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
+    metric = {option: spec.get("default")
+              for option, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
     defaults = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}
     metrics = [metric | {"min": 1, "query": "$pods"}]
-    analysis = task.analysis({**defaults, **params, "prometheus_url": "http://x", "metrics": metrics})
-    is_new = {each["name"]: each["is_new"] for each in told["pods"]}
-    assert {**dict.fromkeys(analysis["new_pods"], True), **dict.fromkeys(analysis["old_pods"], False)} == is_new
-    assert "the task that began it" in told["resume_command"]
-    assert "kind=DaemonSet " in told["rollback_command"] and "state=rolled_back" in told["rollback_command"]
+    analysis = task.analysis({**defaults, **params, "prometheus_url": "http://x",
+                              "metrics": metrics})
+    is_new = {pod["name"]: pod["is_new"] for pod in rollout["pods"]}
+    assert ({**dict.fromkeys(analysis["new_pods"], True),
+             **dict.fromkeys(analysis["old_pods"], False)} == is_new)
+    assert "the task that began it" in rollout["resume_command"]
+    assert ("kind=DaemonSet " in rollout["rollback_command"]
+            and "state=rolled_back" in rollout["rollback_command"])
 
 
 def test_what_is_missing_for_a_pause_is_told_before_the_first_write(namespace, nodes):
@@ -405,10 +464,14 @@ def test_what_is_missing_for_a_pause_is_told_before_the_first_write(namespace, n
 
 def test_a_forged_record_lets_no_more_pods_be_missing(namespace, nodes):
     namespace.make_daemon_set(SIZE)
-    forged = {"outcome": "updating", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"}, "revision": 0, "set": "foo-v0",
-              "original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
+    forged = {"outcome": "updating", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
+              "revision": 0, "set": "foo-v0",
+              "original": {"updateStrategy": {
+                  "type": "RollingUpdate",
+                  "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
               "paced": {"updateStrategy": strategy(namespace)}, "request": "x"}
-    namespace.patch_daemon_set({"metadata": {"annotations": {marks.LAST_ROLLOUT: json.dumps(forged)}}})
+    namespace.patch_daemon_set(
+        {"metadata": {"annotations": {object_meta.LAST_ROLLOUT: json.dumps(forged)}}})
     with namespace.observer() as observer:
         roll(namespace)
     assert versions(namespace) == ["v2"] * SIZE and observer.fewest_ready >= SIZE - 1
@@ -418,39 +481,45 @@ def test_a_forged_record_lets_no_more_pods_be_missing(namespace, nodes):
 ALL_AT_ONCE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
 
 
+@pytest.mark.full
 def test_a_failed_update_is_rolled_back_where_the_user_keeps_no_history(namespace, nodes):
-    """With its last pod, the server deletes the ControllerRevision of a template."""
+    """The server deletes the ControllerRevision of a template with the last pod."""
     namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=ALL_AT_ONCE)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1, on_failure="rollback")
+        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
+             on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what
-    assert versions(namespace) == ["v1"] * SIZE and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0
+    assert (versions(namespace) == ["v1"] * SIZE
+            and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0)
 
     roll(namespace, pause_at="100%")
     assert versions(namespace) == ["v2"] * SIZE
-    params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig}
-    (told,) = task.info(params)["rollouts"]
-    assert "state=rolled_back" in told["rollback_command"]
+    params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name,
+              "kubeconfig": namespace.kubeconfig}
+    (rollout,) = task.info(params)["rollouts"]
+    assert "state=rolled_back" in rollout["rollback_command"]
     back(namespace)
-    assert versions(namespace) == ["v1"] * SIZE and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0
+    assert (versions(namespace) == ["v1"] * SIZE
+            and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("params, version", [
-    ({"image": "myimage:v2"}, "v2"), ({"image": "myimage:v2", "pause_at": "4"}, "v2"), ({"state": "rolled_back"}, "v1")],
+    ({"image": "myimage:v2"}, "v2"), ({"image": "myimage:v2", "pause_at": "4"}, "v2"),
+    ({"state": "rolled_back"}, "v1")],
     ids=["update", "pause", "back"])
 def test_pods_that_the_server_only_counts_as_new_are_replaced(namespace, nodes, params, version):
-    """A DaemonSet that was deleted with --cascade=orphan and is created again counts its templates from 1 again."""
+    """A DaemonSet deleted with --cascade=orphan and created again counts its templates from 1."""
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="2")
     item = namespace.daemon_set()
     generation = "1" if version == "v2" else "2"
     item = {**item, "metadata": {"name": "foo", "annotations": {
-        **item["metadata"]["annotations"], marks.TEMPLATE_GENERATION: generation}}}
+        **item["metadata"]["annotations"], object_meta.TEMPLATE_GENERATION: generation}}}
     item.pop("status")
     item["spec"]["template"]["spec"]["containers"][0]["image"] = f"myimage:{version}"
     if version == "v2":
-        item["metadata"]["annotations"].pop(marks.LAST_ROLLOUT)
+        item["metadata"]["annotations"].pop(object_meta.LAST_ROLLOUT)
         item["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
     path = namespace._apps("daemonsets", "foo")
     namespace._call("DELETE", path, {"propagationPolicy": "Orphan"})
@@ -469,7 +538,7 @@ def test_pods_that_the_server_only_counts_as_new_are_replaced(namespace, nodes, 
 
 
 class WrongClock(driver.Clock):
-    """The clock of a client that is ahead of the server's, or behind."""
+    """Clock of a client ahead of the server's, or behind."""
 
     off = 0.0
 
@@ -478,12 +547,14 @@ class WrongClock(driver.Clock):
         return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("off", [-100, 100])
-def test_a_pod_that_takes_long_to_go_is_waited_for_whatever_the_time_of_the_client(namespace, nodes, monkeypatch, off):
+def test_a_pod_that_takes_long_to_go_is_waited_for_whatever_the_time_of_the_client(
+        namespace, nodes, monkeypatch, off):
     namespace.make_daemon_set(SIZE)
     for pod in namespace.pods():
-        namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/keep"]}}, "pods")
+        namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/keep"]}},
+                        "pods")
     right = time.time
     monkeypatch.setattr(WrongClock, "off", off)
     monkeypatch.setattr(driver, "Clock", WrongClock)

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make demo` shows what it says it shows. It judges that by itself; here it is run, in the namespace `default` of this cluster."""
+"""Run `make demo` in the namespace `default` of the tests' cluster; the demo checks its own output.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def name(cluster):
-    """The cluster that is lent to it; given back as it was."""
+    """Lend the tests' cluster to the demo, and restore the cluster afterwards."""
     if given_kubeconfig():
         pytest.skip("KUBECONFIG names the cluster, and the demo has one of its own")
     yield cluster.name

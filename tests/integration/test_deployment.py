@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Deployments: the server's own controller makes the steps, and stands still where a pause wants it to."""
+"""Deployments: the server's controller makes the steps, and stops at a pause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from namespace import Killed, dies, eventually, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
@@ -27,7 +27,7 @@ def back(namespace, **params):
 
 
 def versions(namespace):
-    """How many pods run which image."""
+    """Return the number of pods of each image."""
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     return images.count("myimage:v1"), images.count("myimage:v2")
 
@@ -36,7 +36,8 @@ def settings(item):
     return {field: item["spec"].get(field) for field in SETTINGS}
 
 
-# The server's controller counts sizes: as many pods as it takes at a time may be still to go beside all that it allows.
+# The server's controller counts sizes: as many terminating pods as a step's size may exist in
+# addition to the limit.
 
 
 def test_to_another_image_and_no_write_the_second_time(namespace):
@@ -49,13 +50,17 @@ def test_to_another_image_and_no_write_the_second_time(namespace):
     assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
     assert result["steps"][0]["action"] == "update"
     sizes = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
-    assert {step["name"] for step in sizes} == {item["metadata"]["name"] for item in namespace.sets()}
-    assert result["rollout"]["images"] == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}
+    assert ({step["name"] for step in sizes}
+            == {item["metadata"]["name"] for item in namespace.sets()})
+    assert (result["rollout"]["images"]
+            == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert settings(namespace.deployment()) == settings(before)
-    assert observer.fewest_ready >= 3 and observer.most_pods <= 4 + 1 + 1  # 25% of 4, as the Deployment has it
+    # 25 % of 4, by the Deployment's default
+    assert observer.fewest_ready >= 3 and observer.most_pods <= 4 + 1 + 1
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
+@pytest.mark.full
 def test_a_pause_is_exact_and_stands(namespace):
     before = namespace.make_deployment(20)
     with namespace.observer() as observer:
@@ -71,10 +76,14 @@ def test_a_pause_is_exact_and_stands(namespace):
 
     assert result["rollout"]["phase"] == "paused" and third["rollout"]["phase"] == "paused"
     name = namespace.sets()[-1]["metadata"]["name"]
-    assert result["msg"] == f"foo is paused at 2 of 20 replicas of myimage:v2 ({name}), alongside 18 of myimage:v1"
-    assert not again["changed"] and "already paused" in again["msg"] and not again["requests"]["PATCH"]
+    assert (result["msg"]
+            == f"foo is paused at 2 of 20 replicas of myimage:v2 ({name}), alongside 18 of "
+               f"myimage:v1")
+    assert (not again["changed"] and "already paused" in again["msg"]
+            and not again["requests"]["PATCH"])
     assert done["rollout"]["phase"] == "complete" and versions(namespace) == (0, 20)
-    assert len(observer.new) == 20 and observer.fewest_ready >= 15 and observer.most_pods <= 20 + 5 + 5
+    assert (len(observer.new) == 20 and observer.fewest_ready >= 15
+            and observer.most_pods <= 20 + 5 + 5)
     assert settings(namespace.deployment()) == settings(before)
 
 
@@ -88,7 +97,8 @@ def test_back_from_a_pause(namespace, pause_at):
         result = back(namespace, max_surge="2")
 
     again = back(namespace)
-    assert result["changed"] and versions(namespace) == (5, 0) and namespace.comes_to_be_rolled_out()
+    assert (result["changed"] and versions(namespace) == (5, 0)
+            and namespace.comes_to_be_rolled_out())
     assert result["msg"] == "foo is rolled back to myimage:v1: 5 of 5 replicas available"
     assert settings(namespace.deployment()) == settings(before)
     assert observer.fewest_ready >= 5 and observer.most_pods <= 5 + 2 + 2
@@ -101,15 +111,17 @@ def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
     to_pause = namespace.check(kind="Deployment", image="myimage:v2", pause_at="50%")
     result = namespace.check(kind="Deployment", image="myimage:v2")
 
-    assert namespace.deployment()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert (namespace.deployment()["metadata"]["resourceVersion"]
+            == before["metadata"]["resourceVersion"])
     assert set(result["requests"]) == {"GET"} and result["rollout"]["phase"] == "complete"
     assert to_pause["msg"].startswith("foo would be paused at 2 of 4 replicas of myimage:v2")
-    assert sum(step["to"] - step["from"] for step in result["steps"] if step["action"] == "scale") == 0
+    assert (sum(step["to"] - step["from"] for step in result["steps"] if step["action"] == "scale")
+            == 0)
 
 
-@pytest.mark.long  # some of its points are in every `make test`: tests/faults
+@pytest.mark.long  # tests/faults covers some of its points in every `make test`
 def test_killed_at_any_write_the_same_pause_is_reached(namespace):
-    """From each such death on to the pause, to the next one and to the end, or back."""
+    """Continue from each death to the pause, to the next one, and to the end or back."""
     before = namespace.make_deployment(3)
     for number in range(1, 100):
         deaths = 0
@@ -120,7 +132,8 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
                 assert versions(namespace) == expected, f"killed at {number}, {after}"
             deaths += _dies_back(namespace, number, after)
             back(namespace)
-            assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+            assert (versions(namespace) == (3, 0)
+                    and settings(namespace.deployment()) == settings(before))
         if not deaths:
             return
     raise AssertionError("it writes without end")
@@ -145,13 +158,15 @@ def _dies_back(namespace, number, after):
 def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
     before = namespace.make_deployment(3)
     roll(namespace, pause_at="1")
-    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
+    namespace.patch_deployment(
+        {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
 
     with pytest.raises(RolloutError) as caught:
         roll(namespace)
     assert "another update is in progress: to myimage:v3" in caught.value.what
     assert "during an update to myimage:v2" in caught.value.what
-    assert namespace.command(kind="Deployment", image="myimage:v3", container="web") in caught.value.next_command
+    assert (namespace.command(kind="Deployment", image="myimage:v3", container="web")
+            in caught.value.next_command)
     assert namespace.deployment()["spec"]["paused"]
 
     back(namespace)
@@ -161,9 +176,11 @@ def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
 def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
     before = namespace.make_deployment(3)
     roll(namespace, pause_at="1")
-    namespace.patch_deployment({"spec": {"template": before["spec"]["template"]}})  # as `kubectl apply` does
+    # as `kubectl apply` does
+    namespace.patch_deployment({"spec": {"template": before["spec"]["template"]}})
 
-    with pytest.raises(RolloutError, match="another update is in progress: to myimage:v1") as caught:
+    with pytest.raises(RolloutError,
+                       match="another update is in progress: to myimage:v1") as caught:
         roll(namespace)
     assert namespace.command(kind="Deployment", state="rolled_back") in caught.value.next_command
 
@@ -176,7 +193,9 @@ def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
 def test_a_broken_image_is_diagnosed_and_rolled_back(namespace):
     before = namespace.make_deployment(3)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, template={"spec": {"containers": [{"name": "web", "image": "myimage:v2"}], "schedulerName": "none"}},
+        roll(namespace,
+             template={"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
+                                "schedulerName": "none"}},
              image=None, progress_deadline=3, on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
@@ -186,18 +205,20 @@ def test_a_restart_replaces_all_pods_once(namespace):
     namespace.make_deployment(3)
     before = uids(namespace.pods())
     result = roll(namespace, image=None, state="restarted")
-    assert result["changed"] and not before & uids(namespace.pods()) and versions(namespace) == (3, 0)
+    assert (result["changed"] and not before & uids(namespace.pods())
+            and versions(namespace) == (3, 0))
 
 
 def test_what_somebody_sets_during_the_update_stays(namespace):
-    """Also what it was before the update is known no more than by the record."""
+    """The record is then also the only source of the value before the update."""
     namespace.make_deployment(3)
     roll(namespace, pause_at="1")
-    namespace.patch_deployment({"spec": {"progressDeadlineSeconds": 2**31 - 1, "paused": False, "minReadySeconds": 1}})
+    namespace.patch_deployment({"spec": {"progressDeadlineSeconds": 2**31 - 1, "paused": False,
+                                         "minReadySeconds": 1}})
     roll(namespace)
     item = namespace.deployment()
     assert item["spec"]["minReadySeconds"] == 1 and versions(namespace) == (0, 3)
-    last = json.loads(item["metadata"]["annotations"][marks.LAST_ROLLOUT])
+    last = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
     assert last["outcome"] == "updated" and "original" not in last
 
 
@@ -209,7 +230,8 @@ def test_scaled_during_a_pause_it_can_be_paused_again_and_rolled_on(namespace):
         eventually(lambda size=replicas: sum(versions(namespace)) == size, "the new size")
         roll(namespace, pause_at="50%")
         assert expected in (None, versions(namespace)) and sum(versions(namespace)) == replicas
-        assert versions(namespace)[1] >= replicas / 2 - 1 and namespace.deployment()["spec"]["paused"]
+        assert (versions(namespace)[1] >= replicas / 2 - 1
+                and namespace.deployment()["spec"]["paused"])
     again = roll(namespace, pause_at="50%")
     assert "already paused" in again["msg"] and not again["requests"]["PATCH"]
     roll(namespace)
@@ -217,7 +239,8 @@ def test_scaled_during_a_pause_it_can_be_paused_again_and_rolled_on(namespace):
 
 
 @pytest.mark.parametrize("strategy", [
-    {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}}, {"type": "Recreate"}],
+    {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}},
+    {"type": "Recreate"}],
     ids=["a percentage", "Recreate"])
 def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(namespace, strategy):
     namespace.make_deployment(4)
@@ -231,10 +254,12 @@ def test_no_more_pods_are_missing_than_a_budget_allows(namespace):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}}
     before = namespace.make_deployment(4, strategy=strategy)
     namespace._call("POST", f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets", {
-        "metadata": {"name": "pdb"}, "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
+        "metadata": {"name": "pdb"},
+        "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
     with namespace.observer() as observer:
         roll(namespace)
-    assert observer.fewest_ready >= 3 and versions(namespace) == (0, 4)  # what is still to go is not counted as ready
+    # terminating pods do not count as ready
+    assert observer.fewest_ready >= 3 and versions(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
 
@@ -242,7 +267,8 @@ def test_rolled_back_already_is_told_only_of_the_template_of_then(namespace):
     namespace.make_deployment(2)
     roll(namespace, pause_at="1")
     back(namespace)
-    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
+    namespace.patch_deployment(
+        {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
     assert namespace.comes_to_be_rolled_out()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
         back(namespace)
@@ -260,9 +286,11 @@ def test_a_revision_is_paused_at_and_rolled_back_from(namespace):
     assert versions(namespace) == (3, 0) and namespace.comes_to_be_rolled_out()
 
 
+@pytest.mark.full
 def test_a_revision_that_does_not_start_is_rolled_back_to_what_was_there(namespace):
     namespace.make_deployment(3)
-    broken = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}], "schedulerName": "none"}}
+    broken = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
+                       "schedulerName": "none"}}
     with pytest.raises(RolloutError):
         roll(namespace, image=None, template=broken, progress_deadline=2, on_failure="rollback")
     with pytest.raises(RolloutError) as caught:
@@ -282,15 +310,18 @@ def test_back_to_a_revision_as_kubectl_counts_them(namespace):
     namespace.make_deployment(3)
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
-    (there,) = info(namespace)["rollouts"]
-    assert [(each["revision"], each["images"]["web"]) for each in there["history"]] == [
-        (3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
+    (rollout,) = info(namespace)["rollouts"]
+    assert ([(revision["revision"], revision["images"]["web"]) for revision in rollout["history"]]
+            == [
+        (3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")])
 
     result = back(namespace, to_revision=1)
     again = back(namespace, to_revision=1)
 
-    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available" and versions(namespace) == (3, 0)
-    assert [each["revision"] for each in info(namespace)["rollouts"][0]["history"]] == [4, 3, 2]
+    assert (result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
+            and versions(namespace) == (3, 0))
+    assert ([revision["revision"] for revision in info(namespace)["rollouts"][0]["history"]]
+            == [4, 3, 2])
     assert not again["changed"] and not again["requests"]["PATCH"]
     with pytest.raises(RolloutError, match="it has no revision 1"):
         back(namespace, to_revision=2)
@@ -298,12 +329,13 @@ def test_back_to_a_revision_as_kubectl_counts_them(namespace):
 
 
 def info(namespace):
-    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": "foo", "kind": "Deployment"}
+    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": "foo",
+              "kind": "Deployment"}
     return task.info(params)
 
 
 def test_its_autoscaler_does_nothing_until_the_end(namespace):
-    """Also while it is paused, where a change of its size would be shared out to the canary."""
+    """Also while paused, when a change of its size would be shared with the canary."""
     namespace.make_deployment(3)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
@@ -316,12 +348,13 @@ def test_its_autoscaler_does_nothing_until_the_end(namespace):
     roll(namespace)
 
     after = namespace._call("GET", f"{path}/hpa")
-    assert after["spec"] == before and marks.FROZEN not in (after["metadata"].get("annotations") or {})
+    assert (after["spec"] == before
+            and object_meta.FROZEN not in (after["metadata"].get("annotations") or {}))
 
 
 @pytest.mark.fake_nodes("100 pods that are all ready at once; a kubelet takes them in turns")
 def test_no_more_requests_for_more_pods(namespace):
-    """But for the server's own steps, of which each is told."""
+    """Apart from the server's own steps, each of which is reported."""
     spent = []
     for replicas in (4, 40):
         namespace.make_deployment(replicas, name=f"foo-{replicas}")
@@ -334,10 +367,12 @@ def test_what_it_is_in_the_middle_of_is_told_in_the_words_of_any_controller(name
     namespace.make_deployment(4)
     roll(namespace, pause_at="25%")
 
-    (there,) = info(namespace)["rollouts"]
-    assert (there["phase"], there["direction"], there["desired"]) == ("paused", "forward", 4)
-    assert (there["controller"]["replicas"], there["controller"]["images"]) == (3, {"web": "myimage:v1"})
-    assert (there["next"]["replicas"], there["next"]["available"], there["next"]["images"]) == (1, 1, {"web": "myimage:v2"})
-    assert there["resume_command"].startswith("run the task that began it")
+    (rollout,) = info(namespace)["rollouts"]
+    assert (rollout["phase"], rollout["direction"], rollout["desired"]) == ("paused", "forward", 4)
+    assert ((rollout["controller"]["replicas"], rollout["controller"]["images"])
+            == (3, {"web": "myimage:v1"}))
+    assert ((rollout["next"]["replicas"], rollout["next"]["available"], rollout["next"]["images"])
+            == (1, 1, {"web": "myimage:v2"}))
+    assert rollout["resume_command"].startswith("run the task that began it")
     back = namespace.command(kind="Deployment", state="rolled_back").removesuffix("'")
-    assert there["rollback_command"] == f"{back} kubeconfig={namespace.kubeconfig}'"
+    assert rollout["rollback_command"] == f"{back} kubeconfig={namespace.kubeconfig}'"

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Somebody who may only annotate a Deployment: no task changes more than it is asked for, whatever he writes as the record."""
+"""A client that may only annotate a Deployment: no record makes a task change more than requested.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import json
 import pytest
 from namespace import Killed, dies, eventually
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks import HASH_LABEL
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import HASH_LABEL
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 
@@ -26,36 +27,41 @@ def roll(namespace, **params):
 
 
 def annotate(namespace, text):
-    namespace.patch_deployment({"metadata": {"annotations": {marks.LAST_ROLLOUT: text}}})
-    eventually(lambda: (it := namespace.deployment())["status"]["observedGeneration"] == it["metadata"]["generation"],
+    namespace.patch_deployment({"metadata": {"annotations": {object_meta.LAST_ROLLOUT: text}}})
+    eventually(lambda: (item := namespace.deployment())["status"]["observedGeneration"]
+               == item["metadata"]["generation"],
                "the Deployment controller has seen it")
 
 
 def set_of(namespace, image):
-    return next(it["metadata"]["name"] for it in namespace.sets()
-                if it["spec"]["template"]["spec"]["containers"][0]["image"] == image)
+    return next(replica_set["metadata"]["name"] for replica_set in namespace.sets()
+                if replica_set["spec"]["template"]["spec"]["containers"][0]["image"] == image)
 
 
 def forged(namespace, image="myimage:v2", **changes):
-    """A record whose every hash is right."""
+    """Return a record whose hashes are all right."""
     item = namespace.deployment()
     spec = item["spec"]
-    request = request_from({"name": "foo", "namespace": namespace.name, "kind": "Deployment", "image": "myimage:v3"})
+    request = request_from({"name": "foo", "namespace": namespace.name, "kind": "Deployment",
+                            "image": "myimage:v3"})
     return json.dumps({
-        "outcome": "updating", "from": {"web": image}, "to": {"web": "myimage:v3"}, "time": "2026-01-01T00:00:00Z",
+        "outcome": "updating", "from": {"web": image}, "to": {"web": "myimage:v3"},
+        "time": "2026-01-01T00:00:00Z",
         "set": set_of(namespace, image), "revision": 2, "request": request.fingerprint,
         "template": identity.digest(without_label(spec["template"], HASH_LABEL)),
         "original": {"strategy": RECKLESS}, "paced": {"strategy": spec["strategy"]}, **changes})
 
 
 def spec_of(namespace):
-    """All of it but the sizes of what the server makes."""
+    """Return the spec, without the sizes of the server's ReplicaSets."""
     return namespace.deployment()["spec"]
 
 
 FORGERIES = {
-    "a strategy": {}, "Recreate": {"original": {"strategy": RECREATE}}, "paused": {"original": {"paused": True}, "paused": 1},
-    "on its way back": {"outcome": "rolling back"}, "no original": {"original": None}, "the first image": {"image": "myimage:v1"},
+    "a strategy": {}, "Recreate": {"original": {"strategy": RECREATE}},
+    "paused": {"original": {"paused": True}, "paused": 1},
+    "on its way back": {"outcome": "rolling back"}, "no original": {"original": None},
+    "the first image": {"image": "myimage:v1"},
 }
 
 
@@ -64,7 +70,9 @@ def image_of(namespace):
 
 
 def test_nothing_that_an_annotation_says_is_done_after_an_update_has_ended(namespace):
-    """A record that could be of a client that was killed is believed by rolled_back: to the previous revision, no further."""
+    """rolled_back trusts a record that a killed client may have written: back to the previous
+    revision, no further.
+    """
     namespace.make_deployment(2)
     for image in IMAGES[1:]:
         roll(namespace, image=image)
@@ -79,7 +87,9 @@ def test_nothing_that_an_annotation_says_is_done_after_an_update_has_ended(names
             assert image_of(namespace) in ("myimage:v2", "myimage:v3")
             roll(namespace, image="myimage:v3")
         else:
-            with pytest.raises(RolloutError, match=r"no update in progress to roll back; the previous revision is \d+ .myimage:v2"):
+            with pytest.raises(RolloutError,
+                               match=r"no update in progress to roll back; the previous revision "
+                                     r"is \d+ .myimage:v2"):
                 roll(namespace, state="rolled_back")
         assert spec_of(namespace) == before, forgery
 
@@ -94,13 +104,15 @@ def test_during_a_pause_it_goes_back_to_nothing_but_the_previous_revision(namesp
     roll(namespace, image="myimage:v2")
     before = spec_of(namespace)
     roll(namespace, image="myimage:v3", pause_at="1")
-    right = namespace.deployment()["metadata"]["annotations"][marks.LAST_ROLLOUT]
+    right = namespace.deployment()["metadata"]["annotations"][object_meta.LAST_ROLLOUT]
 
     annotate(namespace, json.dumps({**json.loads(right), "set": set_of(namespace, "myimage:v1")}))
     with pytest.raises(RolloutError, match="is not the one before the present one"):
         roll(namespace, state="rolled_back")
     annotate(namespace, json.dumps({**json.loads(right), "original": {"strategy": RECREATE}}))
-    with pytest.raises(RolloutError, match="of the Deployment foo were set by an update in progress, but its record"):
+    with pytest.raises(RolloutError,
+                       match="of the Deployment foo were set by an update in progress, but its "
+                             "record"):
         roll(namespace, image="myimage:v3")
 
     annotate(namespace, right)
@@ -109,12 +121,14 @@ def test_during_a_pause_it_goes_back_to_nothing_but_the_previous_revision(namesp
 
 
 @pytest.mark.parametrize("number, after", [(1, True), (2, False)])
-def test_killed_with_a_pace_of_its_own_the_same_task_gives_the_usual_one_back(namespace, number, after):
-    """What shows on the Deployment that its strategy is not the usual one."""
+def test_killed_with_a_pace_of_its_own_the_same_task_gives_the_usual_one_back(
+        namespace, number, after):
+    """The strategy's override is visible on the Deployment."""
     namespace.make_deployment(3)
     before = spec_of(namespace)
     with pytest.raises(Killed):
-        roll(namespace, image="myimage:v2", max_surge="2", max_unavailable="0", kill=dies(number, after))
+        roll(namespace, image="myimage:v2", max_surge="2", max_unavailable="0",
+             kill=dies(number, after))
     assert spec_of(namespace)["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
     roll(namespace, image="myimage:v2")
     assert {**spec_of(namespace), "template": None} == {**before, "template": None}

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the documentation tells to type is typed: every ansible command and every playbook of the pages below.
+"""All ansible commands and playbooks of the pages below, executed.
 
-Each one runs in a namespace with the controllers that the pages speak of. An example that goes back finds an update paused
-half-way. A page's words stay as they are but for the namespace.
+Each runs in a namespace with the controllers of the pages. An example of a rollback finds an update
+paused half-way. Only the namespace of a page's text is replaced.
 """
 
 from __future__ import annotations
@@ -23,45 +23,50 @@ import yaml
 from namespace import manifest
 
 ROOT = Path(__file__).parents[2]
-#: docs/awx.md and docs/many-clusters.md need more than one cluster or other programs: they have tests of their own.
-PAGES = ["README.md", "docs/how-it-works.md", "docs/recovery.md", "docs/migrating.md", "docs/permissions.md",
+#: docs/awx.md and docs/many-clusters.md need more clusters or other programs and have their own
+#: tests.
+PAGES = ["README.md", "docs/how-it-works.md", "docs/recovery.md", "docs/migrating.md",
+         "docs/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
-#: The controllers that the examples speak of.
+#: The controllers of the examples.
 NAMES = ("foo", "shop")
-#: Task files that examples name: a check, a hook.
+#: Task files in the examples: a check, a hook.
 FILES = re.compile(r"\b[\w/-]+\.yml\b")
-COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? [^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
-#: What README.md tells to type besides, and what types it.
+COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? "
+                     r"[^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
+#: Other commands of README.md, and the tests that run them.
 TYPED_ELSEWHERE = {
     "make demo": "test_demo.py",
     "make test": "it runs this test",
     "ansible-galaxy collection install .": "tests/packaging installs what it has built",
     "pip install kubernetes": "requirements.txt, of which .venv is made",
     "pip install drawsvg": "tests/requirements.txt, of which .venv is made",
-    "ansible-playbook baton.kubernetes.regions -i clusters.yml": "test_many_clusters.py: it needs more than one cluster",
+    "ansible-playbook baton.kubernetes.regions -i clusters.yml": "test_many_clusters.py: it needs "
+                                                                 "more than one cluster",
 }
-#: An address in an example that somebody has to answer at.
+#: Address in an example, replaced by a server's.
 ADDRESS = "https://shop.example.com"
 #: The examples of the other pages are typed by `make test-all`.
 FIRST_PAGE = "README.md"
-#: Words that stand for something, or for another cluster: shown, and not to be typed as they are.
+#: Placeholders and other clusters' commands, which are not executed.
 NOT_TYPED = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
 
 def commands():
-    """Each one once, with the first page that has it."""
-    found = {}
+    """Return each command once, with the first page that contains the command."""
+    pages = {}
     for page in PAGES:
         for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
             if (match := COMMAND.match(line)) and not NOT_TYPED.search(match[1]):
-                found.setdefault(match[1].strip(), page)
+                pages.setdefault(match[1].strip(), page)
     return [pytest.param(command, id=f"{page}-{number}", marks=marks_of(page))
-            for number, (command, page) in enumerate(found.items())]
+            for number, (command, page) in enumerate(pages.items())]
 
 
 def playbooks():
     for page in PAGES:
-        for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
             plays, *_more = yaml.safe_load_all(block)
             if page == "README.md" and "hosts" not in plays[0]:
                 plays = [{"hosts": "localhost", "gather_facts": False, "tasks": plays}]
@@ -74,10 +79,13 @@ def marks_of(page):
 
 
 def of_readme():
-    """The lines of README.md that one would type: those of blocks without a language, and those after a prompt."""
+    """Return the commands of README.md: lines of blocks without a language, and lines after a
+    prompt.
+    """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    lines = re.findall(r"^\$ (.*)", text, re.MULTILINE) + re.findall(r"^    (\S.*)", outside, re.MULTILINE)
+    lines = (re.findall(r"^\$ (.*)", text, re.MULTILINE)
+             + re.findall(r"^    (\S.*)", outside, re.MULTILINE))
     return [line.partition(" #")[0].strip() for line in lines]
 
 
@@ -89,12 +97,12 @@ class Shop(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_unused):
-        """Nothing: the play says what it has got."""
+        """Discard the log: the play shows the answers."""
 
 
 @contextlib.contextmanager
 def shop():
-    """Its address."""
+    """Provide the address of a shop."""
     with http.server.HTTPServer(("127.0.0.1", 0), Shop) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
@@ -107,7 +115,9 @@ def shop():
 
 @pytest.fixture
 def typed(namespace, ansible_environment, tmp_path):
-    """Run a command where the controllers are, with task files beside it; whoever goes back finds an update to go back from."""
+    """Run a command next to task files, with the controllers present and, for a rollback, an update
+    in progress.
+    """
 
     def typed(*command, goes_back=False, files=()):
         for name in NAMES:
@@ -119,7 +129,8 @@ def typed(namespace, ansible_environment, tmp_path):
         for file in files:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text("- name: Look\n  ansible.builtin.debug: {msg: well}\n")
-        run = subprocess.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True, text=True, timeout=240,
+        run = subprocess.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True,
+                             text=True, timeout=240,
                              check=False)
         assert run.returncode == 0, f"{command}\n{run.stdout}{run.stderr}"
         return run.stdout
@@ -136,26 +147,30 @@ def test_a_command(namespace, typed, tmp_path, command):
     else:
         words += ["-e", f"namespace={namespace.name}"]
 
-    said = typed(*words, goes_back="rolled_back" in command or "rollback" in command, files=FILES.findall(command))
+    output = typed(*words, goes_back="rolled_back" in command or "rollback" in command,
+                   files=FILES.findall(command))
 
-    assert "FAILED" not in said
+    assert "FAILED" not in output
     assert "report=rollout.html" not in command or (tmp_path / "rollout.html").exists()
 
 
 @pytest.mark.parametrize("plays", list(playbooks()))
 def test_a_playbook(namespace, typed, tmp_path, plays):
     text = re.sub(r'("(?:\w+_)?namespace"): "[^"]*"', rf'\1: "{namespace.name}"', json.dumps(plays))
-    defaults = {"module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}}
+    defaults = {
+        "module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}}
     plays = [{**defaults, **play} for play in json.loads(text)]
     for role in (role for play in plays for role in play.get("roles", ())):
         role[f"{role['role'].rpartition('.')[2]}_namespace"] = namespace.name
     with shop() as address:
         (tmp_path / "play.yml").write_text(json.dumps(plays).replace(ADDRESS, address))
 
-        typed("ansible-playbook", "play.yml", goes_back="baton.kubernetes.rollback" in text, files=FILES.findall(text))
+        typed("ansible-playbook", "play.yml", goes_back="baton.kubernetes.rollback" in text,
+              files=FILES.findall(text))
 
     images = {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
-    assert len(images) == 2 or "baton.kubernetes.rollback" in text, "one of the two is another image now"
+    assert (len(images) == 2
+            or "baton.kubernetes.rollback" in text), "one of the two is another image now"
 
 
 def test_the_examples_are_found():
@@ -163,12 +178,17 @@ def test_the_examples_are_found():
 
 
 def test_whatever_readme_tells_to_type_is_typed_or_it_is_said_what_types_it():
-    typed = {values[0] for values in (each.values for each in commands())}
+    typed = {values[0] for values in (command.values for command in commands())}
     lines = of_readme()
-    left = [line for line in lines if line not in typed and not line.startswith(tuple(TYPED_ELSEWHERE))]
-    unused = [known for known in TYPED_ELSEWHERE if not any(line.startswith(known) for line in lines)]
+    missing = [line
+               for line in lines if line not in typed
+               and not line.startswith(tuple(TYPED_ELSEWHERE))]
+    unused = [command
+              for command in TYPED_ELSEWHERE if not any(line.startswith(command) for line in lines)]
 
-    assert len(lines) > 12 and not left, "add what types them to TYPED_ELSEWHERE, or let them match COMMAND"
+    assert (len(lines) > 12
+            and not missing), "add what types them to TYPED_ELSEWHERE, or let them match COMMAND"
     assert not unused, "README.md has them no more"
-    languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"),
+                               re.MULTILINE))
     assert languages <= {"console", "yaml"}, "blocks of another language are not looked at"

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What goes wrong is said in one sentence, before the first write where it can be known by then.
+"""Errors of one sentence, before the first write if known by then.
 
-Bad input that needs no cluster is in tests/unit/model/test_options.py.
+tests/unit/model/test_options.py has the invalid input that needs no cluster.
 """
 
 from __future__ import annotations
@@ -18,42 +18,52 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def refused(namespace, **params) -> RolloutError:
-    """The error of a task that must not have written anything."""
+    """Return the error of a task, and assert that nothing was written."""
     before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
-    annotations = {name: namespace.rc(name)["metadata"].get("annotations") for name in namespace.rcs()}
+    annotations = {name: namespace.rc(name)["metadata"].get("annotations")
+                   for name in namespace.rcs()}
     with pytest.raises(RolloutError) as error:
         namespace.roll(**params)
-    assert before == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
-    assert annotations == {name: namespace.rc(name)["metadata"].get("annotations") for name in namespace.rcs()}
+    assert (before
+            == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()})
+    assert (annotations
+            == {name: namespace.rc(name)["metadata"].get("annotations")
+                for name in namespace.rcs()})
     return error.value
 
 
 def test_no_such_controller_says_what_else_has_that_name(namespace):
-    """As far as it is allowed to look."""
+    """As far as permissions allow."""
     template = manifest()["spec"]["template"]
     for resource in ("deployments", "daemonsets"):
         replicas = {"replicas": 0} if resource == "deployments" else {}
         namespace._call("POST", f"/apis/apps/v1/namespaces/{namespace.name}/{resource}", {
-            "metadata": {"name": "foo"}, "spec": {**replicas, "selector": {"matchLabels": {"app": "foo"}}, "template": template}})
+            "metadata": {"name": "foo"},
+            "spec": {**replicas, "selector": {"matchLabels": {"app": "foo"}},
+                     "template": template}})
 
     message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
     there_is = f"{message}.\nReason: there is a Deployment foo (kind=Deployment)"
     assert refused(namespace, image="myimage:v2").message == there_is
 
-    namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}], "look-at-daemonsets")
-    assert refused(namespace, image="myimage:v2").message == f"{there_is} and a DaemonSet foo (kind=DaemonSet)"
+    namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}],
+                    "look-at-daemonsets")
+    assert (refused(namespace, image="myimage:v2").message
+            == f"{there_is} and a DaemonSet foo (kind=DaemonSet)")
 
 
 def test_a_namespace_that_is_not_there_is_named(namespace):
-    """Whoever may read every namespace is told so; whoever has a Role in one is told that he has none in that one."""
+    """The error states the missing namespace if readable, or else the missing Role."""
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", namespace="nowhere")
     with namespace.as_administrator(), pytest.raises(RolloutError) as full:
         namespace.roll(image="myimage:v2", namespace="nowhere")
 
-    assert error.value.what == "permission denied (403)" and '"replicationcontrollers"' in error.value.why
-    assert error.value.where == "namespace nowhere" and 'in the namespace "nowhere"' in error.value.why
+    assert (error.value.what == "permission denied (403)"
+            and '"replicationcontrollers"' in error.value.why)
+    assert (error.value.where == "namespace nowhere"
+            and 'in the namespace "nowhere"' in error.value.why)
     assert full.value.why == "there is no namespace nowhere"
 
 
@@ -63,9 +73,12 @@ def test_no_such_controller_in_other_states(namespace, state):
 
 
 @pytest.mark.parametrize("params, sentence", [
-    (dict(image="myimage:v2", container="nope"), "there is no container nope in the template of foo; it has: web"),
-    (dict(images={"nope": "x:1"}), "there is no container nope in the template of foo; it has: web"),
-    (dict(template={"spec": {"containers": [{"name": "web", "image": 7}]}}), "the wanted template is refused"),
+    (dict(image="myimage:v2", container="nope"),
+     "there is no container nope in the template of foo; it has: web"),
+    (dict(images={"nope": "x:1"}),
+     "there is no container nope in the template of foo; it has: web"),
+    (dict(template={"spec": {"containers": [{"name": "web", "image": 7}]}}),
+     "the wanted template is refused"),
     (dict(template={"spec": {"restartPolicy": "Sometimes"}}), "the wanted template is refused"),
     (dict(template={"metadata": {"labels": {"app": "bar"}}}), "the wanted template is refused"),
 ])
@@ -85,7 +98,8 @@ def test_an_ambiguous_container_is_asked_for(namespace):
 
     assert "give container: one of web, side" in error.what
     assert namespace.roll(image="myimage:v2", container="side")["changed"]
-    images = [each["image"] for each in namespace.rc()["spec"]["template"]["spec"]["containers"]]
+    images = [container["image"]
+              for container in namespace.rc()["spec"]["template"]["spec"]["containers"]]
     assert images == ["myimage:v1", "myimage:v2"]
 
 
@@ -100,18 +114,22 @@ def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
 def test_a_label_key_of_the_users_own_is_refused(namespace):
     namespace.make_primary(1)
 
-    assert "app=foo is already in use" in refused(namespace, image="myimage:v2", deployment_label_key="app").what
+    assert ("app=foo is already in use"
+            in refused(namespace, image="myimage:v2", deployment_label_key="app").what)
 
 
 @pytest.mark.since("1.25", "it ignores fields that it does not know")
 def test_a_field_that_is_not_there_is_refused(namespace):
     namespace.make_primary(1)
 
-    assert "unknown field" in refused(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why
+    assert ("unknown field"
+            in refused(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why)
 
 
 def test_no_port_is_lost_when_a_template_is_merged(namespace):
-    """A strategic merge patch tells ports apart by their number alone; a name server has one number twice."""
+    """A strategic merge patch tells ports apart by number alone; a name server has one number
+    twice.
+    """
     ports = [{"containerPort": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     body = manifest(1)
     body["spec"]["template"]["spec"]["containers"][0]["ports"] = ports
@@ -132,7 +150,8 @@ def test_another_update_in_progress_is_named(namespace):
     error = refused(namespace, image="myimage:v3")
 
     assert "another update is in progress: to myimage:v2" in error.what
-    assert "run the task that began it" in error.next_command and "state=rolled_back" in error.next_command
+    assert ("run the task that began it" in error.next_command
+            and "state=rolled_back" in error.next_command)
 
 
 def test_a_stranger_in_nexts_place_is_refused(namespace):
@@ -145,7 +164,7 @@ def test_a_stranger_in_nexts_place_is_refused(namespace):
 
 
 def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
-    """Its next still has the uid of the one that is gone."""
+    """next still has the uid of the deleted foo."""
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
@@ -158,7 +177,8 @@ def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
 
 def test_a_controller_that_another_one_owns_is_refused(namespace):
     owner = namespace.create("configmaps", {"metadata": {"name": "config"}})
-    reference = {"apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo", "controller": True,
+    reference = {"apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo",
+                 "controller": True,
                  "uid": owner["metadata"]["uid"]}
     namespace.create("replicationcontrollers", manifest(0, ownerReferences=[reference]))
 
@@ -179,8 +199,11 @@ def test_next_itself_is_not_updated(namespace):
 
 
 def test_what_kubectl_left_half_way_is_named(namespace):
-    uid = namespace.make_primary(2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})["metadata"]["uid"]
-    namespace.make_primary(1, name="foo-next", annotations={"kubectl.kubernetes.io/update-source-id": f"foo:{uid}"})
+    primary = namespace.make_primary(
+        2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})
+    uid = primary["metadata"]["uid"]
+    namespace.make_primary(1, name="foo-next",
+                           annotations={"kubectl.kubernetes.io/update-source-id": f"foo:{uid}"})
 
     error = refused(namespace, image="myimage:v2")
 
@@ -202,7 +225,9 @@ def test_a_token_that_is_not_accepted(namespace):
 
 
 def test_a_user_to_impersonate_reaches_the_server(namespace):
-    """Whoever may impersonate jane has her permissions, which are none; whoever may not is told so."""
+    """A user who may impersonate jane has her permissions, namely none; any other user gets an
+    error.
+    """
     namespace.make_primary(1)
 
     error = run_as(namespace, impersonate_user="jane")

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers that finalizers keep after their deletion: what a task says, and that its pods do not suffer."""
+"""Controllers kept by finalizers after their deletion: the task's messages, and its unaffected
+pods.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ import pytest
 from namespace import eventually, owner, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    RolloutError,
+    RolloutFailed,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 
 HOLD = {"metadata": {"finalizers": ["example.com/hold"]}}
@@ -29,17 +34,21 @@ class Kind:
 
     @property
     def collection(self):
-        it = self.namespace
-        return it._path("replicationcontrollers") if self.short == "rc" else it._apps("replicasets")
+        namespace = self.namespace
+        return (namespace._path("replicationcontrollers") if self.short == "rc"
+                else namespace._apps("replicasets"))
 
     def make(self, replicas):
-        (self.namespace.make_primary if self.short == "rc" else self.namespace.make_replica_set)(replicas)
+        (self.namespace.make_primary if self.short == "rc"
+         else self.namespace.make_replica_set)(replicas)
 
     def all(self):
-        return {item["metadata"]["name"]: item for item in self.namespace._call("GET", self.collection)["items"]}
+        return {item["metadata"]["name"]: item
+                for item in self.namespace._call("GET", self.collection)["items"]}
 
     def patch(self, name, body):
-        self.namespace._call("PATCH", f"{self.collection}/{name}", body, "application/merge-patch+json")
+        self.namespace._call("PATCH", f"{self.collection}/{name}", body,
+                             "application/merge-patch+json")
 
     def roll(self, **params):
         return self.namespace.roll(kind=self.name, **params)
@@ -51,19 +60,22 @@ def kind(namespace, request):
 
 
 def holds_successors(kind):
-    """Let each controller that the task creates get a finalizer, as an operator would give it one."""
+    """Return a fault that adds a finalizer to each controller the task creates, like an operator.
+    """
     def arm(gateway):
         send = gateway._send
 
         def armed(write, *args, **more):
             if isinstance(write, Create) and write.kind == kind.name and not more and not args:
-                write = Create({**write.manifest, "metadata": {**write.manifest["metadata"], **HOLD["metadata"]}})
+                write = Create({**write.manifest,
+                                "metadata": {**write.manifest["metadata"], **HOLD["metadata"]}})
             return send(write, *args, **more)
 
         gateway._send = armed
     return arm
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", ["next_name", "handover", "back"])
 def test_a_deletion_that_does_not_end_is_named_and_the_same_task_goes_on(kind, case):
     kind.make(2)
@@ -76,29 +88,36 @@ def test_a_deletion_that_does_not_end_is_named_and_the_same_task_goes_on(kind, c
     lines = []
 
     with pytest.raises(RolloutError) as error:
-        kind.roll(say=lines.append, **QUICK, **request, **({"kill": holds_successors(kind)} if case == "handover" else {}))
+        kind.roll(say=lines.append, **QUICK, **request,
+                  **({"kill": holds_successors(kind)} if case == "handover" else {}))
 
-    there = kind.all()
-    (name,) = (name for name, item in there.items() if "deletionTimestamp" in item["metadata"])
+    controllers = kind.all()
+    (name,) = (name
+               for name, item in controllers.items() if "deletionTimestamp" in item["metadata"])
     assert (name == "foo") == (case == "next_name") and not isinstance(error.value, RolloutFailed)
     assert error.value.what == f"the deletion of {name} does not end"
     assert error.value.why == f"finalizers keep {kind.name} {name}: example.com/hold"
-    assert f"patch {kind.short} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": null}}}}'" in error.value.next_command
-    assert f"waiting: {name} is gone (its finalizers: example.com/hold)" in lines and "somebody" not in str(lines)
-    assert all(item["spec"]["template"]["spec"].get("priorityClassName") != CLOSED for each, item in there.items() if each != name)
+    assert (f"patch {kind.short} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": "
+            f"null}}}}'" in error.value.next_command)
+    assert (f"waiting: {name} is gone (its finalizers: example.com/hold)" in lines
+            and "somebody" not in str(lines))
+    assert all(item["spec"]["template"]["spec"].get("priorityClassName") != CLOSED
+               for key, item in controllers.items() if key != name)
 
     kind.patch(name, FREE)
     kind.roll(**request)
     assert len(kind.all()) == 1 and len(kind.namespace.pods()) == 2
 
 
+@pytest.mark.sample(1)
 def test_a_pod_that_dies_while_finalizers_keep_an_empty_successor_is_replaced(kind):
     kind.make(2)
     with pytest.raises(RolloutError, match="does not end"):
         kind.roll(image="myimage:v2", kill=holds_successors(kind), **QUICK)
     dead = kind.namespace.pods()[0]["metadata"]["name"]
     kind.namespace.remove(dead, "pods")
-    eventually(lambda: len({pod["metadata"]["name"] for pod in kind.namespace.pods()} - {dead}) == 2, "the pod in its place")
+    eventually(lambda: len({pod["metadata"]["name"] for pod in kind.namespace.pods()} - {dead})
+               == 2, "the pod in its place")
 
 
 @pytest.fixture
@@ -111,7 +130,9 @@ def test_a_migration_finds_finalizers_before_its_first_change(allowed):
     before = allowed.make_primary(2, **HOLD["metadata"])
     migrate = {"state": "migrated", "to_kind": "Deployment"}
     for run in (allowed.roll, allowed.check):
-        with pytest.raises(RolloutError, match="its migration deletes ReplicationController foo, which has finalizers") as error:
+        with pytest.raises(RolloutError,
+                           match="its migration deletes ReplicationController foo, which has "
+                                 "finalizers") as error:
             run(**migrate)
         assert "example.com/hold" in error.value.why
     assert allowed.rc()["spec"] == before["spec"] and not allowed.sets()
@@ -123,7 +144,8 @@ def test_a_migration_finds_finalizers_before_its_first_change(allowed):
 
 
 def test_a_controller_that_somebody_deletes_in_its_migration_and_finalizers_keep(allowed):
-    """Its pods are handed over and replaced when they die, long before it is gone."""
+    """foo's pods are handed over, and replaced when they die, long before the deletion of foo ends.
+    """
     allowed.make_primary(2)
     migrate = {"state": "migrated", "to_kind": "Deployment"}
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Many controllers in one task, as Ansible runs it."""
+"""Many controllers in one task, run by Ansible."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from namespace import eventually, manifest, role
 from plays import ad_hoc, kill, rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import lease_name_without_kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
+    lease_name_without_kind,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -32,22 +36,25 @@ NAMES = [f"foo-{number}" for number in range(8)]
 
 def make(namespace, *names, replicas=2, **metadata):
     for name in names:
-        namespace.create("replicationcontrollers", manifest(replicas, "myimage:v1", name, **metadata))
+        namespace.create("replicationcontrollers",
+                         manifest(replicas, "myimage:v1", name, **metadata))
     for name in names:
         namespace.until_available(name, replicas)
 
 
 def images(namespace, names=NAMES):
-    return {name: namespace.rc(name)["spec"]["template"]["spec"]["containers"][0]["image"] for name in names}
+    return {name: namespace.rc(name)["spec"]["template"]["spec"]["containers"][0]["image"]
+            for name in names}
 
 
 def test_all_at_once_with_one_watch(namespace):
-    """Every one of them keeps its promises, as if it were alone."""
+    """Each update keeps all promises as if alone."""
     make(namespace, *NAMES)
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2", "concurrency": len(NAMES)}
+    params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2",
+               "concurrency": len(NAMES)}
     many, gateway, began = fleet.Fleet.from_params(params), namespace.gateway(), time.monotonic()
-    gateway._pods._watches = False
+    gateway._watches_pods = False
 
     with namespace.observer() as observer:
         groups = {Kind.REPLICATION_CONTROLLER: fleet.Group(choose(Request("foo")), gateway)}
@@ -58,127 +65,166 @@ def test_all_at_once_with_one_watch(namespace):
     assert len(observer.new) == 2 * len(NAMES) and observer.restarts == 0
     assert observer.fewest_ready >= 2 * len(NAMES) and observer.most_pods <= 3 * len(NAMES)
     assert not set(observer.controllers_deleted) & set(NAMES)
-    assert [each["rollout"]["phase"] for each in result["results"]] == ["complete"] * len(NAMES)
+    assert ([outcome["rollout"]["phase"] for outcome in result["results"]]
+            == ["complete"] * len(NAMES))
     assert gateway.requests["WATCH"] <= 1 + (time.monotonic() - began) // 60
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
 def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environment, kind):
-    """The second time it is Ansible's own process that finds nothing to do."""
+    """The second run ends in Ansible's own process, without a change."""
     make = {"ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment}[kind]
     for name in NAMES[:4]:
         make(2, name=name)
 
-    results = [rolled(namespace, ansible_environment, names=NAMES[:4], kind=kind, image="myimage:v2", concurrency=4)[0]
+    results = [rolled(namespace, ansible_environment, names=NAMES[:4], kind=kind,
+                      image="myimage:v2", concurrency=4)[0]
                for _time in range(2)]
 
     assert [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()] == ["myimage:v2"] * 8
-    own = {item["metadata"]["name"] for item in namespace.sets() if "ownerReferences" not in item["metadata"]}
-    assert own == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
-    assert [each["changed"] for each in results] == [True, False]
+    standalone = {item["metadata"]["name"]
+                  for item in namespace.sets() if "ownerReferences" not in item["metadata"]}
+    assert standalone == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
+    assert [result["changed"] for result in results] == [True, False]
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
 
 
 def test_several_kinds_of_one_name_in_one_task(namespace, ansible_environment):
-    """In the order of the kinds; what belongs to the Deployment is its own business."""
+    """In the order of the kinds; the Deployment's own ReplicaSets are excluded."""
     namespace.allow(role("baton-stateful-sets"), "stateful-sets")
     kinds = ["StatefulSet", "Deployment", "ReplicationController", "ReplicaSet"]
     for kind in kinds[:3]:
         body = manifest(2, "myimage:v1", "shop", labels={"tier": "backend"})
-        body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": kind, "tier": "backend"}
-        namespace.create_any(kind, body, **({"serviceName": "shop"} if kind == "StatefulSet" else {}))
-    eventually(lambda: sum("True" in str(pod["status"].get("conditions")) for pod in namespace.pods()) == 6, "six pods")
-    options = {"label_selectors": ["tier=backend"], "kinds": kinds, "image": "myimage:v2", "concurrency": 2}
+        body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {
+            "app": kind, "tier": "backend"}
+        namespace.create_any(kind, body,
+                             **({"serviceName": "shop"} if kind == "StatefulSet" else {}))
+    eventually(lambda: sum("True" in str(pod["status"].get("conditions"))
+                           for pod in namespace.pods()) == 6, "six pods")
+    options = {"label_selectors": ["tier=backend"], "kinds": kinds, "image": "myimage:v2",
+               "concurrency": 2}
 
-    planned = json.loads(subprocess.run([*ad_hoc(namespace, **options), "--check"], env=ansible_environment, capture_output=True,
-                                        text=True, timeout=300, check=True).stdout.partition("=>")[2])
+    planned = json.loads(subprocess.run([*ad_hoc(namespace, **options), "--check"],
+                                        env=ansible_environment, capture_output=True,
+                                        text=True, timeout=300,
+                                        check=True).stdout.partition("=>")[2])
     result, lines = rolled(namespace, ansible_environment, **options)
     again, _lines = rolled(namespace, ansible_environment, **options)
 
-    for each in (planned, result):
-        assert [(it["kind"], it["name"], it["changed"]) for it in each["results"]] == [(kind, "shop", True) for kind in kinds[:3]]
-    assert result["msg"] == "3 of 3 controllers are as requested (3 changed)" and not again["changed"]
+    for answer in (planned, result):
+        assert ([(outcome["kind"], outcome["name"], outcome["changed"])
+                 for outcome in answer["results"]] == [(kind, "shop", True) for kind in kinds[:3]])
+    assert (result["msg"] == "3 of 3 controllers are as requested (3 changed)"
+            and not again["changed"])
     assert all(f"localhost | {kind} shop: " in lines for kind in kinds[:3])
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
 @pytest.mark.full
 def test_two_kinds_of_one_name_do_not_steal_each_other_s_lease(namespace):
-    """At the same time, for longer than until the first renewal; an earlier version's task is refused meanwhile."""
+    """At the same time, for longer than until the first renewal; an earlier version's task is
+    refused meanwhile.
+    """
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     for kind in kinds:
         body = manifest(2, "myimage:v1", "shop", labels={"tier": "backend"})
-        body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": kind.lower()}
+        body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {
+            "app": kind.lower()}
         namespace.create_any(kind, body)
-    eventually(lambda: sum("True" in str(pod["status"].get("conditions")) for pod in namespace.pods()) == 4, "four pods")
+    eventually(lambda: sum("True" in str(pod["status"].get("conditions"))
+                           for pod in namespace.pods()) == 4, "four pods")
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    params |= {"label_selectors": ["tier=backend"], "kinds": list(kinds), "namespace": namespace.name, "image": "myimage:v2",
+    params |= {"label_selectors": ["tier=backend"], "kinds": list(kinds),
+               "namespace": namespace.name, "image": "myimage:v2",
                "concurrency": 2, "soak": 9}
-    many, said, refused = fleet.Fleet.from_params(params), [], []
+    many, lines, refused = fleet.Fleet.from_params(params), [], []
     flows = {kind: choose(Request("shop", kind=kind)) for kind in kinds}
-    groups = {kind: fleet.Group(flow, KubernetesGateway(Connection({"kubeconfig": namespace.kubeconfig}, {}), namespace.name,
-                                                        flow.watches)) for kind, flow in flows.items()}
+    groups = {kind: fleet.Group(flow,
+                                KubernetesGateway(Connection({"kubeconfig": namespace.kubeconfig},
+                                                             {}), namespace.name,
+                                                  flow.watches)) for kind, flow in flows.items()}
     began = time.monotonic()
 
     def begin_earlier_version(gateway):
-        """Take the Lease that has no kind in its name, as a task on another machine does that knows no other."""
+        """Take the Lease without a kind in its name, like a task of an earlier version on another
+        machine.
+        """
         request = Request("shop", namespace.name)
         elsewhere = Process.mine()._replace(machine="elsewhere")
-        task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", said.append, elsewhere)
+        task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", lines.append,
+                          elsewhere)
         time.sleep(1)
         try:
-            lease._Exclusive(task, lease_name_without_kind("shop"), lease.RENEW_AFTER).take(lambda: None)
+            lease._Exclusive(task, lease_name_without_kind("shop"),
+                             lease.RENEW_AFTER).take(lambda: None)
         except RolloutError as error:
             refused.append(error.what)
 
-    other = namespace.gateway()
-    thread = threading.Thread(target=begin_earlier_version, args=(other,))
+    second = namespace.gateway()
+    thread = threading.Thread(target=begin_earlier_version, args=(second,))
     thread.start()
-    result = fleet.run(many, many.requests(params, groups), groups, Clock(), said.append)
+    result = fleet.run(many, many.requests(params, groups), groups, Clock(), lines.append)
     lasted = time.monotonic() - began
     thread.join()
-    for gateway in (other, *(group.gateway for group in groups.values())):
+    for gateway in (second, *(group.gateway for group in groups.values())):
         gateway.close()
 
-    assert [each["changed"] for each in result["results"]] == [True, True] and lasted > fleet.INTERVALS.renew
+    assert ([outcome["changed"] for outcome in result["results"]] == [True, True]
+            and lasted > fleet.INTERVALS.renew)
     assert len(refused) == 1 and refused[0].startswith("another task is already working on it: ")
-    assert namespace._call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases")["items"] == []
-
-
-def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_environment):
-    for kind in ("Deployment", "ReplicationController"):
-        namespace.create_any(kind, manifest(1, "myimage:v1", kind.lower(), labels={"tier": "backend"}))
-    namespace.until_available("replicationcontroller", 1)
-    namespace.patch("replicationcontroller", {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
-
-    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0, label_selectors=["tier=backend"],
-                            kinds=["Deployment", "ReplicationController"], image="myimage:v2")
-
-    assert "1 of 2 controllers failed (ReplicationController replicationcontroller)" in result["msg"]
-    assert {each["kind"]: each["failed"] for each in result["results"]} == {"Deployment": False, "ReplicationController": True}
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
+    assert namespace._call("GET", leases)["items"] == []
 
 
 @pytest.mark.full
-def test_chosen_by_labels_an_init_container_gets_its_image_and_no_other_does(namespace, ansible_environment):
+def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_environment):
+    for kind in ("Deployment", "ReplicationController"):
+        namespace.create_any(kind,
+                             manifest(1, "myimage:v1", kind.lower(), labels={"tier": "backend"}))
+    namespace.until_available("replicationcontroller", 1)
+    namespace.patch("replicationcontroller",
+                    {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
+
+    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0,
+                            label_selectors=["tier=backend"],
+                            kinds=["Deployment", "ReplicationController"], image="myimage:v2")
+
+    assert ("1 of 2 controllers failed (ReplicationController replicationcontroller)"
+            in result["msg"])
+    assert ({outcome["kind"]: outcome["failed"] for outcome in result["results"]}
+            == {"Deployment": False, "ReplicationController": True})
+
+
+@pytest.mark.full
+def test_chosen_by_labels_an_init_container_gets_its_image_and_no_other_does(
+        namespace, ansible_environment):
     body = manifest(1, "other:v1", "foo", labels={"tier": "backend"})
-    body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate", "image": "myimage:v1"}]
+    body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate",
+                                                           "image": "myimage:v1"}]
     namespace.create("replicationcontrollers", body)
     namespace.until_available("foo", 1)
 
     rolled(namespace, ansible_environment, label_selectors=["tier=backend"], image="myimage:v2")
 
     spec = namespace.rc("foo")["spec"]["template"]["spec"]
-    assert [each["image"] for each in (*spec["containers"], *spec["initContainers"])] == ["other:v1", "myimage:v2"]
+    assert ([container["image"] for container in (*spec["containers"], *spec["initContainers"])]
+            == ["other:v1", "myimage:v2"])
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
-    """The image is for those that run its repository; killed in the middle, the same task goes on with all of them."""
+    """The image is for the controllers of its repository; after a kill, the same task resumes all
+    of them.
+    """
     make(namespace, *NAMES[:4], labels={"tier": "backend"})
-    namespace.create("replicationcontrollers", manifest(1, "other:v1", "other", labels={"tier": "backend"}))
-    options = {"label_selectors": ["tier in (backend)"], "image": "myimage:v2-slow", "concurrency": 3}
-    process = subprocess.Popen(ad_hoc(namespace, **options), env=ansible_environment, stdout=subprocess.DEVNULL,
+    namespace.create("replicationcontrollers",
+                     manifest(1, "other:v1", "other", labels={"tier": "backend"}))
+    options = {"label_selectors": ["tier in (backend)"], "image": "myimage:v2-slow",
+               "concurrency": 3}
+    process = subprocess.Popen(ad_hoc(namespace, **options), env=ansible_environment,
+                               stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
     eventually(lambda: len(namespace.rcs()) >= 7, "three updates that have begun")
     kill(process)
@@ -186,27 +232,37 @@ def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
     result, lines = rolled(namespace, ansible_environment, **options)
 
     assert result["changed"] and set(images(namespace, NAMES[:4]).values()) == {"myimage:v2-slow"}
-    assert namespace.rcs() == [*NAMES[:4], "other"] and images(namespace, ["other"]) == {"other": "other:v1"}
-    assert [(each["name"], each["msg"]) for each in result["results"] if each["skipped"]] == [
-        ("other", "it does not run myimage")]
+    assert (namespace.rcs() == [*NAMES[:4], "other"]
+            and images(namespace, ["other"]) == {"other": "other:v1"})
+    assert ([(outcome["name"], outcome["msg"])
+             for outcome in result["results"] if outcome["skipped"]] == [
+        ("other", "it does not run myimage")])
     assert all(f"localhost | {name}: " in lines for name in NAMES[:4])
     again, _lines = rolled(namespace, ansible_environment, **options)
-    assert not again["changed"] and again["msg"] == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)"
+    assert (not again["changed"]
+            and again["msg"]
+            == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)")
 
 
 def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_environment):
-    """In the order of an annotation, one after the other; what fails is rolled back, and each tells how it ended."""
+    """In the order of an annotation, in sequence; the failed update is rolled back, and each result
+    has an outcome.
+    """
     key = "example.com/wave"
     for name, wave in (("foo-0", "10"), ("foo-1", "1"), ("foo-2", "2")):
         make(namespace, name, annotations={key: wave})
-    options = {"names": NAMES[:3], "order_annotation": key, "concurrency": 1, "on_failure": "rollback", "image": "myimage:v2"}
+    options = {"names": NAMES[:3], "order_annotation": key, "concurrency": 1,
+               "on_failure": "rollback", "image": "myimage:v2"}
     namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
 
-    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0, **options)
+    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0,
+                            **options)
 
-    assert [(each["name"], each["failed"], each["skipped"]) for each in result["results"]] == [
-        ("foo-1", False, False), ("foo-2", True, False), ("foo-0", False, True)]
-    assert images(namespace, NAMES[:3]) == {"foo-0": "myimage:v1", "foo-1": "myimage:v2", "foo-2": "myimage:v1"}
+    assert ([(outcome["name"], outcome["failed"], outcome["skipped"])
+             for outcome in result["results"]] == [
+        ("foo-1", False, False), ("foo-2", True, False), ("foo-0", False, True)])
+    assert (images(namespace, NAMES[:3])
+            == {"foo-0": "myimage:v1", "foo-1": "myimage:v2", "foo-2": "myimage:v1"})
     assert "1 of 3 controllers failed (foo-2)" in result["msg"] and "not-there" in result["msg"]
     assert result["results"][1]["failure"]["next_command"]
 
@@ -215,19 +271,22 @@ def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_envir
 def test_in_check_mode_nothing_changes(namespace, ansible_environment):
     make(namespace, *NAMES[:2])
 
-    process = subprocess.run([*ad_hoc(namespace, names=NAMES[:2], image="myimage:v2"), "--check"], env=ansible_environment,
+    process = subprocess.run([*ad_hoc(namespace, names=NAMES[:2], image="myimage:v2"), "--check"],
+                             env=ansible_environment,
                              capture_output=True, text=True, timeout=300, check=True)
 
     result = json.loads(process.stdout.partition("=>")[2])
-    assert result["changed"] and all(each["steps"] for each in result["results"])
+    assert result["changed"] and all(outcome["steps"] for outcome in result["results"])
     assert set(images(namespace, NAMES[:2]).values()) == {"myimage:v1"}
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("options, sentence", [
-    ({"names": ["foo"], "name": "foo"}, "give exactly one of name, names and label_selectors (given: name and names)"),
+    ({"names": ["foo"], "name": "foo"},
+     "give exactly one of name, names and label_selectors (given: name and names)"),
     ({"label_selectors": ["app=nobody"]}, "no ReplicationController matches app=nobody"),
-    ({"label_selectors": ["app=nobody"], "kinds": ["Deployment", "ReplicaSet"]}, "no Deployment or ReplicaSet matches app=nobody"),
+    ({"label_selectors": ["app=nobody"], "kinds": ["Deployment", "ReplicaSet"]},
+     "no Deployment or ReplicaSet matches app=nobody"),
     ({"label_selectors": ["app=nobody"], "kinds": ["Deployment", "StatefulSet"], "max_surge": "1"},
      "max_surge cannot be used with kind=StatefulSet"),
     ({"label_selectors": ["no selector!"]}, "unable to parse requirement"),
@@ -235,19 +294,24 @@ def test_in_check_mode_nothing_changes(namespace, ansible_environment):
     ({"names": ["Not A Name"]}, "is not a valid object name"),
 ])
 def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, options, sentence):
-    process = subprocess.run(ad_hoc(namespace, image="myimage:v2", **options), env=ansible_environment, capture_output=True,
+    process = subprocess.run(ad_hoc(namespace, image="myimage:v2", **options),
+                             env=ansible_environment, capture_output=True,
                              text=True, timeout=300, check=False)
 
-    assert process.returncode and sentence in process.stdout and "Traceback" not in process.stdout + process.stderr
+    assert (process.returncode and sentence in process.stdout
+            and "Traceback" not in process.stdout + process.stderr)
 
 
 @pytest.mark.full
 def test_a_rollback_of_all_that_are_being_updated(namespace, ansible_environment):
     make(namespace, *NAMES[:3], labels={"tier": "backend"})
     rolled(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
-    assert all(marks.DESIRED in namespace.rc(name)["metadata"]["annotations"] for name in NAMES[:2])
+    assert all(object_meta.DESIRED in namespace.rc(name)["metadata"]["annotations"]
+               for name in NAMES[:2])
 
-    result, _lines = rolled(namespace, ansible_environment, label_selectors=["tier=backend"], state="rolled_back")
+    result, _lines = rolled(namespace, ansible_environment, label_selectors=["tier=backend"],
+                            state="rolled_back")
 
-    assert [each["skipped"] for each in result["results"]] == [False, False, True]
-    assert set(images(namespace, NAMES[:3]).values()) == {"myimage:v1"} and namespace.rcs() == NAMES[:3]
+    assert [outcome["skipped"] for outcome in result["results"]] == [False, False, True]
+    assert (set(images(namespace, NAMES[:3]).values()) == {"myimage:v1"}
+            and namespace.rcs() == NAMES[:3])

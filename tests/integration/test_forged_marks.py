@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Somebody who may only annotate: no other controller is changed, no size grows, and nobody else's update is kept from it."""
+"""A client that may only annotate: no other controller changes, no size grows, and no update is
+blocked.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ import pytest
 from namespace import Killed, dies, eventually, manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
+    expected_successor,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -19,9 +23,9 @@ UPDATING = identity.canonical({"outcome": "updating", "from": {}, "to": {}, "tim
 
 
 def payments(namespace, replicas=2):
-    """Another team's controller, which has been updated before: a hash is in its selector."""
+    """Create another team's controller with a hash in its selector, as after an update."""
     spec = manifest(replicas, "payments:v1")["spec"]
-    labels = {"app": "payments", marks.DEPLOYMENT_LABEL: "0123456789"}
+    labels = {"app": "payments", object_meta.DEPLOYMENT_LABEL: "0123456789"}
     spec |= {"selector": labels, "template": {**spec["template"], "metadata": {"labels": labels}}}
     namespace.create("replicationcontrollers", {**manifest(name="payments"), "spec": spec})
     namespace.until_available("payments", replicas)
@@ -33,56 +37,64 @@ def annotate(namespace, name, **annotations):
 
 
 def naming(partner, uid, goal="3"):
-    return {marks.PARTNER: partner, marks.PARTNER_UID: uid, marks.DESIRED: goal, marks.ORIGINAL: "3"}
+    return {object_meta.PARTNER: partner, object_meta.PARTNER_UID: uid, object_meta.DESIRED: goal,
+            object_meta.ORIGINAL: "3"}
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("wish", [{"state": "rolled_back"}, {"image": "myimage:v1"}, {"image": "myimage:v2"}],
+@pytest.mark.parametrize("wish",
+                         [{"state": "rolled_back"}, {"image": "myimage:v1"},
+                          {"image": "myimage:v2"}],
                          ids=["rolled_back", "a no-op", "an update"])
 @pytest.mark.parametrize("annotated", [{"foo"}, {"payments"}, {"foo", "payments"}], ids=sorted)
 def test_annotations_make_no_controller_the_successor_of_another(namespace, annotated, wish):
-    uid, other = namespace.make_primary(3)["metadata"]["uid"], payments(namespace)
+    uid, payments_uid = namespace.make_primary(3)["metadata"]["uid"], payments(namespace)
     if "foo" in annotated:
-        annotate(namespace, "foo", **naming("payments", other))
+        annotate(namespace, "foo", **naming("payments", payments_uid))
     if "payments" in annotated:
-        annotate(namespace, "payments", **naming("foo", uid, "0"), **{marks.LAST_ROLLOUT: UPDATING})
+        annotate(namespace, "payments", **naming("foo", uid, "0"),
+                 **{object_meta.LAST_ROLLOUT: UPDATING})
     before = namespace.rc("payments")["metadata"]
 
     try:
         namespace.roll(**wish)
     except RolloutError as error:
-        told = error.what
+        message = error.what
         assert namespace.rc()["metadata"]["generation"] == 1
     else:
-        told = ""
+        message = ""
 
     if "foo" in annotated:
-        assert "payments already exists and does not belong to this update" in told
+        assert "payments already exists and does not belong to this update" in message
     elif "image" in wish:
-        assert not told
+        assert not message
     after = namespace.rc("payments")
-    assert (after["metadata"]["generation"], after["metadata"]["annotations"] if annotated - {"foo"} else None) == (
-        before["generation"], before["annotations"] if annotated - {"foo"} else None)
+    assert ((after["metadata"]["generation"],
+             after["metadata"]["annotations"] if annotated - {"foo"} else None) == (
+        before["generation"], before["annotations"] if annotated - {"foo"} else None))
     assert after["status"]["replicas"] == 2
 
 
-@pytest.mark.parametrize("key", [marks.PARTNER, marks.KUBECTL_SOURCE])
+@pytest.mark.parametrize("key", [object_meta.PARTNER, object_meta.KUBECTL_SOURCE])
 def test_what_others_claim_blocks_no_update(namespace, key):
     uid = namespace.make_primary(2)["metadata"]["uid"]
     payments(namespace, 1)
-    annotate(namespace, "payments", **{key: "foo" if key == marks.PARTNER else f"foo:{uid}", marks.PARTNER_UID: uid})
+    annotate(namespace, "payments",
+             **{key: "foo" if key == object_meta.PARTNER else f"foo:{uid}",
+                object_meta.PARTNER_UID: uid})
 
     assert namespace.roll(image="myimage:v2")["rollout"]["phase"] == "complete"
     assert sorted(namespace.rcs()) == ["foo", "payments"]
 
 
 def test_an_idle_controller_with_forged_marks_is_not_left_over(namespace):
-    """foo's update is under way, and the other one says that it was displaced by it."""
+    """foo's update is in progress, and the other controller claims to be its displaced primary."""
     uid = namespace.make_primary(2)["metadata"]["uid"]
     payments(namespace, 0)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(5, after=True), image="myimage:v2")
-    annotate(namespace, "payments", **naming("foo", uid, "2"), **{marks.LAST_ROLLOUT: UPDATING})
+    annotate(namespace, "payments", **naming("foo", uid, "2"),
+             **{object_meta.LAST_ROLLOUT: UPDATING})
 
     namespace.roll(image="myimage:v2")
 
@@ -90,14 +102,18 @@ def test_an_idle_controller_with_forged_marks_is_not_left_over(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("wish", [{"state": "rolled_back"}, {"image": "myimage:v1"}, {"image": "myimage:v2"}],
+@pytest.mark.parametrize("wish",
+                         [{"state": "rolled_back"}, {"image": "myimage:v1"},
+                          {"image": "myimage:v2"}],
                          ids=["rolled_back", "a no-op", "an update"])
 def test_a_size_that_only_an_annotation_says_is_not_reached(namespace, wish):
     namespace.make_primary(2)
-    annotate(namespace, "foo", **{marks.ORIGINAL: "1000000000"})
+    annotate(namespace, "foo", **{object_meta.ORIGINAL: "1000000000"})
 
     for roll in (namespace.check, namespace.roll):
-        with pytest.raises(RolloutError, match="its size when the update began is not certain: foo says 1000000000"):
+        with pytest.raises(RolloutError,
+                           match="its size when the update began is not certain: foo says "
+                                 "1000000000"):
             roll(**wish)
 
     assert namespace.rc()["metadata"]["generation"] == 1
@@ -107,7 +123,7 @@ def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
-    annotate(namespace, "foo", **{marks.ORIGINAL: "300"})
+    annotate(namespace, "foo", **{object_meta.ORIGINAL: "300"})
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2")
@@ -120,17 +136,22 @@ def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
 def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(namespace, wish):
     primary = namespace.make_primary(2)
-    request = Request(name="foo", images={"": wish.get("image", "")} if "image" in wish else {}, template=wish.get("template"))
+    request = Request(name="foo", images={"": wish.get("image", "")} if "image" in wish else {},
+                      template=wish.get("template"))
     name, value = expected_successor(request, Controller.from_api(primary))
-    it = manifest(0, "evil:v1", name=name, annotations={**naming("foo", primary["metadata"]["uid"], "2"), marks.ORIGINAL: "2"})
-    it["spec"]["selector"] = it["spec"]["template"]["metadata"]["labels"] = {"app": "foo", marks.DEPLOYMENT_LABEL: value}
-    namespace.create("replicationcontrollers", it)
+    item = manifest(0, "evil:v1", name=name,
+                    annotations={**naming("foo", primary["metadata"]["uid"], "2"),
+                                 object_meta.ORIGINAL: "2"})
+    item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {
+        "app": "foo", object_meta.DEPLOYMENT_LABEL: value}
+    namespace.create("replicationcontrollers", item)
     before = uids(namespace.pods())
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(**wish)
 
-    assert f"another update is in progress: to evil:v1 ({name}, 0 of 0 available)" in error.value.what
+    assert (f"another update is in progress: to evil:v1 ({name}, 0 of 0 available)"
+            in error.value.what)
     assert uids(namespace.pods()) == before and namespace.rc()["metadata"]["generation"] == 1
 
 
@@ -150,7 +171,8 @@ def test_a_successor_whose_template_somebody_has_edited_is_refused(namespace, wi
     assert namespace.roll(state="rolled_back")["changed"] and namespace.rcs() == ["foo"]
 
 
-FORGED = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}', '{"next":"../secrets/db"}']
+FORGED = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}',
+          '{"next":"../secrets/db"}']
 
 
 @pytest.mark.sample(2)
@@ -158,10 +180,13 @@ FORGED = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to
 def test_marks_that_cannot_be_read_are_the_matter_of_their_controller_alone(namespace, text):
     namespace.make_primary(1)
     payments(namespace, 1)
-    annotate(namespace, "payments", **dict.fromkeys((*marks.MARKS, marks.LAST_ROLLOUT), text))
+    annotate(namespace, "payments",
+             **dict.fromkeys((*object_meta.MARKS, object_meta.LAST_ROLLOUT), text))
 
-    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": None, "kind": None}
+    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": None,
+              "kind": None}
     eventually(lambda: len(task.info(params)["rollouts"]) == 2, "both")
     assert namespace.roll(image="myimage:v2")["changed"]
-    with pytest.raises(RolloutError, match=r"the annotation baton\.kubernetes/takeover cannot be read"):
+    with pytest.raises(RolloutError,
+                       match=r"the annotation baton\.kubernetes/takeover cannot be read"):
         namespace.roll(name="payments", image="payments:v2")

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What somebody else has written where the code reads: on a real API server, in each phase, with each state.
+"""Annotations and objects forged by another client, on a real API server, in each phase and state.
 
-The values are those of tests/unit/forged.py, as is what may be told. A task on foo changes nothing of anybody else's, asks for
-nothing but what its work takes, makes no more pods than were agreed, tells nothing that a terminal would obey, and keeps nobody
-from theirs.
+The values, and the text that may be shown, are those of tests/unit/forged.py. A task on foo changes
+no object of another team, sends only the requests of its work, makes at most the agreed pods, shows
+no control characters on a terminal, and blocks no other task.
 """
 
 from __future__ import annotations
@@ -29,16 +29,24 @@ from namespace import Killed, Namespace, around_writes, eventually, hands_over, 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import provenance
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
+    expected_successor,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    request_from,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
+    Process,
+    started_at,
+)
 
 Json = dict[str, t.Any]
 
@@ -48,7 +56,7 @@ SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 #: Tasks at the same time: they wait for the cluster more than they work.
 AT_ONCE = 3
-#: Seconds for any of them; a pod that never comes costs the progress_deadline.
+#: Seconds for a task; a missing pod costs the progress_deadline.
 SECONDS = 30
 #: Bytes of this process's addresses.
 MEMORY = 4 * 1024**3
@@ -58,12 +66,12 @@ PACE = {"progress_deadline": 8, "failure_grace": 3}
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """How far a task had come when somebody wrote what he should not."""
+    """Progress of a task at the moment of the forgery."""
 
     title: str
     kind: str = RC
     task: Json | None = None
-    #: The task's client dies at the first write that is like this one, and has that number among these.
+    #: The task's client dies at the nth write that meets this condition.
     dies: tuple[t.Callable[[t.Any], bool], int] | None = None
 
 
@@ -72,7 +80,7 @@ def any_write(_what: t.Any) -> bool:
 
 
 V2 = {"image": "myimage:v2"}
-PHASES = {it.title: it for it in (
+PHASES = {phase.title: phase for phase in (
     Phase("idle"),
     Phase("updating", task=V2, dies=(any_write, 5)),
     Phase("paused", task={**V2, "pause_at": "1"}),
@@ -92,33 +100,38 @@ TASKS: dict[str, Json] = {
 
 
 def tasks_for(phase: Phase) -> list[str]:
-    """Those that mean something; half a migration knows one only."""
+    """Return the titles of the tasks that apply to a phase; half a migration only resumes."""
     if phase.title == "migrating":
         return ["migrated"]
     return [title for title in TASKS if phase.kind == RC or title != "migrated"]
 
 
 class Harm(BaseException):
-    """A request that is not sent."""
+    """A request that is not sent, since the target is another client's object."""
 
 
 class Neighbours:
-    """A namespace with other people's objects in it, and tasks whose every request is looked at."""
+    """A namespace with other teams' objects, and tasks whose every request is inspected."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
         namespace.allow(role("baton-migration"), "baton-migration")
-        namespace.create("secrets", {"metadata": {"name": "db"}, "stringData": {"password": "secret"}})
+        namespace.create("secrets",
+                         {"metadata": {"name": "db"}, "stringData": {"password": "secret"}})
         for kind in (RC, RS, DEPLOYMENT):
             namespace.create_any(kind, named(PAYMENTS, kind, SIZE))
             namespace.create_any(kind, named(IDLE, kind, 0))
-        namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": PAYMENTS}, "spec": {
-            "minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": PAYMENTS}}})
-        eventually(lambda: len(namespace.pods()) == 3 * SIZE and all(map(is_ready, namespace.pods())), "the neighbours' pods")
+        namespace._call("POST", SCALERS.format(namespace.name),
+                        {"metadata": {"name": PAYMENTS}, "spec": {
+                            "minReplicas": 1, "maxReplicas": 3,
+                            "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": PAYMENTS}}})
+        eventually(lambda: len(namespace.pods()) == 3 * SIZE
+                   and all(map(is_ready, namespace.pods())), "the neighbours' pods")
         self._number = itertools.count(1)
 
     def collection(self, kind: str) -> str:
-        return self.namespace._path("replicationcontrollers") if kind == RC else self.namespace._apps(f"{kind.lower()}s")
+        return (self.namespace._path("replicationcontrollers") if kind == RC
+                else self.namespace._apps(f"{kind.lower()}s"))
 
     def get(self, kind: str, name: str) -> Json | None:
         try:
@@ -129,11 +142,15 @@ class Neighbours:
             raise
 
     def annotate(self, kind: str, name: str, annotations: t.Mapping[str, str]) -> bool:
-        """False where the API server does not take them, or there is no such object."""
+        """Return False where the API server rejects the annotations, or the object does not exist.
+        """
         labels = {key: value for key, value in annotations.items() if key in LABELS}
-        body = {"metadata": {"annotations": {key: annotations[key] for key in annotations.keys() - labels}, "labels": labels}}
+        body = {"metadata": {"annotations": {key: annotations[key]
+                                             for key in annotations.keys() - labels},
+                             "labels": labels}}
         try:
-            self.namespace._call("PATCH", f"{self.collection(kind)}/{name}", body, "application/merge-patch+json")
+            self.namespace._call("PATCH", f"{self.collection(kind)}/{name}", body,
+                                 "application/merge-patch+json")
         except ApiException as error:
             if error.status in (400, 404, 413, 422):
                 return False
@@ -141,23 +158,32 @@ class Neighbours:
         return True
 
     def others(self) -> Json:
-        """What is not foo's, but for status, which its own controllers write."""
-        paths = [*map(self.collection, (RC, RS, DEPLOYMENT)), self.namespace._path("pods"), self.namespace._path("secrets"),
+        """Return the digests of all objects apart from foo's, without status, which their
+        controllers write.
+        """
+        paths = [*map(self.collection, (RC, RS, DEPLOYMENT)), self.namespace._path("pods"),
+                 self.namespace._path("secrets"),
                  SCALERS.format(self.namespace.name)]
-        items = [(path, item) for path in paths for item in self.namespace._call("GET", path)["items"]]
+        items = [(path, item) for path in paths
+                 for item in self.namespace._call("GET", path)["items"]]
         return {(path, item["metadata"]["name"]): identity.digest({
-            key: {field: each for field, each in value.items() if field not in ("resourceVersion", "managedFields")}
+            key: {field: content
+                  for field, content in value.items()
+                  if field not in ("resourceVersion", "managedFields")}
             for key, value in item.items() if key in ("metadata", "spec", "data")})
             for path, item in items if item["metadata"]["name"].startswith((PAYMENTS, IDLE, "db"))}
 
     def begin(self, phase: Phase, name: str = "") -> str:
-        """A controller of its own for a cell, in that phase; its name."""
+        """Create a controller for this cell, bring the controller to the phase, and return its
+        name.
+        """
         name = name or f"foo-{next(self._number)}x"
         kind = phase.kind
         self.namespace.create_any(kind, named(name, kind, SIZE))
 
         def is_there() -> bool:
-            return ((self.get(kind, name) or {}).get("status") or {}).get("availableReplicas", 0) == SIZE
+            return (((self.get(kind, name) or {}).get("status") or {}).get("availableReplicas", 0)
+                    == SIZE)
 
         eventually(is_there, f"pods of {name}")
         if phase.task:
@@ -167,21 +193,26 @@ class Neighbours:
 
     def fill(self, annotations: t.Mapping[str, str], kind: str, name: str) -> dict[str, str]:
         """The values with real uids, and with the cell's name for foo."""
-        found = {}
+        filled = {}
         for key, value in annotations.items():
-            for each in (PAYMENTS, IDLE, "foo"):
-                if UID.format(each) in value:
-                    item = self.get(kind, name if each == "foo" else each)
-                    value = value.replace(UID.format(each), item["metadata"]["uid"] if item else "x")
-            found[key] = name if value == "foo" else value.replace("foo:", f"{name}:")
-        return found
+            for target in (PAYMENTS, IDLE, "foo"):
+                if UID.format(target) in value:
+                    item = self.get(kind, name if target == "foo" else target)
+                    value = value.replace(UID.format(target),
+                                          item["metadata"]["uid"] if item else "x")
+            filled[key] = name if value == "foo" else value.replace("foo:", f"{name}:")
+        return filled
 
-    def run(self, params: Json, check: bool = False, dies: tuple[t.Callable[[t.Any], bool], int] | None = None,
-            told: list[t.Any] | None = None, wrong: list[str] | None = None) -> Json:
-        """A task, in this process. Raises RolloutError. What is wrong with its requests comes in the list."""
+    def run(self, params: Json, check: bool = False,
+            dies: tuple[t.Callable[[t.Any], bool], int] | None = None,
+            messages: list[t.Any] | None = None, wrong: list[str] | None = None) -> Json:
+        """Run a task in this process and append the faults of its requests to `wrong`. Raises
+        RolloutError.
+        """
         request = request_from({"namespace": self.namespace.name, **PACE, **params})
         flow = choose(request)
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig}, {}), request.namespace, flow.watches)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig}, {}),
+                                    request.namespace, flow.watches)
         self.look_at_requests(gateway, request.name, wrong if wrong is not None else [])
         if dies:
             which, number = dies
@@ -193,24 +224,28 @@ class Neighbours:
                 return write()
 
             around_writes(gateway, deadly)
-        say = (told if told is not None else []).append
+        say = (messages if messages is not None else []).append
         try:
-            return driver.simulate(flow, request, gateway) if check else driver.run(flow, request, gateway, driver.Clock(), say)
+            return (driver.simulate(flow, request, gateway) if check
+                    else driver.run(flow, request, gateway, driver.Clock(), say))
         finally:
             gateway.close()
 
     def look_at_requests(self, gateway: KubernetesGateway, name: str, wrong: list[str]) -> None:
-        """Note each path that none of our requests has, each write of another's object, and each size that nobody has agreed to.
+        """Note each unknown path, each write to another client's object, and each size beyond the
+        agreement.
 
-        Such a write is not sent: a billion pods would end more than the test.
+        These writes are not sent: a billion pods would end more than the test.
         """
         pool = gateway.http.connection.pool
         plain, prefix = pool.urlopen, gateway.http.connection.server
-        leases = [identity.lease_name_without_kind(name), *(identity.lease_name(kind, name) for kind in Kind)]
+        leases = [identity.lease_name_without_kind(name),
+                  *(identity.lease_name(kind, name) for kind in Kind)]
 
         def looked_at(method: str, url: str, body: t.Any = None, **options: t.Any) -> t.Any:
             parts = urllib.parse.urlsplit(url.removeprefix(prefix))
-            if not EXPECTED.fullmatch(parts.path.replace(f"/namespaces/{self.namespace.name}", "/namespaces/NS", 1)):
+            if not EXPECTED.fullmatch(parts.path.replace(f"/namespaces/{self.namespace.name}",
+                                                         "/namespaces/NS", 1)):
                 wrong.append(f"{method} {url[:300]}")
             if method in ("PATCH", "PUT", "DELETE") and "dryRun" not in parts.query:
                 last = parts.path.rpartition("/")[2]
@@ -230,35 +265,38 @@ class Neighbours:
         pool.urlopen = looked_at
 
     def try_task(self, params: Json, check: bool = False) -> list[str]:
-        """What is wrong with a task that must do no harm, in one phrase each."""
+        """Run a task that must be harmless, and describe each fault in a phrase."""
         wrong: list[str] = []
-        told: list[t.Any] = []
+        messages: list[t.Any] = []
         began = time.monotonic()
         try:
-            told.append(self.run(params, check, told=told, wrong=wrong))
+            messages.append(self.run(params, check, messages=messages, wrong=wrong))
         except RolloutError as error:
-            told.append(error.as_result())
+            messages.append(error.as_result())
         except Harm:
-            pass  # it is in the list
+            pass  # already in the list
         except Exception as error:
             wrong.append(f"{type(error).__name__}: {str(error)[:200]}")
         if time.monotonic() - began > SECONDS:
             wrong.append(f"took {time.monotonic() - began:.0f} s")
-        return wrong + [each for it in told for each in raw(it)]
+        return wrong + [fault for message in messages for fault in raw(message)]
 
     def try_info(self, kind: str, name: str | None = None) -> list[str]:
-        """The same of the info module, for one controller or all of the namespace."""
-        params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name, "kind": kind}
+        """Run the info module for one controller, or for the whole namespace, and describe each
+        fault.
+        """
+        params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
+                  "kind": kind}
         try:
-            told = task.info({**params, "name": name, "pods": True})
+            result = task.info({**params, "name": name, "pods": True})
         except Exception as error:
             return [f"info: {type(error).__name__}: {str(error)[:200]}"]
-        names = [each["name"] for each in told["rollouts"]]
+        names = [rollout["name"] for rollout in result["rollouts"]]
         missing = [] if (name or PAYMENTS) in names else [f"does not tell of {name or PAYMENTS}"]
-        return [f"info: {each}" for each in (*missing, *raw(told))]
+        return [f"info: {fault}" for fault in (*missing, *raw(result))]
 
     def try_payments(self, kind: str) -> list[str]:
-        """The task of whoever has payments: in check mode, which plans all of it."""
+        """Plan the update of payments in check mode, as its owner, and describe each fault."""
         wrong: list[str] = []
         try:
             result = self.run({**V2, "name": PAYMENTS, "kind": kind}, check=True, wrong=wrong)
@@ -268,29 +306,33 @@ class Neighbours:
 
 
 def named(name: str, kind: str, size: int) -> Json:
-    """A controller whose pods no controller of another kind selects."""
+    """Return a controller whose pods no controller of another kind selects."""
     item = manifest(size, name=name)
     labels = {"app": name, "kind": kind}
-    item["metadata"]["labels"] = item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = labels
+    item["metadata"]["labels"] = item["spec"]["selector"] = labels
+    item["spec"]["template"]["metadata"]["labels"] = labels
     return item
 
 
 def is_ready(pod: Json) -> bool:
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
+    return any(condition["type"] == "Ready" and condition["status"] == "True"
+               for condition in pod["status"].get("conditions", ()))
 
 
 def written(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
-    """What a request sets, by path."""
-    found = json.loads(body) if body else None
-    if isinstance(found, list):
-        return [(each["path"], each.get("value")) for each in found if each["op"] in ("add", "replace")]
-    spec = found.get("spec") if isinstance(found, dict) and method == "POST" else None
-    return [(f"/spec/{field}", value) for field, value in spec.items()] if isinstance(spec, dict) else []
+    """Return the fields set by a request, by path."""
+    document = json.loads(body) if body else None
+    if isinstance(document, list):
+        return [(operation["path"], operation.get("value"))
+                for operation in document if operation["op"] in ("add", "replace")]
+    spec = document.get("spec") if isinstance(document, dict) and method == "POST" else None
+    return ([(f"/spec/{field}", value) for field, value in spec.items()] if isinstance(spec, dict)
+            else [])
 
 
 @pytest.fixture
 def neighbours(namespace):
-    """With no more memory than a task may need: a forged size shall not take all of the machine's."""
+    """Limit the memory to the needs of a task: a forged size must not exhaust the machine."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, before[1]))
     yield Neighbours(namespace)
@@ -298,68 +340,77 @@ def neighbours(namespace):
 
 
 def all_at_once(cells, work, at_once=AT_ONCE):
-    """What is wrong with each cell, by its title."""
+    """Run all cells in parallel and return the faults of each cell by its title."""
     with concurrent.futures.ThreadPoolExecutor(at_once) as executor:
-        found = {title: executor.submit(work, *arguments) for title, *arguments in cells}
-        return {title: told for title, future in found.items() if (told := future.result())}
+        futures = {title: executor.submit(work, *arguments) for title, *arguments in cells}
+        return {title: faults for title, future in futures.items() if (faults := future.result())}
 
 
 def values(share):
-    """One out of so many forged values of each key, others in each phase."""
-    every = [(key, value) for key, those in sorted(KEYS.items()) for value in dict.fromkeys(those)]
+    """Return a choice of every nth forged value of each key, with a different offset in each phase.
+    """
+    every = [(key, value) for key, texts in sorted(KEYS.items()) for value in dict.fromkeys(texts)]
     return lambda shift: every[shift % share::share]
 
 
 def looks(neighbours, phase, forged):
-    """Check mode and the info module, with each of the values; nothing is changed by them. At the end the last values stay."""
+    """Check mode and the info module, with each of the values; nothing is changed by them. At the
+    end the last values stay.
+    """
     name = neighbours.begin(phase)
     kind, wrong = phase.kind, {}
-    before = {each: neighbours.get(kind, each) for each in (name, *successors(neighbours, kind, name))}
+    before = {item_name: neighbours.get(kind, item_name)
+              for item_name in (name, *successors(neighbours, kind, name))}
     targets, titles = itertools.cycle(before), itertools.cycle(tasks_for(phase))
     for number, (key, value) in enumerate(forged):
         target, title = next(targets), next(titles)
         if not neighbours.annotate(kind, target, neighbours.fill({key: value}, kind, name)):
             continue
-        told = neighbours.try_task({"name": name, "kind": kind, **TASKS[title]}, check=True)
-        told += neighbours.try_info(kind, name) if phase.title != "migrating" else []
+        faults = neighbours.try_task({"name": name, "kind": kind, **TASKS[title]}, check=True)
+        faults += neighbours.try_info(kind, name) if phase.title != "migrating" else []
         if neighbours.get(kind, target)["spec"] != before[target]["spec"]:
-            told.append("check mode has changed something")
-        if told:
-            wrong[f"{phase.title}, {title}, {'foo' if target == name else 'next'}, {key}: {value[:200]!r}"] = told
+            faults.append("check mode has changed something")
+        if faults:
+            wrong[f"{phase.title}, {title}, {'foo' if target == name else 'next'}, {key}: "
+                  f"{value[:200]!r}"] = faults
         if number < len(forged) - 3:
-            marks_before = before[target]["metadata"].get("labels" if key in LABELS else "annotations") or {}
+            marks_before = (before[target]["metadata"].get("labels" if key in LABELS
+                                                           else "annotations") or {})
             neighbours.annotate(kind, target, {key: marks_before.get(key)})
     return wrong
 
 
 def successors(neighbours, kind, name):
     items = neighbours.namespace._call("GET", neighbours.collection(kind))["items"]
-    return [it["metadata"]["name"] for it in items if it["metadata"]["name"].startswith(f"{name}-")]
+    return [item["metadata"]["name"]
+            for item in items if item["metadata"]["name"].startswith(f"{name}-")]
 
 
-@pytest.mark.parametrize("share", [480, pytest.param(120, marks=pytest.mark.full), pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.full
 def test_what_one_mark_says_is_not_obeyed(neighbours, share):
-    """Check mode plans all that a task would do, and does not do it: the cheapest way through many values."""
+    """Check mode plans all of a task without a write: the cheapest way through many values."""
     before = neighbours.others()
     pick = values(share)
-    cells = [(title, neighbours, phase, pick(7 * number)) for number, (title, phase) in enumerate(PHASES.items())]
+    cells = [(title, neighbours, phase, pick(7 * number))
+             for number, (title, phase) in enumerate(PHASES.items())]
 
     wrong = all_at_once(cells, looks)
     for kind in (RC, RS, DEPLOYMENT):
-        if told := neighbours.try_info(kind) + neighbours.try_payments(kind):
-            wrong[kind] = {f"at the end, {kind}": told}
+        if faults := neighbours.try_info(kind) + neighbours.try_payments(kind):
+            wrong[kind] = {f"at the end, {kind}": faults}
 
     assert neighbours.others() == before
-    assert {each: told for of_phase in wrong.values() for each, told in of_phase.items()} == {}
+    assert ({title: faults for of_phase in wrong.values() for title, faults in of_phase.items()}
+            == {})
 
 
 def obey(neighbours, phase, title, recipe):
-    """A task in earnest, with marks that are true together."""
+    """Run a task for real, with annotations that agree with each other."""
     name = neighbours.begin(phase)
     kind, wrong = phase.kind, []
-    for target, those in RECIPES[recipe].items():
+    for target, forged in RECIPES[recipe].items():
         if target == "foo":
-            neighbours.annotate(kind, name, neighbours.fill(those, kind, name))
+            neighbours.annotate(kind, name, neighbours.fill(forged, kind, name))
     wrong += neighbours.try_task({"name": name, "kind": kind, **TASKS[title]})
     return wrong
 
@@ -368,7 +419,9 @@ OF_FOO = [recipe for recipe, marks_of in RECIPES.items() if list(marks_of) == ["
 OF_OTHERS = [recipe for recipe in RECIPES if recipe not in OF_FOO]
 
 
-@pytest.mark.parametrize("share", [66, pytest.param(22, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share",
+                         [66, pytest.param(22, marks=pytest.mark.full),
+                          pytest.param(1, marks=pytest.mark.long)])
 def test_what_the_marks_of_foo_say_together_is_not_obeyed(neighbours, share):
     every = [(f"{phase.title}, {title}, {recipe}", neighbours, phase, title, recipe)
              for phase in PHASES.values() for title in tasks_for(phase) for recipe in OF_FOO]
@@ -385,92 +438,114 @@ def test_what_the_marks_of_foo_say_together_is_not_obeyed(neighbours, share):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("recipe", OF_OTHERS)
 def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, recipe):
-    """On a controller that has nothing to do with it: it is neither changed nor a reason not to update foo."""
+    """Forged annotations on an unrelated controller neither change that controller nor block foo's
+    update.
+    """
     name = neighbours.begin(PHASES["idle"], "foo")
-    for target, those in RECIPES[recipe].items():
-        neighbours.annotate(RC, target if target != "foo" else name, neighbours.fill(those, RC, name))
+    for target, forged in RECIPES[recipe].items():
+        neighbours.annotate(RC, target if target != "foo" else name,
+                            neighbours.fill(forged, RC, name))
     before = neighbours.others()
 
-    wrong = {title: told for title, params in TASKS.items() if title in ("rolled back", "updated", "unchanged")
-             if (told := neighbours.try_task({"name": name, **params}))}
+    wrong = {title: faults
+             for title, params in TASKS.items() if title in ("rolled back", "updated", "unchanged")
+             if (faults := neighbours.try_task({"name": name, **params}))}
 
     assert neighbours.others() == before and wrong == {}
-    images = {each["image"] for each in neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"]}
+    images = {container["image"]
+              for container in neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"]}
     assert images == {"myimage:v1"}, "updated, and back by the last of these tasks"
 
 
-# What is no mark
+# Forgeries other than annotations
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("kind", [RC, RS])
 @pytest.mark.parametrize("has_marks", [False, True])
-def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(neighbours, kind, has_marks):
-    """Its name and label are public, and so are the marks that it should have; its template is his."""
+def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(
+        neighbours, kind, has_marks):
+    """Name, label and annotations are public and all match; only the template is the attacker's."""
     name = neighbours.begin(PHASES["idle" if kind == RC else "idle ReplicaSet"])
     primary = neighbours.get(kind, name)
-    request = request_from({"name": name, "namespace": neighbours.namespace.name, "kind": kind, **V2})
+    request = request_from({"name": name, "namespace": neighbours.namespace.name, "kind": kind,
+                            **V2})
     place, label = expected_successor(request, parse(request.kind, primary))
     item = named(place, kind, 0)
-    labels = {**primary["metadata"]["labels"], marks.DEPLOYMENT_LABEL: label}
-    item["spec"]["template"] = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
+    labels = {**primary["metadata"]["labels"], object_meta.DEPLOYMENT_LABEL: label}
+    item["spec"]["template"] = {"metadata": {"labels": labels},
+                                "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
     item["spec"]["selector"] = labels
     if has_marks:
         item["metadata"]["annotations"] = {
-            marks.PARTNER: name, marks.PARTNER_UID: primary["metadata"]["uid"], marks.DESIRED: str(SIZE), marks.ORIGINAL: str(SIZE),
-            marks.LAST_ROLLOUT: json.dumps({"outcome": "updating", "from": {}, "to": {}, "request": request.fingerprint})}
+            object_meta.PARTNER: name, object_meta.PARTNER_UID: primary["metadata"]["uid"],
+            object_meta.DESIRED: str(SIZE), object_meta.ORIGINAL: str(SIZE),
+            object_meta.LAST_ROLLOUT: json.dumps({"outcome": "updating", "from": {}, "to": {},
+                                                  "request": request.fingerprint})}
     neighbours.namespace.create_any(kind, item)
 
     wrong = neighbours.try_task({"name": name, "kind": kind, **V2})
 
     assert wrong == []
-    assert not any("evil" in pod["spec"]["containers"][0]["image"] for pod in neighbours.namespace.pods())
-    assert neighbours.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"] in ("myimage:v1", "myimage:v2")
+    assert not any("evil" in pod["spec"]["containers"][0]["image"]
+                   for pod in neighbours.namespace.pods())
+    assert (neighbours.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"]
+            in ("myimage:v1", "myimage:v2"))
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("phase", ["idle", "idle ReplicaSet", "idle Deployment"])
-def test_a_record_that_calls_the_present_template_the_wanted_one_keeps_nobody_from_updating(neighbours, phase):
-    """It is made of what everybody may read."""
+def test_a_record_that_calls_the_present_template_the_wanted_one_keeps_nobody_from_updating(
+        neighbours, phase):
+    """The record is computed from public data."""
     kind = PHASES[phase].kind
     name = neighbours.begin(PHASES[phase])
-    request = request_from({"name": name, "namespace": neighbours.namespace.name, "kind": kind, **V2})
-    key = marks.HASH_LABEL if kind == DEPLOYMENT else request.label_key
-    became = handover.became(request.fingerprint, parse(request.kind, neighbours.get(kind, name)), key)
+    request = request_from({"name": name, "namespace": neighbours.namespace.name, "kind": kind,
+                            **V2})
+    key = object_meta.HASH_LABEL if kind == DEPLOYMENT else request.label_key
+    became = provenance.result(request.fingerprint, parse(request.kind, neighbours.get(kind, name)),
+                               key)
     record = {"outcome": "updated", "from": {}, "to": {}, "request": became}
-    neighbours.annotate(kind, name, {marks.LAST_ROLLOUT: json.dumps(record)})
+    neighbours.annotate(kind, name, {object_meta.LAST_ROLLOUT: json.dumps(record)})
 
     assert neighbours.try_task({"name": name, "kind": kind, **V2}) == []
-    assert neighbours.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
+    assert (neighbours.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"]
+            == "myimage:v2")
 
 
 def test_a_fleet_does_not_follow_a_name_out_of_its_selection(neighbours):
-    """What its labels choose says that it is the successor of something else."""
+    """A controller matched by the selector claims to be the successor of an unrelated controller.
+    """
     name = neighbours.begin(PHASES["idle"])
-    record = next(each for each in KEYS[marks.LAST_ROLLOUT] if "updating" in each)
-    neighbours.annotate(RC, name, neighbours.fill({marks.PARTNER: PAYMENTS, marks.LAST_ROLLOUT: record}, RC, name))
-    params = {**DEFAULTS, "kubeconfig": neighbours.namespace.kubeconfig, "namespace": neighbours.namespace.name, "name": None,
+    record = next(text for text in KEYS[object_meta.LAST_ROLLOUT] if "updating" in text)
+    neighbours.annotate(RC, name,
+                        neighbours.fill({object_meta.PARTNER: PAYMENTS,
+                                         object_meta.LAST_ROLLOUT: record}, RC, name))
+    params = {**DEFAULTS, "kubeconfig": neighbours.namespace.kubeconfig,
+              "namespace": neighbours.namespace.name, "name": None,
               "label_selectors": [f"app={name}"], **V2}
     before = neighbours.others()
 
     try:
-        told = task.update(params)
+        result = task.update(params)
     except RolloutError as error:
-        told = error.as_result()
+        result = error.as_result()
 
     assert neighbours.others() == before
-    assert [each["name"] for each in told.get("results", ())] in ([], [name]) and raw(told) == []
+    assert ([entry["name"] for entry in result.get("results", ())] in ([], [name])
+            and raw(result) == [])
 
 
 MINE = Process.mine()
-#: Leases that nobody holds any more, or never did.
+#: Leases without a living holder.
 HELD = {
     "for 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
     "by process 1": ({}, f"{MINE.machine}/1/{started_at('1')}/0123abcd"),
     "by a process that is none": ({}, f"{MINE.machine}/\x00/1/0123abcd"),
     "by a path": ({}, f"{MINE.machine}/../../etc/1/0123abcd"),
     "by a number": ({}, f"{MINE.machine}/{'9' * 5000}/1/0123abcd"),
-    "in the future": ({"renewTime": "9999-12-31T23:59:59.999999Z", "acquireTime": "9999-12-31T23:59:59.999999Z"}, ""),
+    "in the future": ({"renewTime": "9999-12-31T23:59:59.999999Z",
+                       "acquireTime": "9999-12-31T23:59:59.999999Z"}, ""),
     "by an escape sequence": ({"holderIdentity": "\x1b]0;owned\x07\u202e\u009b"}, "\x1b[2J"),
     "by a novel": ({"holderIdentity": "x" * 100_000}, "x" * 100_000),
 }
@@ -479,17 +554,20 @@ HELD = {
 @pytest.mark.full
 @pytest.mark.fake_nodes("updates that take a few seconds beyond the time of a Lease")
 def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(neighbours):
-    """At most for the 15 s of a task that was killed, and some time to look."""
+    """At most for the 15 s of a killed task's Lease, and some time to observe."""
     names = {title: neighbours.begin(PHASES["idle"]) for title in HELD}
     for title, (spec, holder) in HELD.items():
         name = identity.lease_name(RC, names[title])
-        whole = {"holderIdentity": "somebody", "leaseDurationSeconds": 15, "renewTime": "1970-01-01T00:00:00.000000Z", **spec}
-        body = {"metadata": {"name": name, "annotations": {marks.HOLDER: holder}}, "spec": whole}
+        whole = {"holderIdentity": "somebody", "leaseDurationSeconds": 15,
+                 "renewTime": "1970-01-01T00:00:00.000000Z", **spec}
+        body = {"metadata": {"name": name, "annotations": {object_meta.HOLDER: holder}},
+                "spec": whole}
         neighbours.namespace._call("POST", LEASES.format(neighbours.namespace.name), body)
 
     def wait(title):
         wrong = neighbours.try_task({"name": names[title], "kind": RC, **V2})
-        if neighbours.get(RC, names[title])["spec"]["template"]["spec"]["containers"][0]["image"] != "myimage:v2":
+        if (neighbours.get(RC, names[title])["spec"]["template"]["spec"]["containers"][0]["image"]
+                != "myimage:v2"):
             wrong.append("is not updated")
         return wrong
 
@@ -497,20 +575,26 @@ def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(
 
 
 def revision(namespace, name, number, data, labels, **metadata):
-    body = {"metadata": {"name": name, "labels": labels, **metadata}, "revision": number, "data": data}
+    body = {"metadata": {"name": name, "labels": labels, **metadata}, "revision": number,
+            "data": data}
     return namespace._call("POST", namespace._apps("controllerrevisions"), body)
 
 
 def test_a_revision_that_somebody_has_made_is_not_rolled_out(neighbours):
-    """It has the uid and the number of one that an update has kept, and nobody, or somebody, as its owner."""
+    """The revision has the uid and number of a stored revision, and a foreign owner or none."""
     name = neighbours.begin(PHASES["idle"])
     neighbours.run({"name": name, **V2})
     item = neighbours.get(RC, name)
-    labels = {marks.HISTORY: item["metadata"]["uid"]}
-    evil = {"metadata": {"labels": {"app": name, "kind": RC}}, "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
-    strange = [{"template": text} for text in ("[]", '{"spec": {"containers": ["web"]}}', '{"spec": []}', "[" * 10_000, "null",
-                                               '{"spec": {"containers": [{"image": "x"}]}}', '{"metadata": [], "spec": {}}')]
-    for number, data in enumerate([{"template": json.dumps(evil)}, *strange, {"template": 1}, {}, {"other": []}]):
+    labels = {object_meta.HISTORY: item["metadata"]["uid"]}
+    evil = {"metadata": {"labels": {"app": name, "kind": RC}},
+            "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
+    strange = [{"template": text}
+               for text in ("[]", '{"spec": {"containers": ["web"]}}', '{"spec": []}', "[" * 10_000,
+                            "null",
+                            '{"spec": {"containers": [{"image": "x"}]}}',
+                            '{"metadata": [], "spec": {}}')]
+    for number, data in enumerate([{"template": json.dumps(evil)}, *strange, {"template": 1}, {},
+                                   {"other": []}]):
         revision(neighbours.namespace, f"mine-{number}", 1 + number % 2, data, labels)
     before = neighbours.others()
 
@@ -518,27 +602,30 @@ def test_a_revision_that_somebody_has_made_is_not_rolled_out(neighbours):
     wrong += neighbours.try_info(RC)
 
     assert neighbours.others() == before and wrong == []
-    assert neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"] in ("myimage:v1", "myimage:v2")
+    assert (neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"]
+            in ("myimage:v1", "myimage:v2"))
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("check", [True, False])
 def test_a_migration_that_somebody_has_begun_goes_nowhere(neighbours, check):
-    """What is kept of the controller says whose pods a ReplicaSet gets, and which ReplicaSet."""
+    """The stored record of a migration decides which ReplicaSet gets whose pods."""
     wrong, before = {}, neighbours.others()
     for title, change in {
-        "of another template": {"manifest": manifest(SIZE, "evil:v1")}, "of nothing": {"manifest": {}},
+        "of another template": {"manifest": manifest(SIZE, "evil:v1")},
+        "of nothing": {"manifest": {}},
         "of a text": {"manifest": "x"},
         "without a hash": {"hash": None}, "of a number": {"hash": 10**9},
-        "to a path": {"hash": "../../secrets/db"}, "to payments": {"hash": "x", "uid": "x"}, "of a list": {"hash": ["x"]},
+        "to a path": {"hash": "../../secrets/db"}, "to payments": {"hash": "x", "uid": "x"},
+        "of a list": {"hash": ["x"]},
     }.items():
         name = neighbours.begin(PHASES["idle"])
         item = neighbours.get(RC, name)
         data = {"hash": "0123456789", "uid": item["metadata"]["uid"], "manifest": item, **change}
         with contextlib.suppress(ApiException):
             revision(neighbours.namespace, identity.successor_name(name, "migration"), 1, data, {})
-        if told := neighbours.try_task({"name": name, **TASKS["migrated"]}, check):
-            wrong[title] = told
+        if faults := neighbours.try_task({"name": name, **TASKS["migrated"]}, check):
+            wrong[title] = faults
 
     assert neighbours.others() == before and wrong == {}
 
@@ -547,72 +634,94 @@ def test_a_migration_that_somebody_has_begun_goes_nowhere(neighbours, check):
 def test_an_autoscaler_gets_back_no_more_than_it_may_have(neighbours):
     wrong = {}
     path = SCALERS.format(neighbours.namespace.name)
-    for text in ('{"behavior": null, "minReplicas": 1000}', '{"behavior": {"scaleUp": {"selectPolicy": "x"}}, "minReplicas": 1}',
-                 '{"behavior": null, "minReplicas": {}}', "[]", "[" * 10_000, '{"behavior": null, "minReplicas": -1}'):
+    for text in ('{"behavior": null, "minReplicas": 1000}',
+                 '{"behavior": {"scaleUp": {"selectPolicy": "x"}}, "minReplicas": 1}',
+                 '{"behavior": null, "minReplicas": {}}', "[]", "[" * 10_000,
+                 '{"behavior": null, "minReplicas": -1}'):
         name = neighbours.begin(PHASES["idle"])
         neighbours.namespace._call("POST", path, {
-            "metadata": {"name": name, "annotations": {marks.FROZEN: text}},
-            "spec": {"minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": name}}})
-        told = neighbours.try_task({"name": name, **V2})
+            "metadata": {"name": name, "annotations": {object_meta.FROZEN: text}},
+            "spec": {"minReplicas": 1, "maxReplicas": 3,
+                     "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": name}}})
+        faults = neighbours.try_task({"name": name, **V2})
         scaler = neighbours.namespace._call("GET", f"{path}/{name}")["spec"]
         if scaler["minReplicas"] > 3:
-            told.append(f"minReplicas is {scaler['minReplicas']}")
-        if told:
-            wrong[text[:60]] = told
+            faults.append(f"minReplicas is {scaler['minReplicas']}")
+        if faults:
+            wrong[text[:60]] = faults
 
     assert wrong == {}
 
 
-#: All short texts in one, and one that is too long for everybody.
+#: All short texts together, and a text too long for every message.
 SHORT = " ".join(text for text in FIELDS["Event"]["message"] if len(text) < 200)
 ENDLESS = "Failed to pull image taint no match for platform " * 2_000
 
 
 def tell(neighbours, pod, reason, message):
-    """An Event as the kubelet makes them, by somebody who is none."""
-    about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"], "namespace": neighbours.namespace.name,
+    """Create an Event like the kubelet's, as another client."""
+    about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
+             "namespace": neighbours.namespace.name,
              "fieldPath": "spec.containers{web}"}
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     neighbours.namespace.create("events", {
-        "metadata": {"generateName": "forged-"}, "involvedObject": about, "reason": reason, "message": message, "type": "Warning",
+        "metadata": {"generateName": "forged-"}, "involvedObject": about, "reason": reason,
+        "message": message, "type": "Warning",
         "count": 2**31 - 1, "firstTimestamp": now, "lastTimestamp": now})
 
 
 def show(neighbours, pod, is_ready=False, **state):
-    """The status of a pod, as a kubelet tells it of the container; what that says, the container chooses."""
-    status = {"name": "web", "image": "x", "imageID": "", "ready": is_ready, "restartCount": 3, **state}
+    """Write the status of a pod as a kubelet reports the container; the container chooses the
+    message.
+    """
+    status = {"name": "web", "image": "x", "imageID": "", "ready": is_ready, "restartCount": 3,
+              **state}
     ready = {"type": "Ready", "status": "True" if is_ready else "False"}
-    neighbours.namespace._call("PATCH", neighbours.namespace._path("pods", pod["metadata"]["name"]) + "/status", {
-        "status": {"containerStatuses": [status], "conditions": [ready]}}, "application/strategic-merge-patch+json")
+    neighbours.namespace._call("PATCH",
+                               neighbours.namespace._path("pods", pod["metadata"]["name"])
+                               + "/status", {
+                                   "status": {"containerStatuses": [status], "conditions": [ready]}},
+                               "application/strategic-merge-patch+json")
 
 
 def crashes(neighbours, pod, message):
     end = {"exitCode": 1, "reason": "Error", "message": message}
-    show(neighbours, pod, state={"waiting": {"reason": "CrashLoopBackOff", "message": message}}, lastState={"terminated": end})
+    show(neighbours, pod, state={"waiting": {"reason": "CrashLoopBackOff", "message": message}},
+         lastState={"terminated": end})
 
 
-#: What somebody says of new pods that really do not become ready: the word of their image, and what is done to each of them.
+#: Forged reports on new pods that never become ready: the tag of their image, and the action on
+#: each pod.
 SAID = {
     f"{title}, {'endless' if text is ENDLESS else 'short'}": (tag, functools.partial(say, text))
     for text in (SHORT, ENDLESS) for title, tag, say in (
-        ("pulls", "absent", lambda text, it, pod: tell(it, pod, "Failed", f'Failed to pull image "x": {text}')),
-        ("probes", "unready", lambda text, it, pod: tell(it, pod, "Unhealthy", f"Readiness probe failed: {text}")),
-        ("ends", "unready", lambda text, it, pod: crashes(it, pod, text)),
-        ("waits", "unready", lambda text, it, pod: show(it, pod, state={"waiting": {"reason": "CreateContainerError",
-                                                                                    "message": text}})),
+        ("pulls", "absent",
+         lambda text, neighbours, pod: tell(neighbours, pod, "Failed",
+                                            f'Failed to pull image "x": {text}')),
+        ("probes", "unready",
+         lambda text, neighbours, pod: tell(neighbours, pod, "Unhealthy",
+                                            f"Readiness probe failed: {text}")),
+        ("ends", "unready", lambda text, neighbours, pod: crashes(neighbours, pod, text)),
+        ("waits", "unready",
+         lambda text, neighbours, pod: show(neighbours, pod,
+                                            state={"waiting": {"reason": "CreateContainerError",
+                                                               "message": text}})),
     )}
 
 
 def roll_while(neighbours, tag, act, **params):
-    """How a task ends if somebody does something with each new pod."""
+    """Run a task while another client acts on each new pod; return the name and the faults."""
     name = neighbours.begin(PHASES["idle"])
     done = set()
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        future = executor.submit(neighbours.try_task, {"name": name, "image": f"myimage:v2-{tag}", **params})
+        future = executor.submit(neighbours.try_task,
+                                 {"name": name, "image": f"myimage:v2-{tag}", **params})
         while not future.done():
             for pod in neighbours.namespace.pods():
-                is_new = pod["spec"]["containers"][0]["image"].endswith(tag) and pod["metadata"]["name"].startswith(f"{name}-")
-                if is_new and pod["status"].get("containerStatuses") and pod["metadata"]["name"] not in done:
+                is_new = (pod["spec"]["containers"][0]["image"].endswith(tag)
+                          and pod["metadata"]["name"].startswith(f"{name}-"))
+                if (is_new and pod["status"].get("containerStatuses")
+                        and pod["metadata"]["name"] not in done):
                     done.add(pod["metadata"]["name"])
                     act(neighbours, pod)
             time.sleep(0.1)
@@ -620,6 +729,7 @@ def roll_while(neighbours, tag, act, **params):
     return name, future.result()
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that run and never become ready")
 def test_what_is_told_of_a_pod_is_shown_as_it_may_be(neighbours):
     wrong = all_at_once([(title, tag, say) for title, (tag, say) in SAID.items()],
@@ -630,14 +740,16 @@ def test_what_is_told_of_a_pod_is_shown_as_it_may_be(neighbours):
 
 @pytest.mark.fake_nodes("pods that run and never become ready")
 def test_pods_that_start_well_are_not_failed_by_what_somebody_tells_of_them(neighbours):
-    """They are about to start, an Event says that they never will, and they do."""
-    def start(it, pod):
-        show(it, pod, state={"waiting": {"reason": "ContainerCreating"}})
-        tell(it, pod, "Failed", 'Failed to pull image "x": not found')
+    """The pods are about to start when an Event announces a permanent failure."""
+    def start(neighbours, pod):
+        show(neighbours, pod, state={"waiting": {"reason": "ContainerCreating"}})
+        tell(neighbours, pod, "Failed", 'Failed to pull image "x": not found')
         time.sleep(4)
-        show(it, pod, is_ready=True, state={"running": {"startedAt": "2026-11-21T10:00:00Z"}})
+        show(neighbours, pod, is_ready=True,
+             state={"running": {"startedAt": "2026-11-21T10:00:00Z"}})
 
     name, wrong = roll_while(neighbours, "unready", start, failure_grace=1, progress_deadline=30)
 
     assert wrong == []
-    assert neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2-unready"
+    assert (neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"]
+            == "myimage:v2-unready")

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Beside other tools that write the same objects: each write has our name in managedFields, and theirs are told of."""
+"""Other tools that write the same objects: our writes have our name in managedFields, and their
+managers are reported.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import co
 
 RC, RS, DEPLOYMENT = "ReplicationController", "ReplicaSet", "Deployment"
 OURS = "baton.kubernetes"
-#: What our requests were called by before they had a name.
+#: Manager of our requests before the introduction of our name.
 BEFORE = "python-urllib3"
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 ARGO = {"argocd.argoproj.io/tracking-id": "web:/ReplicationController:shop/foo"}
@@ -27,7 +29,7 @@ COMMAND = "argocd app set web --sync-policy none"
 
 
 def heard(managers):
-    """Let a client note, by resource, whom the answer to each of its writes names as managers."""
+    """Return a fault that records, by resource, the managers in the answer to each write."""
     def arm(gateway):
         plain = gateway.http.once
 
@@ -36,7 +38,7 @@ def heard(managers):
             place = re.match(r"/apis?/.*/namespaces/[^/]+/([a-z]+)[^?]*$", path)
             if method in ("POST", "PUT", "PATCH") and place and status < 300:
                 metadata = json.loads(data)["metadata"]
-                managers[place[1]].append({each["manager"] for each in metadata["managedFields"]})
+                managers[place[1]].append({entry["manager"] for entry in metadata["managedFields"]})
             return status, headers, data
 
         gateway.http.once = once
@@ -45,14 +47,16 @@ def heard(managers):
 
 
 def of(item):
-    return {each["manager"] for each in item["metadata"]["managedFields"]}
+    return {entry["manager"] for entry in item["metadata"]["managedFields"]}
 
 
 @pytest.mark.parametrize("kind, task, resources", [
-    (RC, {"image": "myimage:v2"}, {"replicationcontrollers", "pods", "controllerrevisions", "horizontalpodautoscalers"}),
+    (RC, {"image": "myimage:v2"},
+     {"replicationcontrollers", "pods", "controllerrevisions", "horizontalpodautoscalers"}),
     (RC, {"image": "myimage:v2", "next_name": "bar"}, {"replicationcontrollers"}),
-    (RC, {"state": "migrated", "to_kind": DEPLOYMENT}, {"replicationcontrollers", "pods", "controllerrevisions", "deployments",
-                                                        "replicasets"}),
+    (RC, {"state": "migrated", "to_kind": DEPLOYMENT},
+     {"replicationcontrollers", "pods", "controllerrevisions", "deployments",
+      "replicasets"}),
     (RS, {"state": "restarted"}, {"replicasets", "pods", "controllerrevisions"}),
     (DEPLOYMENT, {"image": "myimage:v2"}, {"deployments"}),
 ], ids=["update", "next_name", "migration", "ReplicaSet", "Deployment"])
@@ -67,18 +71,21 @@ def test_each_write_has_our_name_and_no_other_of_ours(namespace, kind, task, res
 
     assert managers.keys() >= {*resources, "leases", "events"}
     for resource, answers in managers.items():
-        # A field that is removed again, as an autoscaler's are, is nobody's.
-        assert OURS in answers[0] and (OURS in answers[-1] or resource == "horizontalpodautoscalers"), resource
+        # A removed field, like an autoscaler's, has no manager.
+        assert (OURS in answers[0]
+                and (OURS in answers[-1] or resource == "horizontalpodautoscalers")), resource
         assert not set.union(*answers) & {BEFORE, "OpenAPI-Generator"}, resource
 
 
 def make(namespace, kind):
-    {RC: namespace.make_primary, RS: namespace.make_replica_set, DEPLOYMENT: namespace.make_deployment}[kind](2)
+    {RC: namespace.make_primary, RS: namespace.make_replica_set,
+     DEPLOYMENT: namespace.make_deployment}[kind](2)
 
 
-@pytest.mark.parametrize("kind, number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)], ids=["sizes", "handover", "Deployment"])
+@pytest.mark.parametrize("kind, number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
+                         ids=["sizes", "handover", "Deployment"])
 def test_what_was_begun_before_we_had_a_name_is_finished(namespace, monkeypatch, kind, number):
-    """managedFields name both then; nobody looks there for what is to be done."""
+    """managedFields have both names then; no decision depends on them."""
     make(namespace, kind)
     with monkeypatch.context() as before, pytest.raises(Killed):
         before.setattr(connection, "USER_AGENT", f"{BEFORE}/2.8.0")
@@ -90,18 +97,22 @@ def test_what_was_begun_before_we_had_a_name_is_finished(namespace, monkeypatch,
 
     item = namespace.rc() if kind == RC else namespace.deployment()
     assert result["changed"] and result["rollout"]["phase"] == "complete" and not result["warnings"]
-    assert OURS in of(item) and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+    assert (OURS in of(item)
+            and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
+            == {"myimage:v2"})
 
 
 # Applied at the server
 
 
 def apply(namespace, kind, image, has_selector=True, **query):
-    """`kubectl apply --server-side` of the manifest; what it says where it is refused."""
+    """Apply the manifest like `kubectl apply --server-side`, and return the message of a refusal.
+    """
     body, path = manifest(2, image, "foo"), namespace._path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
         body |= {"apiVersion": "apps/v1", "kind": kind}
-        body["spec"]["selector"], path = {"matchLabels": {"app": "foo"}}, namespace._apps("deployments", "foo")
+        body["spec"]["selector"], path = {"matchLabels": {"app": "foo"}}, namespace._apps(
+            "deployments", "foo")
     if not has_selector:
         del body["spec"]["selector"]
     query = urllib.parse.urlencode({"fieldManager": "kubectl", **query})
@@ -112,23 +123,30 @@ def apply(namespace, kind, image, has_selector=True, **query):
     return ""
 
 
-@pytest.mark.parametrize("kind, version, has_selector", [(RC, "v1", False), (DEPLOYMENT, "apps/v1", True)])
-def test_the_manifest_of_before_does_not_undo_an_update_unless_forced(namespace, kind, version, has_selector):
-    """As docs/gitops.md has it: the image is ours then; with the new one in it, the manifest is applied as ever."""
+@pytest.mark.parametrize("kind, version, has_selector",
+                         [(RC, "v1", False), (DEPLOYMENT, "apps/v1", True)])
+def test_the_manifest_of_before_does_not_undo_an_update_unless_forced(
+        namespace, kind, version, has_selector):
+    """See docs/gitops.md: the image is ours then; with the new image, the manifest applies as
+    before.
+    """
     assert apply(namespace, kind, "myimage:v1", has_selector) == ""
     namespace.until_available("foo", 2) if kind == RC else namespace.comes_to_be_rolled_out()
     namespace.roll(kind=kind, image="myimage:v2")
 
     refused = apply(namespace, kind, "myimage:v1", has_selector)
 
-    assert refused == ('Apply failed with 1 conflict: conflict with "baton.kubernetes" using ' + version
-                       + ': .spec.template.spec.containers[name="web"].image')
+    assert (refused
+            == ('Apply failed with 1 conflict: conflict with "baton.kubernetes" using ' + version
+                + ': .spec.template.spec.containers[name="web"].image'))
     assert apply(namespace, kind, "myimage:v2", has_selector) == ""
     assert namespace.roll(kind=kind, image="myimage:v2")["changed"] is False
 
 
 def test_a_selector_in_the_manifest_is_a_conflict_too_and_may_be_forced(namespace):
-    """A selector is one field, which has the deployment label since the update; without it, it selects the same pods."""
+    """The selector is one field, with the deployment label since the update; without the label, the
+    same pods are selected.
+    """
     assert apply(namespace, RC, "myimage:v1") == ""
     namespace.until_available("foo", 2)
     namespace.roll(image="myimage:v2")
@@ -138,19 +156,23 @@ def test_a_selector_in_the_manifest_is_a_conflict_too_and_may_be_forced(namespac
         assert apply(namespace, RC, "myimage:v2", force="true") == ""
         again, on = namespace.roll(image="myimage:v2"), namespace.roll(image="myimage:v3")
 
-    assert refused == 'Apply failed with 1 conflict: conflict with "baton.kubernetes" using v1: .spec.selector'
-    assert namespace.rc()["spec"]["selector"].keys() > {"app"} and not again["changed"] and on["changed"]
+    assert (refused
+            == 'Apply failed with 1 conflict: conflict with "baton.kubernetes" using v1: '
+               '.spec.selector')
+    assert (namespace.rc()["spec"]["selector"].keys() > {"app"} and not again["changed"]
+            and on["changed"])
     assert len(observer.new) == 2 and observer.fewest_ready == 2
 
 
-# Who has a manifest of it
+# Owners of a manifest
 
 
 def test_who_will_undo_it_is_told_before_the_first_write_and_once(namespace):
     namespace.make_primary(2, annotations=ARGO)
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
-    begun, rest = namespace.roll(image="myimage:v2", pause_at="1"), namespace.roll(image="myimage:v2")
+    begun, rest = namespace.roll(image="myimage:v2",
+                                 pause_at="1"), namespace.roll(image="myimage:v2")
 
     for result in (planned, begun):
         assert about(result, "Argo CD (application web) manages foo", COMMAND)
@@ -159,16 +181,21 @@ def test_who_will_undo_it_is_told_before_the_first_write_and_once(namespace):
 
 
 def test_what_flux_applies_is_known_by_its_manager(namespace):
-    """As the API server notes it, not as somebody has labelled it; ours beside it is nobody's."""
+    """Recognized by the API server's record, not by a label; our own manager next to Flux causes no
+    warning.
+    """
     namespace.make_deployment(1)
     namespace.roll(kind=DEPLOYMENT, image="myimage:v2")
     path = f"{namespace._apps('deployments', 'foo')}?fieldManager=kustomize-controller&force=true"
-    namespace._call("PATCH", path, {"apiVersion": "apps/v1", "kind": DEPLOYMENT, "metadata": {"name": "foo", "labels": {"a": "b"}}},
+    namespace._call("PATCH", path,
+                    {"apiVersion": "apps/v1", "kind": DEPLOYMENT,
+                     "metadata": {"name": "foo", "labels": {"a": "b"}}},
                     "application/apply-patch+yaml")
 
     (warning,) = about(namespace.check(kind=DEPLOYMENT, image="myimage:v3"), "manages foo")
 
-    assert warning.startswith("Flux manages foo: at its next reconciliation") and "which replaces all pods" in warning
+    assert (warning.startswith("Flux manages foo: at its next reconciliation")
+            and "which replaces all pods" in warning)
 
 
 def test_a_migration_is_undone_in_another_way(namespace):

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The last phase of an update: pods change their controller by one patch each, and none is ever without one.
+"""The last phase of an update: each pod changes its controller by one patch, and always has one.
 
-Killed at each of its writes, disturbed between two of them, alongside other controllers that select the same pods, and on a cluster
-that does not let everybody change owners.
+Clients die at each write, other clients interfere between two writes, other controllers select the
+same pods, and a cluster restricts changes of owners.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from namespace import (
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
@@ -46,17 +46,20 @@ UPDATE = {"image": "myimage:v2"}
 
 
 class Kind:
-    """A namespace's controllers of one kind."""
+    """Controllers of a kind in a namespace."""
 
     def __init__(self, namespace, kind):
         self.namespace, self.kind = namespace, kind
 
     def path(self, name=""):
         is_core = self.kind == "ReplicationController"
-        return self.namespace._path("replicationcontrollers", name) if is_core else self.namespace._apps("replicasets", name)
+        return (self.namespace._path("replicationcontrollers", name) if is_core
+                else self.namespace._apps("replicasets", name))
 
     def make(self, replicas=REPLICAS, name="foo", labels=None, **spec):
-        """One with all its pods available, that selects those labels."""
+        """Create a controller with these labels in its selector, and wait until all pods are
+        available.
+        """
         self.namespace._call("POST", self.path(), self.body(replicas, name, labels, **spec))
         eventually(lambda: self.is_available(name, replicas), f"{replicas} replicas of {name}")
 
@@ -80,21 +83,23 @@ class Kind:
             raise
 
     def names(self):
-        return sorted(item["metadata"]["name"] for item in self.namespace._call("GET", self.path())["items"])
+        return sorted(item["metadata"]["name"]
+                      for item in self.namespace._call("GET", self.path())["items"])
 
     def successor(self):
-        """The name of the other one."""
-        (name,) = (each for each in self.names() if each.startswith("foo-"))
+        """Return the name of the successor."""
+        (name,) = (name for name in self.names() if name.startswith("foo-"))
         return name
 
     def patch(self, name, body):
         return self.namespace._call("PATCH", self.path(name), body, "application/merge-patch+json")
 
     def remove(self, name, policy="Background"):
-        """Delete it, and return when the garbage collector has done its part."""
+        """Delete a controller and wait for the garbage collector."""
         uid = self.get(name)["metadata"]["uid"]
         self.namespace._call("DELETE", self.path(name), {"propagationPolicy": policy})
-        eventually(lambda: self.get(name) is None and uid not in map(owner, self.namespace.pods()), f"the end of {name}")
+        eventually(lambda: self.get(name) is None and uid not in map(owner, self.namespace.pods()),
+                   f"the end of {name}")
 
     def is_available(self, name="foo", replicas=REPLICAS):
         status = (self.get(name) or {}).get("status", {})
@@ -113,23 +118,30 @@ class Kind:
         return [pod for pod in self.namespace.pods() if owner(pod) == uid]
 
     def roll(self, **params):
-        return self.namespace.roll(**{"kind": self.kind, **UPDATE, "progress_deadline": 20, **params})
+        return self.namespace.roll(**{"kind": self.kind, **UPDATE, "progress_deadline": 20,
+                                      **params})
 
     def half_way(self, **params):
-        """A client that dies when one pod is foo's, the others next's."""
+        """Run a client that dies after the handover of the first pod."""
         with pytest.raises(Killed):
             self.roll(kill=dies(1, True, hands_over), **params)
         assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
-        """foo alone, open, without marks, with that many available pods, all with that image; another task is unchanged."""
+        """Assert that foo is alone, open, without annotations of the update, and complete.
+
+        All its pods are available and have the image, and another task changes nothing.
+        """
         item = self.get()
         mine = self.pods()
-        assert self.names() == ["foo"] and self.is_available("foo", replicas) and item["spec"]["replicas"] == replicas
-        assert {pod["spec"]["containers"][0]["image"] for pod in mine} == {image} and len(mine) == replicas
+        assert (self.names() == ["foo"] and self.is_available("foo", replicas)
+                and item["spec"]["replicas"] == replicas)
+        assert ({pod["spec"]["containers"][0]["image"] for pod in mine} == {image}
+                and len(mine) == replicas)
         assert "priorityClassName" not in item["spec"]["template"]["spec"]
-        assert not set(marks.MARKS) & set(item["metadata"]["annotations"])
-        assert json.loads(item["metadata"]["annotations"][marks.LAST_ROLLOUT])["outcome"] == "updated"
+        assert not set(object_meta.MARKS) & set(item["metadata"]["annotations"])
+        assert (json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])["outcome"]
+                == "updated")
         assert not self.roll(image=image)["changed"]
 
 
@@ -139,45 +151,50 @@ def kind(namespace, request):
     return Kind(namespace, request.param)
 
 
-# Others that select the same pods
+# Other controllers with a selector for the same pods
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("rolled, other", [("foo", "canary"), ("canary", "foo")])
-def test_stable_and_canary_with_a_shared_label_are_rolled_without_next_name(namespace, kind, rolled, other):
-    """stable selects app=foo, which the canary's pods carry as well: neither takes a pod of the other."""
+@pytest.mark.parametrize("rolled, neighbour", [("foo", "canary"), ("canary", "foo")])
+def test_stable_and_canary_with_a_shared_label_are_rolled_without_next_name(
+        namespace, kind, rolled, neighbour):
+    """stable selects app=foo, a label of the canary's pods too: each keeps its own pods."""
     kind.make(3)
     kind.make(2, "canary", {"app": "foo", "track": "canary"})
-    before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in kind.pods(other)}
+    before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
+              for pod in kind.pods(neighbour)}
     size = len(kind.pods(rolled))
 
     with namespace.observer() as observer:
         result = kind.roll(name=rolled)
 
     assert result["changed"] and kind.names() == ["canary", "foo"] and len(observer.new) == size
-    assert {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in kind.pods(other)} == before
-    assert uids(kind.pods(rolled)) == observer.new and observer.fewest_ready >= 5 and observer.most_pods <= 6
+    assert ({pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
+             for pod in kind.pods(neighbour)} == before)
+    assert (uids(kind.pods(rolled)) == observer.new and observer.fewest_ready >= 5
+            and observer.most_pods <= 6)
 
 
 # The client dies
 
 
 class SinceRename:
-    """Tells the writes of the handover: those since foo has got next's template."""
+    """Selects the writes of the handover: from foo's change to next's template on."""
 
     def __init__(self):
         self.has_begun = False
 
     def __call__(self, what):
         operations = getattr(what, "operations", ())
-        self.has_begun = self.has_begun or any(each["path"] == "/spec/template" for each in operations)
+        self.has_begun = (self.has_begun
+                          or any(operation["path"] == "/spec/template" for operation in operations))
         return self.has_begun
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, after):
-    """With the pods that next had made, and no other; each of them has a controller all the time."""
+    """foo ends with exactly the pods that next created, and each pod always has a controller."""
     kind.make()
     for number in range(1, NEVER):
         image = f"myimage:v{number + 1}"
@@ -192,7 +209,8 @@ def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, 
             else:
                 break
         assert uids(kind.pods()) == with_successor == observer.new, where
-        assert len(observer.new) == REPLICAS and not observer.new & observer.deleted and not observer.restarts, where
+        assert (len(observer.new) == REPLICAS and not observer.new & observer.deleted
+                and not observer.restarts), where
         assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1, where
         assert "foo" not in observer.controllers_deleted, where
         kind.assert_updated(image=image)
@@ -201,7 +219,7 @@ def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, 
 
 @pytest.mark.sample(1)
 def test_killed_after_each_pods_patch_again_and_again(namespace, kind):
-    """Each client hands over one pod; the last one ends the update."""
+    """Each client hands over one pod; the last client ends the update."""
     kind.make()
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
@@ -214,7 +232,7 @@ def test_killed_after_each_pods_patch_again_and_again(namespace, kind):
     assert uids(kind.pods()) == observer.new and observer.fewest_ready >= REPLICAS
 
 
-# Somebody else has a hand in it, half way
+# Another client interferes half way
 
 
 def name_of(pod):
@@ -222,7 +240,7 @@ def name_of(pod):
 
 
 def deletes_pods(of):
-    """Delete those that foo has, or next, or both."""
+    """Delete the pods of foo, of next, or of both."""
     def delete(kind):
         owners = {"foo": ["foo"], "next": [kind.successor()], "both": ["foo", kind.successor()]}[of]
         for pod in [pod for name in owners for pod in kind.pods(name)]:
@@ -235,16 +253,24 @@ def relabels(key, of):
     def relabel(kind):
         pod = kind.pods(kind.successor() if of == "next" else of)[0]
         kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
-        eventually(lambda: owner(kind.namespace._get("pods", name_of(pod))) != owner(pod), "its release")
+        eventually(lambda: owner(kind.namespace._get("pods", name_of(pod))) != owner(pod),
+                   "its release")
     return relabel
 
 
 def adopts(kind):
-    """Another controller takes one of next's pods, as it never would by itself: its own are refused, so that it lacks one."""
-    kind.namespace._call("POST", kind.path(), kind.body(1, "other", {"app": "foo"}, priorityClassName="none-of-that-name"))
-    other = kind.get("other")
+    """Let another controller adopt a pod of next.
+
+    Real controllers never take a pod with an owner. The API server refuses this controller's own
+    pods, so that a pod is missing.
+    """
+    kind.namespace._call("POST", kind.path(),
+                         kind.body(1, "other", {"app": "foo"},
+                                   priorityClassName="none-of-that-name"))
+    controller = kind.get("other")
     pod = kind.pods(kind.successor())[0]
-    reference = {"apiVersion": other["apiVersion"], "kind": kind.kind, "name": "other", "uid": other["metadata"]["uid"],
+    reference = {"apiVersion": controller["apiVersion"], "kind": kind.kind, "name": "other",
+                 "uid": controller["metadata"]["uid"],
                  "controller": True, "blockOwnerDeletion": True}
     kind.namespace.patch(name_of(pod), {"metadata": {"ownerReferences": [reference]}}, "pods")
     eventually(lambda: kind.is_available("other", 1), "the other's pod")
@@ -269,8 +295,8 @@ def deletes_controller(name, policy):
     return lambda kind: kind.remove(name or kind.successor(), policy)
 
 
-LABEL = marks.DEPLOYMENT_LABEL
-#: What is done, and how many available pods it costs.
+LABEL = object_meta.DEPLOYMENT_LABEL
+#: Each action, and the number of available pods that are lost.
 DEEDS = {
     "foo's pod is deleted": (deletes_pods("foo"), 1),
     "next's pods are deleted": (deletes_pods("next"), REPLICAS - 1),
@@ -294,22 +320,24 @@ DEEDS = {
 
 
 def is_the_deeds(what):
-    """Whether a pod is without a controller by what was done to it, and not by the handover."""
+    """Return a predicate: the action itself, not the handover, has orphaned the pod."""
     def is_it(pod):
         return "without its pods" in what or "another" in pod["metadata"]["labels"].values()
     return is_it
 
 
-@pytest.mark.sample
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("what", DEEDS)
 def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, kind, what):
-    """The same task ends with all pods available; what the deed itself has not killed is there all the time."""
+    """The task ends with all pods available; the pods not killed by the action survive."""
     deed, cost = DEEDS[what]
     kind.make()
     with namespace.observer(is_the_deeds(what)) as observer:
         kind.half_way()
         deed(kind)
-        left = {uid for uid, pod in ((pod["metadata"]["uid"], pod) for pod in namespace.pods()) if is_ready(pod)}
+        surviving = {uid
+                     for uid, pod in ((pod["metadata"]["uid"], pod) for pod in namespace.pods())
+                     if is_ready(pod)}
         kind.roll()
 
     theirs = uids(kind.pods("other")) if kind.get("other") else set()
@@ -321,7 +349,7 @@ def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, ki
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
     kind.assert_updated(5 if what == "foo is scaled up" else REPLICAS)
     assert observer.fewest_ready >= REPLICAS - cost
-    assert left - strangers <= uids(kind.pods()), "a pod that nobody wanted to go"
+    assert surviving - strangers <= uids(kind.pods()), "a pod that nobody wanted to go"
 
 
 @pytest.mark.sample(1)
@@ -340,7 +368,7 @@ def test_the_mark_that_foo_has_lost_is_put_back(namespace, kind):
 @pytest.mark.sample
 @pytest.mark.parametrize("number", [1, 6], ids=["renamed", "next deleted"])
 def test_the_mark_that_nobody_has_any_more_is_never_taken_for_done(namespace, kind, number):
-    """No pod is lost, or without a controller; the error says what to type."""
+    """No pod is lost or orphaned; the error shows the command to type."""
     kind.make()
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -350,18 +378,21 @@ def test_the_mark_that_nobody_has_any_more_is_never_taken_for_done(namespace, ki
             kind.roll()
 
     assert "remove priorityClassName from the template" in error.value.next_command
-    assert len(observer.new) == REPLICAS == len(namespace.pods()) and observer.fewest_ready >= REPLICAS
+    assert (len(observer.new) == REPLICAS == len(namespace.pods())
+            and observer.fewest_ready >= REPLICAS)
 
 
 # foo is applied again
 
 
 def apply_at_the_client(kind):
-    """As kubectl computes it: the manifest's fields, none of which has gone since it was applied last."""
+    """Apply the manifest's fields like kubectl; none has been removed since the last apply."""
     body = kind.body()
     last_applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(body)}
-    change = {"metadata": {"labels": body["metadata"]["labels"], "annotations": last_applied}, "spec": body["spec"]}
-    kind.namespace._call("PATCH", kind.path("foo"), change, "application/strategic-merge-patch+json")
+    change = {"metadata": {"labels": body["metadata"]["labels"], "annotations": last_applied},
+              "spec": body["spec"]}
+    kind.namespace._call("PATCH", kind.path("foo"), change,
+                         "application/strategic-merge-patch+json")
 
 
 def apply_at_the_server(kind):
@@ -375,18 +406,23 @@ def replace(kind):
 
 
 WAYS = [apply_at_the_client, apply_at_the_server, replace]
-#: The writes of the handover by number, but for the last one, after which it has ended.
+#: The writes of the handover by number, except the last write, which ends the update.
 WRITES = {1: "rename", 2: "close", 3: "a pod", 4: "two pods", 5: "all pods", 6: "delete"}
 FAST = (3, 6)
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)], ids=["client dead", "client at work"])
-@pytest.mark.parametrize("number", [pytest.param(each, marks=() if each in FAST else pytest.mark.long, id=f"after {what}")
-                                    for each, what in WRITES.items()])
+@pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)],
+                         ids=["client dead", "client at work"])
+@pytest.mark.parametrize("number",
+                         [pytest.param(number, marks=() if number in FAST else pytest.mark.long,
+                                       id=f"after {what}")
+                          for number, what in WRITES.items()])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_old_manifest_applied_again_loses_no_pod(namespace, kind, way, number, is_alive):
-    """There are never fewer available pods than the size; the same task ends with all pods new, and says what was in its way."""
+    """The available pods never fall below the size; the same task makes all pods new and names the
+    obstacle.
+    """
     kind.make()
     warnings = []
 
@@ -405,14 +441,17 @@ def test_the_old_manifest_applied_again_loses_no_pod(namespace, kind, way, numbe
 
     kind.assert_updated()
     assert observer.fewest_ready >= REPLICAS
-    if way is not replace or WRITES[number] not in ("rename", "delete"):  # then no mark is left, and foo is like any other
-        assert any(each.startswith("somebody ") and "foo" in each for each in warnings), warnings
+    # then no mark is left, and foo is like any other
+    if way is not replace or WRITES[number] not in ("rename", "delete"):
+        assert any(warning.startswith("somebody ") and "foo" in warning
+                   for warning in warnings), warnings
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("way", WAYS)
-def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_end(namespace, kind, way):
-    """The client has not heard of it when it writes."""
+def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_end(
+        namespace, kind, way):
+    """The client does not know of the change when it writes."""
     kind.make()
     with namespace.observer() as observer:
         kind.roll(kill=after_write(6, lambda: way(kind), SinceRename()))
@@ -426,21 +465,23 @@ def test_an_image_by_hand_is_named_in_a_warning_and_in_a_line(namespace, kind):
     kind.make()
     lines = []
     kind.half_way()
-    change = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "myimage:by-hand"}]
+    change = [{"op": "replace", "path": "/spec/template/spec/containers/0/image",
+               "value": "myimage:by-hand"}]
     namespace._call("PATCH", kind.path("foo"), change, "application/json-patch+json")
 
     (warning,) = kind.roll(say=lines.append)["warnings"]
 
-    assert "somebody applied another template to foo" in warning and "myimage:by-hand" in warning and "myimage:v2" in warning
+    assert ("somebody applied another template to foo" in warning and "myimage:by-hand" in warning
+            and "myimage:v2" in warning)
     assert "restore foo: myimage:v2; somebody had applied myimage:by-hand" in lines
     kind.assert_updated()
 
 
-# A pod that becomes unready
+# A pod becomes unready
 
 
 class Readiness:
-    """Makes pods ready whose image never is by itself, but for those whose names are in `unready`."""
+    """Makes the unready pods of this image ready, apart from the pods named in `unready`."""
 
     def __init__(self, namespace):
         self.namespace, self.unready, self._stop = namespace, set(), threading.Event()
@@ -457,13 +498,14 @@ class Readiness:
     def _work(self):
         while not self._stop.wait(0.05):
             for pod in self.namespace.pods():
-                if pod["status"].get("phase") == "Running" and is_ready(pod) == (name_of(pod) in self.unready):
+                if (pod["status"].get("phase") == "Running"
+                        and is_ready(pod) == (name_of(pod) in self.unready)):
                     self.set(name_of(pod), name_of(pod) not in self.unready)
 
     def set(self, name, is_ready):
         change = {"status": {"conditions": [{"type": "Ready", "status": str(is_ready)}]}}
         path = self.namespace._path("pods", name) + "/status"
-        with contextlib.suppress(ApiException):  # it may have gone
+        with contextlib.suppress(ApiException):  # the pod may have been deleted
             self.namespace._call("PATCH", path, change, "application/strategic-merge-patch+json")
 
 
@@ -471,9 +513,10 @@ class Readiness:
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize("which", [hands_over, deletes], ids=["half way", "when next is gone"])
 def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace, kind, which):
-    """foo is opened, so that pods that die are replaced, though it is not all available; when it is, the update ends.
+    """foo is opened while a pod is unready, so that dead pods are replaced; the update ends when
+    all are available.
 
-    Where the task had seen all of them available when next went, it has ended already.
+    If all pods were available when next was deleted, the update has already ended.
     """
     kind.make()
     opened = threading.Event()
@@ -499,7 +542,7 @@ def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace
     assert uids(kind.pods()) == observer.new
 
 
-# A cluster that lets a pod get another owner only from whoever may delete it
+# A cluster with restricted changes of owners: only for clients with permission to delete the pod
 
 
 @pytest.fixture(scope="module")
@@ -507,51 +550,59 @@ def strict():
     """A cluster with the admission plugin OwnerReferencesPermissionEnforcement."""
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of a given one are not ours to choose")
-    with embedded.up(embedded.of_this_checkout("owners"), admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES}]) as cluster:
+    with embedded.up(embedded.of_this_checkout("owners"),
+                     admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES}]) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def strict_namespace(strict, request):
-    """A namespace there, where the code under test has the Role of docs/permissions.md, and nothing else."""
-    it = Namespace(strict.kubeconfig, request.node.originalname, admission_plugins=())
-    yield it
-    it.delete()
+    """Provide a namespace of the strict cluster, where the code under test has only the Role of
+    docs/permissions.md.
+    """
+    provided = Namespace(strict.kubeconfig, request.node.originalname, admission_plugins=())
+    yield provided
+    provided.delete()
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_write(strict_namespace, kind):
-    there = Kind(strict_namespace, kind)
-    there.make()
-    before = there.get()
+def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_write(
+        strict_namespace, kind):
+    controllers = Kind(strict_namespace, kind)
+    controllers.make()
+    before = controllers.get()
 
     with pytest.raises(RolloutError) as error:
-        there.roll()
+        controllers.roll()
 
-    assert "not allowed to change the controller of pod" in error.value.what and "docs/permissions.md" in error.value.next_command
+    assert ("not allowed to change the controller of pod" in error.value.what
+            and "docs/permissions.md" in error.value.next_command)
     assert "cannot set an ownerRef on a resource you can't delete" in error.value.why
-    assert there.names() == ["foo"] and there.get()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    assert there.roll(next_name="bar")["changed"] and there.names() == ["bar"]
+    assert (controllers.names() == ["foo"]
+            and controllers.get()["metadata"]["resourceVersion"]
+            == before["metadata"]["resourceVersion"])
+    assert controllers.roll(next_name="bar")["changed"] and controllers.names() == ["bar"]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_one_role_more_it_is_updated_there(strict_namespace, kind):
-    there = Kind(strict_namespace, kind)
+    controllers = Kind(strict_namespace, kind)
     strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
-    there.make()
+    controllers.make()
 
     with strict_namespace.observer() as observer:
-        there.half_way()
-        there.roll()
+        controllers.half_way()
+        controllers.roll()
 
-    there.assert_updated()
-    assert uids(there.pods()) == observer.new and observer.fewest_ready >= REPLICAS
+    controllers.assert_updated()
+    assert uids(controllers.pods()) == observer.new and observer.fewest_ready >= REPLICAS
 
 
 def test_with_one_role_more_it_is_migrated_there(strict_namespace):
-    """Without it no pod is handed over, none is without a controller, and the same task goes on when it is there."""
+    """Without the role no pod is handed over or orphaned, and the same task resumes with the role.
+    """
     strict_namespace.allow(role("baton-migration"), "baton-migration")
     strict_namespace.make_primary(REPLICAS)
     before = uids(strict_namespace.pods())

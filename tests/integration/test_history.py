@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The templates of before, as the API server keeps them, and the way back to them after an update has ended."""
+"""The templates of before, as the API server keeps them, and the way back to them after an update
+has ended.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from namespace import Killed, dies, eventually, manifest, uids
 from test_permissions import change_role, without
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 REPLICAS = 2
 #: Far more than the writes of an update.
@@ -19,9 +21,10 @@ NEVER = 100
 
 def history(namespace, name="foo"):
     """Number and image, as the info module tells them."""
-    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": name, "kind": None}
-    (there,) = task.info(params)["rollouts"]
-    return [(each["revision"], each["images"]["web"]) for each in there["history"]]
+    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": name,
+              "kind": None}
+    (rollout,) = task.info(params)["rollouts"]
+    return [(revision["revision"], revision["images"]["web"]) for revision in rollout["history"]]
 
 
 def kept(namespace):
@@ -42,7 +45,9 @@ def back_to(number, **params):
     {"definition": manifest(1, image="myimage:v9", name="bar")},
 ], ids=["template", "definition"])
 def test_what_the_task_still_says_of_its_pods_is_no_matter_on_the_way_back(namespace, still_there):
-    """A task with `state` added to it: it must neither roll that out nor delete foo for the definition's name."""
+    """A task with `state` added: the definition's template is not rolled out, and its name does not
+    delete foo.
+    """
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
 
@@ -62,10 +67,13 @@ def test_back_to_a_revision_when_the_update_has_ended(namespace):
     with namespace.observer() as observer:
         result = namespace.roll(**back_to(1))
 
-    assert result["msg"] == f"foo is rolled back to myimage:v1: {REPLICAS} of {REPLICAS} replicas available"
-    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1 and "foo" not in observer.controllers_deleted
+    assert (result["msg"]
+            == f"foo is rolled back to myimage:v1: {REPLICAS} of {REPLICAS} replicas available")
+    assert (observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+            and "foo" not in observer.controllers_deleted)
     assert namespace.rc()["spec"]["template"]["spec"] == before["spec"]["template"]["spec"]
-    assert history(namespace) == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")] and len(kept(namespace)) == 3
+    assert (history(namespace) == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
+            and len(kept(namespace)) == 3)
     for number in (1, 4):
         again = namespace.roll(**back_to(number))
         assert not again["changed"] and set(again["requests"]) == {"GET"}
@@ -78,7 +86,7 @@ def test_the_history_goes_with_the_controller(namespace):
     namespace.make_primary(1)
     namespace.roll(image="myimage:v2")
     (item,) = kept(namespace)
-    assert marks.last_rollout(item["metadata"]["annotations"])["to"] == {"web": "myimage:v1"}
+    assert object_meta.last_rollout(item["metadata"]["annotations"])["to"] == {"web": "myimage:v1"}
 
     namespace.remove("foo")
 
@@ -86,9 +94,12 @@ def test_the_history_goes_with_the_controller(namespace):
 
 
 def test_it_lets_go_of_a_controller_that_is_deleted_without_its_pods(namespace):
-    """The garbage collector patches the history too, which the API server refuses if it would write the data in other bytes."""
+    """The garbage collector patches the history too; the API server would refuse the patch if the
+    data's bytes changed.
+    """
     namespace.make_primary(1)
-    odd = [{"name": "web", "env": [{"name": "ODD", "value": 'a && b < c > d "e" \\ \u00e9 \u2028 \U0001f600'}]}]
+    odd = [{"name": "web",
+            "env": [{"name": "ODD", "value": 'a && b < c > d "e" \\ \u00e9 \u2028 \U0001f600'}]}]
     namespace.roll(template={"spec": {"containers": odd}})
     namespace.roll(image="myimage:v2")
     before = uids(namespace.pods())
@@ -97,7 +108,8 @@ def test_it_lets_go_of_a_controller_that_is_deleted_without_its_pods(namespace):
 
     eventually(lambda: namespace.rc() is None, "the end of foo", seconds=30)
     assert uids(namespace.pods()) == before
-    assert [it["metadata"].get("ownerReferences") for it in kept(namespace)] == [None, None]
+    assert ([revision["metadata"].get("ownerReferences") for revision in kept(namespace)]
+            == [None, None])
 
 
 def test_with_next_name_the_one_that_stays_inherits_it(namespace):
@@ -106,7 +118,8 @@ def test_with_next_name_the_one_that_stays_inherits_it(namespace):
     assert not namespace.roll(image="myimage:v3", next_name="bar")["warnings"]
     namespace.gone("foo")
     uid = namespace.rc("bar")["metadata"]["uid"]
-    eventually(lambda: {it["metadata"]["ownerReferences"][0]["uid"] for it in kept(namespace)} == {uid}, "the end of foo's own")
+    eventually(lambda: {revision["metadata"]["ownerReferences"][0]["uid"]
+                        for revision in kept(namespace)} == {uid}, "the end of foo's own")
 
     namespace.roll(**back_to(1, name="bar"))
 
@@ -117,21 +130,22 @@ def test_with_next_name_the_one_that_stays_inherits_it(namespace):
 def test_check_mode_tells_the_steps_and_keeps_nothing(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
-    there = kept(namespace)
+    stored = kept(namespace)
     planned = namespace.check(**back_to(1))
-    assert set(planned["requests"]) == {"GET"} and kept(namespace) == there
+    assert set(planned["requests"]) == {"GET"} and kept(namespace) == stored
 
     done = namespace.roll(**back_to(1))
 
-    told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
-    assert told[0] == told[1] and "keep" in [step[0] for step in told[0]]
+    steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
+             for result in (planned, done)]
+    assert steps[0] == steps[1] and "keep" in [step[0] for step in steps[0]]
 
 
-@pytest.mark.long  # some of its points are in every `make test`: tests/faults
+@pytest.mark.long  # tests/faults covers some of its points in every `make test`
 @pytest.mark.parametrize("params", [{}, {"next_name": "bar"}], ids=["handover", "next_name"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, after, params):
-    """With a limit of 1, so that another one is forgotten on the way."""
+    """The limit of 1 makes the rollback delete a revision."""
     wish = back_to(1, revision_history_limit=1, **params)
     name = params.get("next_name", "foo")
     for number in range(1, NEVER):
@@ -144,8 +158,10 @@ def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, af
         else:
             break
         finally:
-            assert images(namespace) == {"myimage:v1"} and namespace.rcs() == [name], f"killed at {number}"
-            assert history(namespace, name) == [(3, "myimage:v1"), (2, "myimage:v2")], f"killed at {number}"
+            assert (images(namespace) == {"myimage:v1"}
+                    and namespace.rcs() == [name]), f"killed at {number}"
+            assert (history(namespace, name)
+                    == [(3, "myimage:v1"), (2, "myimage:v2")]), f"killed at {number}"
             eventually(lambda: len(kept(namespace)) == 2, "the end of foo's own")
             namespace.remove(name)
             eventually(lambda: not namespace.pods() and not kept(namespace), "an empty namespace")

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What others write on the cluster does nothing: not to a terminal, not in a pasted command, and not to pods that start well."""
+"""Hostile text on the cluster has no effect on a terminal, in a pasted command, or on healthy pods.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pytest
 from namespace import eventually, manifest
 from plays import rolled
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ESCAPES = "\x1b[2J\x9b31m\u202e\u2066\u2028"
@@ -23,20 +24,24 @@ SHELL = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch 
 
 
 def pasted(command, environment, folder):
-    """What becomes of a command that somebody pastes into a shell."""
-    process = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+    """Paste a command into a shell and return the process."""
+    process = subprocess.run(["bash", "-c", command], cwd=folder, env=environment,
+                             capture_output=True, text=True, timeout=300,
                              check=False)
     assert not any("pwned" in name for name in os.listdir(folder)), command
     return process
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("context", ["lyon", "lyon $(touch pwned) 'it`s'"])
-def test_commands_to_paste_reach_the_cluster_of_the_task_and_evaluate_nothing(namespace, plain_environment, tmp_path, context):
+def test_commands_to_paste_reach_the_cluster_of_the_task_and_evaluate_nothing(
+        namespace, plain_environment, tmp_path, context):
     namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text("utf-8"))
     kubeconfig["contexts"][0]["name"] = context
-    path = namespace.write(f"it's {context[:4]}", json.dumps(kubeconfig | {"current-context": "none"}))
+    path = namespace.write(f"it's {context[:4]}",
+                           json.dumps(kubeconfig | {"current-context": "none"}))
 
     failure = rolled(namespace, plain_environment, succeeds=False, name="foo", image="myimage:v3",
                      kubeconfig=path, context=context)[0]["failure"]
@@ -44,44 +49,56 @@ def test_commands_to_paste_reach_the_cluster_of_the_task_and_evaluate_nothing(na
     assert "another update is in progress" in failure["what"]
     command = failure["next_command"].splitlines()[-1]
     process = pasted(command, plain_environment, tmp_path)
-    assert process.returncode == 0 and "is rolled back to myimage:v1" in process.stdout, process.stdout + process.stderr
+    assert (process.returncode == 0
+            and "is rolled back to myimage:v1" in process.stdout), process.stdout + process.stderr
     assert namespace.rcs() == ["foo"]
 
 
+@pytest.mark.full
 def test_images_and_records_are_told_and_never_typed(namespace, ansible_environment, tmp_path):
-    forged = {"outcome": "updated", "from": {"web": f"evil:v1{SHELL}{ESCAPES}"}, "who": f"{ESCAPES}\nNext:\n  touch pwned"}
-    namespace.create("replicationcontrollers", manifest(0, annotations={marks.LAST_ROLLOUT: json.dumps(forged)}))
+    forged = {"outcome": "updated", "from": {"web": f"evil:v1{SHELL}{ESCAPES}"},
+              "who": f"{ESCAPES}\nNext:\n  touch pwned"}
+    namespace.create("replicationcontrollers",
+                     manifest(0, annotations={object_meta.LAST_ROLLOUT: json.dumps(forged)}))
 
-    result, _shown = rolled(namespace, ansible_environment, succeeds=False, name="foo", state="rolled_back")
+    result, _lines = rolled(namespace, ansible_environment, succeeds=False, name="foo",
+                            state="rolled_back")
     assert "evil" not in result["msg"]
     pasted(result["failure"]["next_command"], ansible_environment, tmp_path)
 
     hostile = [{"name": "web", "image": f"myimage:v2{ESCAPES}$(touch pwned)"}]
-    result, shown = rolled(namespace, ansible_environment, name="foo", template={"spec": {"containers": hostile}})
-    texts = json.dumps(result, ensure_ascii=False) + shown.replace("\n", "")
-    assert r"myimage:v2\x1b[2J" in shown and texts.isprintable()
-    assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == hostile[0]["image"]  # to the byte
+    result, lines = rolled(namespace, ansible_environment, name="foo",
+                           template={"spec": {"containers": hostile}})
+    texts = json.dumps(result, ensure_ascii=False) + lines.replace("\n", "")
+    assert r"myimage:v2\x1b[2J" in lines and texts.isprintable()
+    # to the byte
+    assert (namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"]
+            == hostile[0]["image"])
 
 
 def forge(namespace, pod, reason, message, field="spec.containers{web}"):
-    """An Event as anybody may write it who may create Events."""
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name, "name": pod["metadata"]["name"],
+    """Create an Event like any client that may create Events."""
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
+             "name": pod["metadata"]["name"],
              "uid": pod["metadata"]["uid"], "fieldPath": field}
     namespace.create("events", {
-        "metadata": {"generateName": "forged-"}, "involvedObject": about, "type": "Warning", "reason": reason, "count": 99,
+        "metadata": {"generateName": "forged-"}, "involvedObject": about, "type": "Warning",
+        "reason": reason, "count": 99,
         "message": message, "lastTimestamp": pod["metadata"]["creationTimestamp"]})
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_forged_events_neither_fail_a_rollout_nor_hold_it_up(namespace):
-    """Its pods take a while to start, and their own status says nothing against them."""
+    """The pods are slow to start, and their own status has no fault."""
     namespace.make_primary(1)
     slow = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
             "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
     lines, began = [], time.monotonic()
 
     def new_pods():
-        return [pod for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v2-slow"]
+        return [pod
+                for pod in namespace.pods()
+                if pod["spec"]["containers"][0]["image"] == "myimage:v2-slow"]
 
     def say(line):
         lines.append(line)
@@ -99,11 +116,13 @@ def test_forged_events_neither_fail_a_rollout_nor_hold_it_up(namespace):
 
 
 def test_a_pod_s_own_words_are_told_as_data(namespace):
-    """A container chooses the message it ends with, and its log."""
+    """A container chooses its termination message and its log."""
     namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:
-        namespace.roll(template={"spec": {"containers": [{"name": "web", "image": f"Not a name{ESCAPES}"}]}}, failure_grace=0,
+        namespace.roll(template={"spec": {"containers": [{"name": "web",
+                                                          "image": f"Not a name{ESCAPES}"}]}},
+                       failure_grace=0,
                        progress_deadline=3)
 
     assert error.value.message.replace("\n", "").isprintable()

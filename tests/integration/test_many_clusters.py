@@ -20,12 +20,15 @@ CLUSTERS = [cluster for clusters in REGIONS.values() for cluster in clusters]
 
 @pytest.fixture
 def clusters(monkeypatch):
-    """A namespace with a controller on each of three clusters that are there for this test only."""
+    """Provide a namespace with a controller on each of three clusters, which exist for this test
+    only.
+    """
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with contextlib.ExitStack() as stack:
         namespaces = {}
         for name in CLUSTERS:
-            cluster = stack.enter_context(embedded.up(embedded.of_this_checkout(name), admission_plugins=ADMISSION_PLUGINS))
+            cluster = stack.enter_context(embedded.up(embedded.of_this_checkout(name),
+                                                      admission_plugins=ADMISSION_PLUGINS))
             namespaces[name] = Namespace(cluster.kubeconfig, name)
             stack.callback(namespaces[name].delete)
             namespaces[name].make_primary(REPLICAS)
@@ -34,18 +37,23 @@ def clusters(monkeypatch):
 
 @pytest.fixture
 def inventory(clusters, tmp_path):
-    """A host for each cluster, a group for each region, and one kubeconfig with a context for each."""
+    """Write a host for each cluster, a group for each region, and one kubeconfig with a context for
+    each.
+    """
     merged = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
     for name, namespace in clusters.items():
-        own = namespace.kubeconfig_of({"token": namespace.token})
+        config = namespace.kubeconfig_of({"token": namespace.token})
         for part in ("clusters", "users"):
-            merged[part] += [{**own[part][0], "name": name}]
+            merged[part] += [{**config[part][0], "name": name}]
         merged["contexts"] += [{"name": name, "context": {"cluster": name, "user": name}}]
     (tmp_path / "kubeconfig").write_text(json.dumps(merged))
-    groups = {region: {"hosts": {name: {"context": name, "controller_namespace": clusters[name].name} for name in names}}
+    groups = {region: {"hosts": {name: {"context": name,
+                                        "controller_namespace": clusters[name].name}
+                                 for name in names}}
               for region, names in REGIONS.items()}
     path = tmp_path / "clusters.yml"
-    path.write_text(json.dumps({"all": {"vars": {"kubeconfig": str(tmp_path / "kubeconfig")}, "children": groups}}))
+    path.write_text(json.dumps({"all": {"vars": {"kubeconfig": str(tmp_path / "kubeconfig")},
+                                        "children": groups}}))
     return path
 
 
@@ -61,7 +69,8 @@ def playbooks(shop, plain_environment, tmp_path):
 def regions(clusters, inventory, shop, playbooks):
     def roll(image, *options, succeeds=True, **variables):
         shop.asked.clear()
-        return playbooks.run("regions", "-i", str(inventory), *options, succeeds=succeeds, regions=list(REGIONS), image=image,
+        return playbooks.run("regions", "-i", str(inventory), *options, succeeds=succeeds,
+                             regions=list(REGIONS), image=image,
                              verify_tasks="smoke.yml", stages=["50%", "100%"], **variables)
 
     return roll
@@ -74,7 +83,7 @@ def shop():
 
 
 def asked(shop):
-    """Which clusters' checks were made, in order, each once."""
+    """Return the clusters whose checks were made, in order, without duplicates."""
     return list(dict.fromkeys(stage for (stage,) in shop.asked))
 
 
@@ -86,12 +95,14 @@ def new_pods(clusters, names=CLUSTERS):
 def test_region_by_region(clusters, regions, playbooks, shop):
     shop.broken = {"malmo"}
     output = regions("myimage:v2", succeeds=False)
-    assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}  # rolled back, and the next region not begun
+    # rolled back, and the next region not begun
+    assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
     assert asked(shop) == ["malmo"] and '"outcome": "rolled_back"' in output
 
     shop.broken = {"lyon"}
     regions("myimage:v2", succeeds=False, max_failed_clusters=50)
-    assert new_pods(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}  # half of a region may fail
+    # half of a region may fail
+    assert new_pods(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}
     assert asked(shop)[0] == "malmo" and set(asked(shop)) == {"malmo", "lyon", "porto"}
 
     shop.broken = set()
@@ -100,32 +111,39 @@ def test_region_by_region(clusters, regions, playbooks, shop):
     assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
     assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and asked(shop) == ["lyon"]
     stats = output.partition("CUSTOM STATS")[2]
-    assert all(f'"{name}": {{' in stats for name in CLUSTERS) and stats.count('"outcome": "updated"') == 3
+    assert (all(f'"{name}": {{' in stats for name in CLUSTERS)
+            and stats.count('"outcome": "updated"') == 3)
 
 
 @pytest.mark.long
 def test_one_of_them_is_down(clusters, inventory, regions, playbooks):
-    """The others go on without it, both ways; it is named, with what to type, and the command has failed."""
+    """The others continue, both ways; the error names the cluster and the command to type, and the
+    playbook fails.
+    """
     up = ["malmo", "lyon"]
     porto = embedded.find(embedded.of_this_checkout("porto"))
 
     def stands(output, outcome):
         stats = output.partition("CUSTOM STATS")[2]
-        told = " ".join(output.partition("PLAY RECAP")[0].split())
-        assert "fatal: [porto]" in output and f"the API server at {porto.server} cannot be reached" in told
-        assert "porto has failed" in told and "for this cluster alone with --limit porto" in told
-        assert all(f"{name} has failed" not in told for name in up)
+        message = " ".join(output.partition("PLAY RECAP")[0].split())
+        assert ("fatal: [porto]" in output
+                and f"the API server at {porto.server} cannot be reached" in message)
+        assert ("porto has failed" in message
+                and "for this cluster alone with --limit porto" in message)
+        assert all(f"{name} has failed" not in message for name in up)
         assert stats.count(outcome) == len(up) and '"porto": {' in stats
 
     porto.stop("kube-apiserver", kill=True)
     try:
-        stands(regions("myimage:v2", succeeds=False, max_failed_clusters=50), '"outcome": "updated"')
+        stands(regions("myimage:v2", succeeds=False, max_failed_clusters=50),
+               '"outcome": "updated"')
         assert new_pods(clusters, up) == dict.fromkeys(up, REPLICAS)
 
         stands(playbooks.run("status", "-i", str(inventory), succeeds=False), '"phase": "complete"')
 
         back = {"image": "myimage:v1", "controller": "", "label_selectors": "app=foo"}
-        stands(playbooks.run("rollback", "-i", str(inventory), succeeds=False, **back), '"outcome": "rolled_back"')
+        stands(playbooks.run("rollback", "-i", str(inventory), succeeds=False, **back),
+               '"outcome": "rolled_back"')
         assert new_pods(clusters, up) == dict.fromkeys(up, 0)
     finally:
         porto.start("kube-apiserver")

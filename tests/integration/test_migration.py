@@ -6,10 +6,21 @@
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, after_write, deletes, dies, eventually, hands_over, manifest, owner, role, uids
+from namespace import (
+    Killed,
+    after_write,
+    deletes,
+    dies,
+    eventually,
+    hands_over,
+    manifest,
+    owner,
+    role,
+    uids,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selectors import matches
 
@@ -29,9 +40,10 @@ def migrate(namespace, **params):
 
 
 def is_migrated(namespace):
-    """Nothing is left but a Deployment with one ReplicaSet."""
+    """Return whether only a Deployment with one ReplicaSet remains."""
     revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
-    return namespace.rcs() == [] and namespace.comes_to_be_rolled_out() and len(namespace.sets()) == 1 and not revisions
+    return (namespace.rcs() == [] and namespace.comes_to_be_rolled_out()
+            and len(namespace.sets()) == 1 and not revisions)
 
 
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
@@ -43,21 +55,25 @@ def test_the_pods_are_the_same(allowed, replicas):
         eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
 
     again = migrate(allowed)
-    assert uids(allowed.pods()) == before and not observer.new and not observer.deleted and not observer.restarts
-    assert result["msg"] == f"foo is now a Deployment, with myimage:v1: {replicas} of {replicas} replicas available"
+    assert (uids(allowed.pods()) == before and not observer.new and not observer.deleted
+            and not observer.restarts)
+    assert (result["msg"]
+            == f"foo is now a Deployment, with myimage:v1: {replicas} of {replicas} replicas "
+               f"available")
     assert not again["changed"] and again["msg"] == "foo is already a Deployment"
     assert set(again["requests"]) == {"GET"}
 
 
 def test_the_deployment_is_rolled_from_there(allowed):
-    """One whose pods an update had handed over, so that it has the deployment label."""
+    """An earlier update has handed over the pods, so that they have the deployment label."""
     allowed.make_primary(3)
     allowed.roll(image="myimage:v2")
     before = uids(allowed.pods())
     migrate(allowed, max_surge="2")
     item = allowed.deployment()
     assert uids(allowed.pods()) == before
-    assert item["spec"]["selector"] == {"matchLabels": {"app": "foo"}} and item["metadata"]["labels"] == {"app": "foo"}
+    assert (item["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
+            and item["metadata"]["labels"] == {"app": "foo"})
     assert item["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
     assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
 
@@ -67,7 +83,7 @@ def test_the_deployment_is_rolled_from_there(allowed):
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
 
 
-@pytest.mark.long  # some of its points are in every `make test`: tests/faults
+@pytest.mark.long  # tests/faults covers some of its points in every `make test`
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, after):
     for number in range(1, NEVER):
@@ -90,12 +106,14 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, a
 def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
     before = allowed.make_primary(3)
     planned = allowed.check(state="migrated", to_kind="Deployment")
-    assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1  # dry runs, and the permissions
+    # dry runs, and the permissions
+    assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1
     assert allowed.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert not allowed.sets() and not allowed.deployments()
     done = migrate(allowed)
-    told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
-    assert told[0] == told[1]
+    steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
+             for result in (planned, done)]
+    assert steps[0] == steps[1]
 
 
 def test_scaled_in_between_it_keeps_that_size(allowed):
@@ -110,7 +128,8 @@ def test_scaled_in_between_it_keeps_that_size(allowed):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [hands_over, deletes], ids=["half of the pods handed over", "the controller deleted"])
+@pytest.mark.parametrize("which", [hands_over, deletes],
+                         ids=["half of the pods handed over", "the controller deleted"])
 def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
     allowed.make_primary(2)
     with allowed.observer() as observer:
@@ -121,11 +140,13 @@ def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
     assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new) == 1
 
 
-SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=bar", "app=bar", "absent", "app notin (foo)", "!app"]
+SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=bar", "app=bar",
+             "absent", "app notin (foo)", "!app"]
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [hands_over, deletes], ids=["half of the pods handed over", "the controller deleted"])
+@pytest.mark.parametrize("which", [hands_over, deletes],
+                         ids=["half of the pods handed over", "the controller deleted"])
 def test_one_that_was_killed_is_shown_in_progress_and_finished_by_its_labels(allowed, which):
     allowed.make_primary(2, labels={"app": "foo", "team": "a"})
     before = uids(allowed.pods())
@@ -134,17 +155,21 @@ def test_one_that_was_killed_is_shown_in_progress_and_finished_by_its_labels(all
     replica_set = allowed.sets()[0]["metadata"]["name"]
 
     params = {"kubeconfig": allowed.kubeconfig, "namespace": allowed.name, "name": None}
-    for asked in ({"name": "foo"}, {"kind": "ReplicationController"}, {"label_selectors": ["team in (a,b)"]}, {"names": ["foo"]}):
-        (told,) = task.info({**params, **asked})["rollouts"]
-        assert (told["name"], told["phase"], told["next"]["name"]) == ("foo", "progressing", replica_set)
-        assert "state=migrated" in told["resume_command"] and told["rollback_command"] is None
+    for selection in ({"name": "foo"}, {"kind": "ReplicationController"},
+                      {"label_selectors": ["team in (a,b)"]}, {"names": ["foo"]}):
+        (rollout,) = task.info({**params, **selection})["rollouts"]
+        assert ((rollout["name"], rollout["phase"], rollout["next"]["name"])
+                == ("foo", "progressing", replica_set))
+        assert "state=migrated" in rollout["resume_command"] and rollout["rollback_command"] is None
     assert task.info({**params, "label_selectors": ["team=b"]})["rollouts"] == []
 
-    result = task.update({**params, "label_selectors": ["team=a"], "state": "migrated", "to_kind": "Deployment"})
-    assert [(each["name"], each["changed"]) for each in result["results"]] == [("foo", True)]
+    result = task.update({**params, "label_selectors": ["team=a"], "state": "migrated",
+                          "to_kind": "Deployment"})
+    assert ([(outcome["name"], outcome["changed"]) for outcome in result["results"]]
+            == [("foo", True)])
     assert is_migrated(allowed) and uids(allowed.pods()) == before
-    (told,) = task.info({**params, "name": "foo"})["rollouts"]
-    assert (told["kind"], told["phase"]) == ("Deployment", "complete")
+    (rollout,) = task.info({**params, "name": "foo"})["rollouts"]
+    assert (rollout["kind"], rollout["phase"]) == ("Deployment", "complete")
 
 
 def test_label_selectors_choose_what_the_api_server_chooses(namespace):
@@ -159,21 +184,27 @@ def deletes_primary(policy):
 
 def deletes_replica_set(namespace):
     name = namespace.sets()[0]["metadata"]["name"]
-    namespace._call("DELETE", namespace._apps("replicasets", name), {"propagationPolicy": "Background"})
+    namespace._call("DELETE", namespace._apps("replicasets", name),
+                    {"propagationPolicy": "Background"})
 
 
-#: What somebody does half way through the pods; how many of the two it kills, and whether it leaves some without a controller.
+#: Each action half way through the pods, the number of the two pods killed, and whether pods may be
+#: orphaned.
 DEEDS = {
-    "a pod deleted": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"], "pods"), 1, False),
+    "a pod deleted": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
+                                                         "pods"), 1, False),
     "a pod relabelled": (lambda namespace: namespace.patch(
-        namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}}, "pods"), 1, True),
+        namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}},
+        "pods"), 1, True),
     "foo deleted": (deletes_primary("Background"), 1, False),
     "foo deleted without its pods": (deletes_primary("Orphan"), 1, True),
-    "the ReplicaSet deleted": (deletes_replica_set, 2, False),  # with all pods that this step hands over to it
+    # with all pods that this step hands over
+    "the ReplicaSet deleted": (deletes_replica_set, 2, False),
     "foo scaled": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", DEEDS)
 def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
     deed, most_killed, leaves_bare = DEEDS[what]
@@ -181,11 +212,13 @@ def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
     before = uids(allowed.pods())
 
     with allowed.observer(lambda pod: leaves_bare):
-        migrate(allowed, kill=after_write(1, lambda: deed(allowed), hands_over), progress_deadline=20)
+        migrate(allowed, kill=after_write(1, lambda: deed(allowed), hands_over),
+                progress_deadline=20)
         eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
 
     mine = [pod for pod in allowed.pods() if owner(pod)]
-    assert len(mine) == allowed.deployment()["spec"]["replicas"] and len(allowed.pods()) <= len(mine) + leaves_bare
+    assert (len(mine) == allowed.deployment()["spec"]["replicas"]
+            and len(allowed.pods()) <= len(mine) + leaves_bare)
     assert len(before & uids(mine)) >= 2 - most_killed
 
 
@@ -195,16 +228,19 @@ def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
     with pytest.raises(RolloutError, match="an update is in progress"):
         migrate(allowed)
     allowed.roll(state="rolled_back")
-    allowed.make_deployment(1, name="foo", selector={"matchLabels": {"app": "foo", "of": "it"}}, template={
-        "metadata": {"labels": {"app": "foo", "of": "it"}}, "spec": {"containers": [{"name": "web", "image": "myimage:v1"}]}})
+    labels = {"app": "foo", "of": "it"}
+    allowed.make_deployment(1, name="foo", selector={"matchLabels": labels}, template={
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "web", "image": "myimage:v1"}]}})
     with pytest.raises(RolloutError, match="a Deployment named foo already exists"):
         migrate(allowed)
-    assert marks.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
+    assert object_meta.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
 
 
 def test_one_of_another_object_is_taken_from_it_on_request_only(allowed):
     owner = allowed.create("configmaps", {"metadata": {"name": "stands-for-it"}})["metadata"]["uid"]
-    stand_in = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stands-for-it", "uid": owner, "controller": True,
+    stand_in = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stands-for-it", "uid": owner,
+                "controller": True,
                 "blockOwnerDeletion": False}
     allowed.make_primary(2, ownerReferences=[stand_in])
     before = uids(allowed.pods())
@@ -222,18 +258,23 @@ def test_without_the_role_it_says_what_is_missing(namespace):
 
 
 def untouched(namespace, before, name="foo"):
-    """Nothing was written."""
+    """Return whether nothing was written."""
     revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
-    return namespace.rc(name)["spec"] == before["spec"] and not revisions and not namespace.deployments()
+    return (namespace.rc(name)["spec"] == before["spec"] and not revisions
+            and not namespace.deployments())
 
 
-@pytest.mark.parametrize("resource, kind", [("replicasets", "ReplicaSet"), ("deployments", "Deployment")])
+@pytest.mark.parametrize("resource, kind",
+                         [("replicasets", "ReplicaSet"), ("deployments", "Deployment")])
 def test_a_quota_is_met_before_the_first_write(allowed, resource, kind):
     before = allowed.make_primary(2)
-    allowed.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {f"count/{resource}.apps": "0"}}})
+    allowed.create("resourcequotas",
+                   {"metadata": {"name": "none"},
+                    "spec": {"hard": {f"count/{resource}.apps": "0"}}})
     quota = allowed._path("resourcequotas", "none")
-    eventually(lambda: allowed._call("GET", quota).get("status", {}).get("used"), "the quota is at work")
-    for run in (migrate, lambda it: it.check(state="migrated", to_kind="Deployment")):
+    eventually(lambda: allowed._call("GET", quota).get("status", {}).get("used"),
+               "the quota is at work")
+    for run in (migrate, lambda namespace: namespace.check(state="migrated", to_kind="Deployment")):
         with pytest.raises(RolloutError, match=f"its {kind} foo.* cannot be created") as caught:
             run(allowed)
         assert "exceeded quota: none" in caught.value.why and untouched(allowed, before)
@@ -245,7 +286,8 @@ def test_a_quota_is_met_before_the_first_write(allowed, resource, kind):
 def test_a_name_that_leaves_no_room_for_a_hash_is_met_before_the_first_write(allowed):
     name = "f" * 245
     body = manifest(0)
-    before = allowed.create("replicationcontrollers", {**body, "metadata": {**body["metadata"], "name": name}})
+    before = allowed.create("replicationcontrollers",
+                            {**body, "metadata": {**body["metadata"], "name": name}})
     with pytest.raises(RolloutError, match=r"its ReplicaSet ffff.* cannot be created"):
         migrate(allowed, name=name)
     assert untouched(allowed, before, name)
@@ -257,7 +299,7 @@ def test_what_somebody_has_made_beforehand_gets_no_pods(allowed):
     with pytest.raises(Killed):
         migrate(allowed, kill=dies(2, True))
     revision = allowed._call("GET", allowed._apps("controllerrevisions", "foo-migration"))
-    (made,) = allowed.sets()
+    (replica_set,) = allowed.sets()
     allowed.remove("foo")
     allowed.gone("foo")
     before = allowed.make_primary(2)
@@ -266,12 +308,16 @@ def test_what_somebody_has_made_beforehand_gets_no_pods(allowed):
     forged = {"metadata": {"name": "foo-migration"}, "revision": 1, "data": data}
     allowed._call("POST", allowed._apps("controllerrevisions"), forged)
 
-    with pytest.raises(RolloutError, match="its template or selector is not what the ControllerRevision foo-migration keeps"):
+    with pytest.raises(RolloutError,
+                       match="its template or selector is not what the ControllerRevision "
+                             "foo-migration keeps"):
         migrate(allowed)
-    assert allowed.rc()["spec"] == before["spec"] and {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]}
-    assert [it["spec"] for it in allowed.sets()] == [made["spec"]] and not allowed.deployments()
+    assert (allowed.rc()["spec"] == before["spec"]
+            and {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]})
+    assert ([item["spec"] for item in allowed.sets()] == [replica_set["spec"]]
+            and not allowed.deployments())
 
     allowed._call("DELETE", allowed._apps("controllerrevisions", "foo-migration"))
-    allowed._call("DELETE", allowed._apps("replicasets", made["metadata"]["name"]))
+    allowed._call("DELETE", allowed._apps("replicasets", replica_set["metadata"]["name"]))
     migrate(allowed)
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v1"}

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A command that an error shows, pasted as it is, does what the error says; next_commands.py lists what is pasted where."""
+"""An error's command, pasted unchanged, has the announced effect; next_commands.py lists the tests
+of each command.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from next_commands import as_kubectl, parsed
 from plays import ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 ABSENT = {"image": "myimage:absent", "failure_grace": 1}
 CANARY = {**ABSENT, "pause_at": "1", "max_surge": "1", "progress_deadline": 60}
@@ -29,11 +31,13 @@ class Terminal:
 
     def run(self, **options):
         """The result of a task, a failure included."""
-        options = {"name": "foo", "namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig, **options}
-        return self._answer({option: value for option, value in options.items() if value is not None})
+        options = {"name": "foo", "namespace": self.namespace.name,
+                   "kubeconfig": self.namespace.kubeconfig, **options}
+        return self._answer({option: value
+                             for option, value in options.items() if value is not None})
 
     def fails(self, **options):
-        """The lines that the failure of a task tells to type."""
+        """Run a task that fails, and return the commands in its error."""
         result = self.run(**options)
         assert result.get("failed"), result["msg"]
         return result["failure"]["next_command"].splitlines()
@@ -60,16 +64,18 @@ def terminal(namespace):
 
 
 def images(namespace):
-    """The images of the pods that are not on their way out, sorted."""
-    return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:") for pod in namespace.pods()
+    """Return the sorted images of the pods that are not terminating."""
+    return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
+                  for pod in namespace.pods()
                   if "deletionTimestamp" not in pod["metadata"])
 
 
-KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_set", "Deployment": "make_deployment",
+KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_set",
+         "Deployment": "make_deployment",
          "StatefulSet": "make_stateful_set"}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.fake_nodes("an image that no registry has")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back(namespace, terminal, kind):
@@ -85,15 +91,18 @@ def test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back(namespace, t
 
 
 @pytest.mark.fake_nodes("an image that no registry has")
-def test_a_shell_and_ansible_take_a_command_as_the_tests_do(namespace, terminal, ansible_environment, tmp_path):
-    """The task that they make of a command shows the same commands when it fails."""
+def test_a_shell_and_ansible_take_a_command_as_the_tests_do(namespace, terminal,
+                                                            ansible_environment, tmp_path):
+    """The task that they read from a command shows the same commands when failing."""
     namespace.make_primary(2)
-    lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop", record_events=False)[-3:]
+    lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop",
+                           record_events=False)[-3:]
     again, _or, back = lines
     assert "max_unavailable=50%" in again and "record_events=false" in again
 
     for command, fails in ((again, True), (back, False)):
-        process = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=ansible_environment, capture_output=True, text=True,
+        process = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=ansible_environment,
+                                 capture_output=True, text=True,
                                  timeout=120, check=False)
         assert bool(process.returncode) is fails, process.stdout + process.stderr
         result = json.loads(process.stdout.partition("=>")[2])
@@ -104,11 +113,13 @@ def test_a_shell_and_ansible_take_a_command_as_the_tests_do(namespace, terminal,
 def test_a_pause_is_ended_by_the_commands_of_its_result(namespace, terminal):
     namespace.make_primary(2)
     canary = {"image": "myimage:v2", "pause_at": "1", "soak": "1s", "max_unavailable": "1"}
-    assert terminal.succeeds(terminal.run(**canary)["rollback_command"])["changed"] and images(namespace) == ["v1", "v1"]
+    assert (terminal.succeeds(terminal.run(**canary)["rollback_command"])["changed"]
+            and images(namespace) == ["v1", "v1"])
 
     resume = terminal.run(**canary)["resume_command"]
 
-    assert {"soak": "1s", "max_unavailable": "1"}.items() <= parsed(resume).items() and "pause_at" not in parsed(resume)
+    assert ({"soak": "1s", "max_unavailable": "1"}.items() <= parsed(resume).items()
+            and "pause_at" not in parsed(resume))
     terminal.succeeds(resume)
     assert images(namespace) == ["v2", "v2"] and namespace.rcs() == ["foo"]
 
@@ -130,8 +141,10 @@ def test_another_update_is_rolled_back(namespace, terminal, kind):
 def test_what_another_client_has_begun_is_finished(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
-    patch = {"Deployment": namespace.patch_deployment, "StatefulSet": namespace.patch_stateful_set}[kind]
-    patch({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v4"}]}}}})
+    patch = {"Deployment": namespace.patch_deployment,
+             "StatefulSet": namespace.patch_stateful_set}[kind]
+    container = {"name": "web", "image": "myimage:v4"}
+    patch({"spec": {"template": {"spec": {"containers": [container]}}}})
 
     finish, _or, _back = terminal.fails(kind=kind, image="myimage:v3", progress_deadline=90)
 
@@ -155,7 +168,7 @@ def test_an_update_that_has_ended_is_undone(namespace, terminal):
 
 
 def test_a_controller_is_named_as_the_command_says(namespace, terminal):
-    """The temporary successor, the successor that has replaced the primary, and a selector that cannot be changed."""
+    """The temporary successor, the successor in place of the primary, and an immutable selector."""
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rcs()) - {"foo"}
@@ -171,9 +184,10 @@ def test_a_controller_is_named_as_the_command_says(namespace, terminal):
 
 def test_a_selector_that_cannot_be_changed_gets_another_controller(namespace, terminal):
     """The successor of a ReplicaSet that selects by the deployment label."""
-    labels = {"app": "foo", marks.DEPLOYMENT_LABEL: "blue"}
+    labels = {"app": "foo", object_meta.DEPLOYMENT_LABEL: "blue"}
     body = manifest(1)
-    body["metadata"]["labels"] = body["spec"]["template"]["metadata"]["labels"] = body["spec"]["selector"] = labels
+    body["metadata"]["labels"] = body["spec"]["selector"] = labels
+    body["spec"]["template"]["metadata"]["labels"] = labels
     namespace.create_any("ReplicaSet", body)
 
     (command,) = terminal.fails(kind="ReplicaSet", image="myimage:v2")
@@ -214,7 +228,9 @@ def test_a_size_that_is_not_certain_is_confirmed(namespace, terminal):
     namespace.remove("foo")
     namespace.gone("foo")
     (successor,) = namespace.rcs()
-    namespace.patch(successor, {"metadata": {"annotations": {marks.ORIGINAL: "4"}}, "spec": {"replicas": 1}})
+    namespace.patch(successor,
+                    {"metadata": {"annotations": {object_meta.ORIGINAL: "4"}},
+                     "spec": {"replicas": 1}})
 
     lines = terminal.fails(image="myimage:v2")
 
@@ -223,10 +239,12 @@ def test_a_size_that_is_not_certain_is_confirmed(namespace, terminal):
     assert namespace.rc()["spec"]["replicas"] == 4
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_another_task_is_waited_for(namespace, terminal, ansible_environment):
     namespace.make_primary(1)
-    first = subprocess.Popen(ad_hoc(namespace, name="foo", image="myimage:v2-slow"), env=ansible_environment,
+    first = subprocess.Popen(ad_hoc(namespace, name="foo", image="myimage:v2-slow"),
+                             env=ansible_environment,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: len(namespace.rcs()) == 2, "the first task at work", 60)
 
@@ -237,6 +255,7 @@ def test_another_task_is_waited_for(namespace, terminal, ansible_environment):
     assert first.wait(60) == 0 and images(namespace) == ["v2-slow"]
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("an image that no registry has")
 def test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one(namespace, terminal):
     for name in ("foo", "bar"):
@@ -247,7 +266,8 @@ def test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one(namespace, ter
 
     again, _or, back = terminal.fails(**fleet)[-3:]
 
-    assert parsed(again)["names"] == parsed(back)["names"] == "foo,bar" and parsed(again)["pause_at"] == "1"
+    assert (parsed(again)["names"] == parsed(back)["names"] == "foo,bar"
+            and parsed(again)["pause_at"] == "1")
     assert terminal.paste(again)["failed"]
     assert not terminal.succeeds(back).get("failed") and namespace.rcs() == ["bar", "foo"]
 
@@ -256,20 +276,24 @@ def test_a_budget_lets_one_pod_be_missing(namespace, terminal):
     namespace.make_stateful_set(2)
     policies = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
     namespace._call("POST", policies, {
-        "metadata": {"name": "pdb"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "foo"}}}})
-    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2, "a budget that counts")
+        "metadata": {"name": "pdb"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "foo"}}}})
+    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2,
+               "a budget that counts")
 
     _hint, patch = terminal.fails(kind="StatefulSet", image="myimage:v2")
 
     as_kubectl(namespace, patch)
-    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed") == 1, "one may be missing")
-    assert not terminal.run(kind="StatefulSet", image="myimage:v2").get("failed") and images(namespace) == ["v2", "v2"]
+    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed")
+               == 1, "one may be missing")
+    assert (not terminal.run(kind="StatefulSet", image="myimage:v2").get("failed")
+            and images(namespace) == ["v2", "v2"])
 
 
 def test_what_kubectl_left_half_way_is_put_back(namespace, terminal):
     uid = namespace.make_primary(2, annotations={
-        marks.KUBECTL_ORIGINAL: "2", marks.KUBECTL_NEXT: "foo-next"})["metadata"]["uid"]
-    body = manifest(1, name="foo-next", annotations={marks.KUBECTL_SOURCE: f"foo:{uid}"})
+        object_meta.KUBECTL_ORIGINAL: "2", object_meta.KUBECTL_NEXT: "foo-next"})["metadata"]["uid"]
+    body = manifest(1, name="foo-next", annotations={object_meta.KUBECTL_SOURCE: f"foo:{uid}"})
     body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": "foo-next"}
     namespace.create("replicationcontrollers", body)
 
@@ -299,14 +323,17 @@ def test_a_deletion_that_a_finalizer_holds_up_ends(namespace, terminal):
 
     lines = terminal.fails(image="myimage:v2")
 
-    as_kubectl(namespace, next(line for line in lines if line.startswith("kubectl ") and " patch " in line))
+    as_kubectl(namespace,
+               next(line for line in lines if line.startswith("kubectl ") and " patch " in line))
     namespace.gone("foo")
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("an image that no registry has")
 def test_pods_that_fail_without_an_update_are_given_the_template_of_before(namespace, terminal):
     namespace.make_deployment(1)
-    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:absent"}]}}}})
+    container = {"name": "web", "image": "myimage:absent"}
+    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [container]}}}})
 
     *_hints, again, _or, back = terminal.fails(kind="Deployment", **ABSENT)
 
@@ -315,16 +342,21 @@ def test_pods_that_fail_without_an_update_are_given_the_template_of_before(names
     eventually(lambda: images(namespace) == ["v1"], "the template of before", 60)
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
-def test_a_migration_of_pods_that_never_become_available_ends_with_another_image(namespace, terminal):
-    """The rollback that it told was refused: nothing makes a ReplicationController of a Deployment."""
+def test_a_migration_of_pods_that_never_become_available_ends_with_another_image(
+        namespace, terminal):
+    """The suggested rollback was refused: a Deployment cannot become a ReplicationController."""
     namespace.allow(role("baton-migration"), "baton-migration")
-    namespace._call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers", manifest(1, "myimage:v9-noconfig"))
+    namespace._call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
+                    manifest(1, "myimage:v9-noconfig"))
     eventually(lambda: len(images(namespace)) == 1, "the pod")
 
-    again, _or, update, _then, finish = terminal.fails(state="migrated", to_kind="Deployment", progress_deadline=3)
+    again, _or, update, _then, finish = terminal.fails(state="migrated", to_kind="Deployment",
+                                                       progress_deadline=3)
 
     assert terminal.paste(again)["failed"]
     terminal.succeeds(update.replace("ANOTHER-IMAGE", "myimage:v2"))
     assert terminal.succeeds(finish)["rollout"]["phase"] == "complete"
-    assert images(namespace) == ["v2"] and not namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+    assert (images(namespace) == ["v2"]
+            and not namespace._call("GET", namespace._apps("controllerrevisions"))["items"])

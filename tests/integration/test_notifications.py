@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The recipes of docs/notifications.md, as they stand there, and a receiver on this machine."""
+"""The recipes of docs/notifications.md, unchanged, with a receiver on this machine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ import yaml
 
 PAGE = Path(__file__).parents[2] / "docs" / "notifications.md"
 RECIPES = {block.split("\n", 1)[0].lstrip("# "): yaml.safe_load(block)
-           for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)}
+           for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
+                                   re.DOTALL)}
 SECRET, TOKEN = "T0secretB0secret", "s3cret-t0ken"
 
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """Keeps what it is told, by the path, and answers with a status."""
+    """Stores the messages by path, and answers with a status."""
 
     daemon_threads = True
 
     def __init__(self, status=200):
         super().__init__(("127.0.0.1", 0), Answer)
-        self.status, self.told, self.tokens = status, {}, []
+        self.status, self.messages, self.tokens = status, {}, []
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -47,7 +48,7 @@ class Receiver(http.server.ThreadingHTTPServer):
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.told.setdefault(self.path, []).append(json.loads(body))
+        self.server.messages.setdefault(self.path, []).append(json.loads(body))
         self.server.tokens.append(self.headers["Authorization"])
         with contextlib.suppress(OSError):
             self.send_response(self.server.status)
@@ -58,62 +59,77 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def told(namespace, ansible_environment, tmp_path):
-    """Run the play of the page, told of everything in detail, and return its output: where no secret may be."""
+def run_play(namespace, ansible_environment, tmp_path):
+    """Run the page's play for all events in detail, and return its output, which must contain no
+    secret.
+    """
     for name in ("chat.yml", "webhook.yml"):
         (tmp_path / name).write_text(json.dumps(RECIPES[name]))
 
-    def told(receiver_url, succeeds=True, **variables):
+    def run_play(receiver_url, succeeds=True, **variables):
         (play,) = RECIPES["play.yml"]
         role = {**play["roles"][0], "image_bump_namespace": namespace.name, **variables}
         (tmp_path / "play.yml").write_text(json.dumps([{**play, "roles": [role]}]))
-        environment = {**ansible_environment, "CHAT_WEBHOOK": f"{receiver_url}/{SECRET}", "WEBHOOK_URL": f"{receiver_url}/hook",
+        environment = {**ansible_environment, "CHAT_WEBHOOK": f"{receiver_url}/{SECRET}",
+                       "WEBHOOK_URL": f"{receiver_url}/hook",
                        "WEBHOOK_TOKEN": TOKEN}
-        run = subprocess.run(["ansible-playbook", "-vvv", "play.yml"], cwd=tmp_path, env=environment, capture_output=True,
+        run = subprocess.run(["ansible-playbook", "-vvv", "play.yml"], cwd=tmp_path,
+                             env=environment, capture_output=True,
                              text=True, timeout=240, check=False)
         output = run.stdout + run.stderr
         assert (run.returncode == 0) == succeeds, output
         assert SECRET not in output and TOKEN not in output
         return output
 
-    return told
+    return run_play
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stages, outcome, words", [
     (["50%", "100%"], "updated", ["foo is updated to myimage:v2", ":white_check_mark:"]),
     (["50%"], "paused", ["foo is paused at 1 of 2", "waiting for approval", ":raised_hand:"])])
-def test_it_is_told_how_it_ended(namespace, told, stages, outcome, words):
+def test_it_is_told_how_it_ended(namespace, run_play, stages, outcome, words):
     namespace.make_primary(2)
     with Receiver() as receiver:
-        output = told(receiver.url, image_bump_stages=stages)
+        output = run_play(receiver.url, image_bump_stages=stages)
 
-    (chat,), (hook,) = receiver.told[f"/{SECRET}"], receiver.told["/hook"]
-    assert all(each in chat["text"] for each in [*words, f"*{namespace.name}/foo*: {outcome}"])
-    assert hook["outcome"] == outcome and hook["message"] in chat["text"] and hook["rollout"]["image"] == "myimage:v2"
+    (chat,), (hook,) = receiver.messages[f"/{SECRET}"], receiver.messages["/hook"]
+    assert all(word in chat["text"] for word in [*words, f"*{namespace.name}/foo*: {outcome}"])
+    assert (hook["outcome"] == outcome and hook["message"] in chat["text"]
+            and hook["rollout"]["image"] == "myimage:v2")
     assert receiver.tokens.count(f"Bearer {TOKEN}") == 1 and "Warning: the chat" not in output
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("an image that is not there")
-def test_a_failure_is_told_with_its_cause_and_nobody_is_called_by_what_a_pod_says(namespace, told, tmp_path):
+def test_a_failure_is_told_with_its_cause_and_nobody_is_called_by_what_a_pod_says(
+        namespace, run_play, tmp_path):
     namespace.make_primary(2)
-    check = [{"name": "Look", "ansible.builtin.fail": {"msg": '<!channel> said "no" & \\ [1, 2] 日本'}}]
+    check = [{"name": "Look",
+              "ansible.builtin.fail": {"msg": '<!channel> said "no" & \\ [1, 2] 日本'}}]
     (tmp_path / "check.yml").write_text(json.dumps(check))
     with Receiver() as receiver:
-        told(receiver.url, succeeds=False, image_bump_image="myimage:v2-absent", image_bump_failure_grace=1)
-        told(receiver.url, succeeds=False, image_bump_verify_tasks=["check.yml"])
+        run_play(receiver.url, succeeds=False, image_bump_image="myimage:v2-absent",
+                 image_bump_failure_grace=1)
+        run_play(receiver.url, succeeds=False, image_bump_verify_tasks=["check.yml"])
 
-    (absent, refused), (hook, hook_refused) = receiver.told[f"/{SECRET}"], receiver.told["/hook"]
-    assert "rolled back" in absent["text"] and "myimage:v2-absent: not found" in absent["text"] and ":x:" in absent["text"]
+    (absent, refused), (hook,
+                        hook_refused) = receiver.messages[f"/{SECRET}"], receiver.messages["/hook"]
+    assert ("rolled back" in absent["text"] and "myimage:v2-absent: not found" in absent["text"]
+            and ":x:" in absent["text"])
     assert hook["outcome"] == hook_refused["outcome"] == "rolled_back" and hook["stage"] == "50%"
-    assert '&lt;!channel&gt; said "no" &amp; \\ [1, 2] 日本' in refused["text"] and "<!channel>" not in refused["text"]
+    assert ('&lt;!channel&gt; said "no" &amp; \\ [1, 2] 日本' in refused["text"]
+            and "<!channel>" not in refused["text"])
     assert '<!channel> said "no" & \\ [1, 2] 日本' in hook_refused["message"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("status", [None, 500], ids=["nobody there", "an error"])
-def test_a_receiver_that_is_down_decides_nothing(namespace, told, status):
+def test_a_receiver_that_is_down_decides_nothing(namespace, run_play, status):
     namespace.make_primary(1)
     with Receiver(status or 200) as receiver:
         url = receiver.url if status else "http://127.0.0.1:9"
-        output = told(url, image_bump_stages=["100%"])
+        output = run_play(url, image_bump_stages=["100%"])
 
-    assert "Warning: the chat was not told" in output and "myimage:v2: 1 of 1 replicas available" in output
+    assert ("Warning: the chat was not told" in output
+            and "myimage:v2: 1 of 1 replicas available" in output)

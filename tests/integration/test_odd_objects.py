@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Objects at the API's limits, in any script, with fields that nobody here has heard of."""
+"""Objects at the API's limits, in any script, with unknown fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import json
 import pytest
 from namespace import Killed, dies, eventually, manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: Bytes of all annotations of an object together.
@@ -26,10 +26,13 @@ def container(item):
     return item["spec"]["template"]["spec"]["containers"][0]
 
 
+@pytest.mark.full
 def test_a_template_of_500_kilobytes(namespace):
     """Back and forth: etcd takes 1.5 MB an object, and no write carries the template twice."""
     body = manifest(2)
-    container(body)["env"] = [{"name": f"BIG_{number}", "value": "x" * 100_000} for number in range(5)]  # Linux takes 128 KiB each
+    # Linux takes 128 KiB each
+    container(body)["env"] = [{"name": f"BIG_{number}", "value": "x" * 100_000}
+                              for number in range(5)]
     make(namespace, body)
 
     with namespace.observer() as observer:
@@ -38,12 +41,16 @@ def test_a_template_of_500_kilobytes(namespace):
         namespace.roll(state="rolled_back")
         namespace.roll(image="myimage:v2")
 
-    assert namespace.rcs() == ["foo"] and observer.fewest_ready >= 2 and uids(namespace.pods()) <= observer.new
-    assert container(namespace.rc())["env"] == container(body)["env"] and container(namespace.rc())["image"] == "myimage:v2"
+    assert (namespace.rcs() == ["foo"] and observer.fewest_ready >= 2
+            and uids(namespace.pods()) <= observer.new)
+    assert (container(namespace.rc())["env"] == container(body)["env"]
+            and container(namespace.rc())["image"] == "myimage:v2")
 
 
 def test_annotations_with_little_room(namespace):
-    """2 KiB are enough for all marks; the user's are on next as well, and still on foo when all is over."""
+    """2 KiB are enough for all marks; the user's are on next as well, and still on foo when all is
+    over.
+    """
     note = "x" * (ANNOTATIONS_LIMIT - 2048)
     make(namespace, manifest(2, annotations={"note": note}))
 
@@ -64,27 +71,35 @@ def test_annotations_with_no_room_for_the_marks(namespace, room):
         namespace.roll(image="myimage:v2")
 
     assert "its annotations leave no room for those of the update" in error.value.what
-    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"] and namespace.rcs() == ["foo"]
+    assert (namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+            and namespace.rcs() == ["foo"])
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("room", [400, 700])
-def test_annotations_of_a_deployment_with_no_room_for_the_record_on_its_replica_set(namespace, room):
-    """The server copies them to a ReplicaSet and adds its own: with too many, it would create none, and the update wait for it."""
+def test_annotations_of_a_deployment_with_no_room_for_the_record_on_its_replica_set(
+        namespace, room):
+    """The server copies them to a ReplicaSet and adds its own; beyond the limit the creation would
+    fail, and the update wait.
+    """
     namespace.make_deployment(1)
-    namespace.patch_deployment({"metadata": {"annotations": {"note": "x" * (ANNOTATIONS_LIMIT - room)}}})
+    note = "x" * (ANNOTATIONS_LIMIT - room)
+    namespace.patch_deployment({"metadata": {"annotations": {"note": note}}})
     before = namespace.deployment()["spec"]
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(kind="Deployment", image="myimage:v2")
 
-    assert "its annotations leave no room for those of the update" in error.value.what and namespace.deployment()["spec"] == before
+    assert ("its annotations leave no room for those of the update" in error.value.what
+            and namespace.deployment()["spec"] == before)
 
 
 def test_annotations_of_a_deployment_with_little_room(namespace):
     namespace.make_deployment(1)
-    namespace.patch_deployment({"metadata": {"annotations": {"note": "x" * (ANNOTATIONS_LIMIT - 2048)}}})
-    for request in ({"image": "myimage:v2", "pause_at": "1"}, {"state": "rolled_back"}, {"image": "myimage:v2"}):
+    note = "x" * (ANNOTATIONS_LIMIT - 2048)
+    namespace.patch_deployment({"metadata": {"annotations": {"note": note}}})
+    for request in ({"image": "myimage:v2", "pause_at": "1"}, {"state": "rolled_back"},
+                    {"image": "myimage:v2"}):
         namespace.roll(kind="Deployment", **request)
     assert namespace.comes_to_be_rolled_out()
 
@@ -102,11 +117,12 @@ def test_a_name_of_253_characters(namespace, next_name):
     assert namespace.rcs() == [next_name or name] and len(namespace.pods()) == 2
 
 
-TEXT = "Grüße, 世界, مرحبا, \U0001f680, e\u0301, \u2028, \"quoted\", back\\slash, ~0 ~1 /, tab\t, line\nend"
+TEXT = ("Grüße, 世界, مرحبا, \U0001f680, e\u0301, \u2028, \"quoted\", back\\slash, ~0 ~1 /, tab\t, "
+        "line\nend")
 
 
 def test_text_in_any_script(namespace):
-    """In annotations, environment and commands of foo, and in the template that is asked for."""
+    """In annotations, environment and commands of foo, and in the desired template."""
     body = manifest(2, annotations={"example.com/note": TEXT})
     container(body)["env"] = [{"name": "TEXT", "value": TEXT}]
     body["spec"]["template"]["metadata"]["annotations"] = {"note": TEXT}
@@ -114,16 +130,19 @@ def test_text_in_any_script(namespace):
 
     namespace.roll(image="myimage:v2")
     change = {"metadata": {"annotations": {"other": TEXT}}}
-    assert namespace.roll(template=change)["changed"] and not namespace.roll(template=change)["changed"]
+    assert (namespace.roll(template=change)["changed"]
+            and not namespace.roll(template=change)["changed"])
 
     after = namespace.rc()
-    assert after["metadata"]["annotations"]["example.com/note"] == TEXT and container(after)["env"][0]["value"] == TEXT
+    assert (after["metadata"]["annotations"]["example.com/note"] == TEXT
+            and container(after)["env"][0]["value"] == TEXT)
     assert after["spec"]["template"]["metadata"]["annotations"] == {"note": TEXT, "other": TEXT}
-    assert json.loads(after["metadata"]["annotations"][marks.LAST_ROLLOUT])["outcome"] == "updated"
+    assert (json.loads(after["metadata"]["annotations"][object_meta.LAST_ROLLOUT])["outcome"]
+            == "updated")
 
 
 def test_text_that_is_none(namespace):
-    """Half of a pair of surrogates, as YAML can say it."""
+    """Half of a surrogate pair, possible in YAML."""
     namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:
@@ -132,33 +151,40 @@ def test_text_that_is_none(namespace):
     assert "cannot be sent to the API server" in error.value.what
 
 
-#: Fields that no line of this collection names, of Kubernetes up to 1.36.
+#: Fields of Kubernetes up to 1.36 that this collection never mentions.
 ODD = {
     "hostUsers": False,
     "os": {"name": "linux"},
     "enableServiceLinks": False,
     "setHostnameAsFQDN": False,
     "shareProcessNamespace": True,
-    "topologySpreadConstraints": [{"maxSkew": 5, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
-                                   "labelSelector": {"matchLabels": {"app": "foo"}}, "matchLabelKeys": ["app"]}],
-    "tolerations": [{"key": "odd", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 7}],
+    "topologySpreadConstraints": [{"maxSkew": 5, "topologyKey": "kubernetes.io/hostname",
+                                   "whenUnsatisfiable": "ScheduleAnyway",
+                                   "labelSelector": {"matchLabels": {"app": "foo"}},
+                                   "matchLabelKeys": ["app"]}],
+    "tolerations": [{"key": "odd", "operator": "Exists", "effect": "NoExecute",
+                     "tolerationSeconds": 7}],
     "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
-    "volumes": [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "odd"}}]}},
+    "volumes": [{"name": "token",
+                 "projected": {
+                     "sources": [{"serviceAccountToken": {"path": "t", "audience": "odd"}}]}},
                 {"name": "image", "image": {"reference": "myimage:data", "pullPolicy": "Never"}}],
 }
 ODD_CONTAINER = {
     "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
-    "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "NODE", "valueFrom": {
-        "fieldRef": {"fieldPath": "spec.nodeName"}}}],
+    "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"},
+            {"name": "NODE", "valueFrom": {
+                "fieldRef": {"fieldPath": "spec.nodeName"}}}],
     "lifecycle": {"preStop": {"sleep": {"seconds": 0}}},
-    "volumeMounts": [{"name": "token", "mountPath": "/t", "readOnly": True, "recursiveReadOnly": "IfPossible"}],
+    "volumeMounts": [{"name": "token", "mountPath": "/t", "readOnly": True,
+                      "recursiveReadOnly": "IfPossible"}],
     "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
 }
 
 
 @pytest.mark.since("1.36", "the fields are its own")
 def test_fields_that_we_know_nothing_of_stay(namespace):
-    """Through an update by image, by strategic merge, and by the handover: what is not asked for is as before."""
+    """In updates by image, by strategic merge, and by the handover: other fields stay unchanged."""
     body = manifest(0)
     body["spec"]["template"]["spec"] |= ODD
     container(body).update(ODD_CONTAINER)
@@ -171,21 +197,29 @@ def test_fields_that_we_know_nothing_of_stay(namespace):
     after = namespace.rc()["spec"]["template"]["spec"]
     assert after == {**before, "containers": [{**before["containers"][0], "image": "myimage:v2"}]}
 
-    change = {"spec": {"containers": [{"name": "web", "resizePolicy": [{"resourceName": "memory", "restartPolicy": "NotRequired"}],
-                                       "env": [{"name": "A", "$patch": "delete"}, {"name": "B", "value": "3"}]}],
+    change = {"spec": {"containers": [{"name": "web",
+                                       "resizePolicy": [{"resourceName": "memory",
+                                                         "restartPolicy": "NotRequired"}],
+                                       "env": [{"name": "A", "$patch": "delete"},
+                                               {"name": "B", "value": "3"}]}],
                        "dnsConfig": None}}
-    assert namespace.roll(template=change)["changed"] and not namespace.roll(template=change)["changed"]
+    assert (namespace.roll(template=change)["changed"]
+            and not namespace.roll(template=change)["changed"])
 
     merged = namespace.rc()["spec"]["template"]["spec"]
     env = [{"name": "B", "value": "3"}, after["containers"][0]["env"][2]]
     expected = {key: value for key, value in after.items() if key != "dnsConfig"}
     assert merged["containers"][0]["env"] == env and "dnsConfig" not in merged
     assert {**merged, "containers": []} == {**expected, "containers": []}
-    same = {key: value for key, value in merged["containers"][0].items() if key not in ("env", "resizePolicy")}
-    assert same == {key: value for key, value in after["containers"][0].items() if key not in ("env", "resizePolicy")}
+    same = {key: value
+            for key, value in merged["containers"][0].items() if key not in ("env", "resizePolicy")}
+    assert (same
+            == {key: value
+                for key, value in after["containers"][0].items()
+                if key not in ("env", "resizePolicy")})
 
 
-#: What strangers write in a template, and every encoder of JSON in its own way.
+#: Special characters that JSON encoders write in different ways.
 STRANGE = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
            "env": [{"name": "GREETING", "value": "Grüße, 日本 \u2028 & <b>"}]}
 
@@ -193,11 +227,15 @@ STRANGE = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
 @pytest.mark.fake_nodes("an image of a name that no kubelet takes")
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
 def test_a_template_with_characters_that_have_several_spellings(namespace, kind):
-    """A JSON patch tests bytes, and the API server writes `&` as `\\u0026`. An image may hold anything as well."""
+    """A JSON patch compares bytes, and the API server writes `&` as `\\u0026`.
+
+    An image may contain any character, too.
+    """
     body = manifest(2, image="shop:<TAG>&more", annotations={"note": "für & <x>"})
     container(body).update(STRANGE)
     body["spec"]["template"]["metadata"]["annotations"] = {"who": "Jürgen & Söhne <shop>"}
-    get = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set, "Deployment": namespace.deployment}[kind]
+    get = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set,
+           "Deployment": namespace.deployment}[kind]
     namespace.create_any(kind, body)
     eventually(lambda: len(namespace.pods()) == 2, "two pods")
 
@@ -208,21 +246,27 @@ def test_a_template_with_characters_that_have_several_spellings(namespace, kind)
     result = namespace.roll(kind=kind, image="myimage:v2")
 
     assert not result["changed"]
-    assert container(get())["image"] == "myimage:v2" and {field: container(get())[field] for field in STRANGE} == STRANGE
+    assert (container(get())["image"] == "myimage:v2"
+            and {field: container(get())[field] for field in STRANGE} == STRANGE)
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("partner", ["../secrets/db", "../../../../api/v1/namespaces/kube-system/configmaps/x",
-                                     "../services/http:x:80/proxy/y"])
+@pytest.mark.parametrize("partner",
+                         ["../secrets/db", "../../../../api/v1/namespaces/kube-system/configmaps/x",
+                          "../services/http:x:80/proxy/y"])
 def test_a_partner_that_is_a_path_is_asked_for_nowhere(namespace, partner):
-    make(namespace, manifest(2, annotations={marks.PARTNER: partner, marks.PARTNER_UID: "x"}))
-    asked = []
+    make(namespace,
+         manifest(2, annotations={object_meta.PARTNER: partner, object_meta.PARTNER_UID: "x"}))
+    paths = []
 
     def listen(gateway):
         once = gateway.http.once
-        gateway.http.once = lambda method, path, *rest, **more: asked.append(path) or once(method, path, *rest, **more)
+        gateway.http.once = lambda method, path, *rest, **more: paths.append(path) or once(
+            method, path, *rest, **more)
 
     namespace.roll(kill=listen, image="myimage:v2")
 
-    assert namespace.rcs() == ["foo"] and asked
-    assert not [path for path in asked if any(word in path for word in ("secrets", "configmaps", "proxy"))]
+    assert namespace.rcs() == ["foo"] and paths
+    assert not [path
+                for path in paths
+                if any(word in path for word in ("secrets", "configmaps", "proxy"))]

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module, its check mode and the look in Ansible's own process give one answer.
+"""The module, its check mode and the look in Ansible's own process give the same answer.
 
-For every kind, for one controller and for many, and for what goes wrong.
+For every kind, for one controller and for many, and for errors.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from plays import ad_hoc
 ROOT = Path(__file__).parents[2]
 
 FLOWS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kind in (
-    "ReplicationController", "ReplicaSet", "Deployment")} | {"migration": {"state": "migrated", "to_kind": "Deployment"}}
+    "ReplicationController", "ReplicaSet",
+    "Deployment")} | {"migration": {"state": "migrated", "to_kind": "Deployment"}}
 
 
 @pytest.fixture
-def asked(namespace, monkeypatch, capsys):
+def answers(namespace, monkeypatch, capsys):
     monkeypatch.setenv("K8S_AUTH_KUBECONFIG", namespace.kubeconfig)
     return Asked(monkeypatch, capsys)
 
@@ -33,21 +34,25 @@ def make(namespace, flow, *names):
     if flow == "migration":
         namespace.allow(role("baton-migration"), "baton-migration")
     for name in names:
-        {"ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment}.get(flow, namespace.make_primary)(
+        {"ReplicaSet": namespace.make_replica_set,
+         "Deployment": namespace.make_deployment}.get(flow, namespace.make_primary)(
             1, name=name)
 
 
 def make_odd(namespace, flow):
-    """One that the planner refuses: its container has another name, or somebody controls it."""
+    """Create a controller with a container name or an owner that the planner refuses."""
     body = manifest(0, name="odd")
     if flow == "migration":
         owner = namespace.create("configmaps", {"metadata": {"name": "config"}})
-        body["metadata"]["ownerReferences"] = [{"apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "odd",
-                                                "controller": True, "uid": owner["metadata"]["uid"]}]
+        body["metadata"]["ownerReferences"] = [{"apiVersion": "apps.openshift.io/v1",
+                                                "kind": "DeploymentConfig", "name": "odd",
+                                                "controller": True,
+                                                "uid": owner["metadata"]["uid"]}]
     else:
         body["spec"]["template"]["spec"]["containers"][0]["name"] = "other"
     if flow in ("ReplicaSet", "Deployment"):
-        body |= {"apiVersion": "apps/v1", "kind": flow, "spec": {**body["spec"], "selector": {"matchLabels": {"app": "odd"}}}}
+        body |= {"apiVersion": "apps/v1", "kind": flow,
+                 "spec": {**body["spec"], "selector": {"matchLabels": {"app": "odd"}}}}
         before = len(namespace.sets())
         namespace._call("POST", namespace._apps(f"{flow.lower()}s"), body)
         eventually(lambda: len(namespace.sets()) > before, "the ReplicaSet of odd")
@@ -56,73 +61,86 @@ def make_odd(namespace, flow):
 
 
 def versions(namespace):
-    """Of everything that is rolled."""
-    items = [namespace.rc(name) for name in namespace.rcs()] + namespace.deployments() + namespace.sets()
-    return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items if item}  # one may be gone meanwhile
+    """Return uid and generation of all controllers."""
+    items = ([namespace.rc(name) for name in namespace.rcs()] + namespace.deployments()
+             + namespace.sets())
+    # may be deleted meanwhile
+    return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items if item}
 
 
 def told(result, flow):
-    """What depends neither on the moment nor on the names that the server gives.
+    """Return the parts of a result without times and generated names.
 
-    Of a Deployment's sizes, which the server changes, as many are told as were seen: two of them may come at once.
+    Excluded: the sizes of a Deployment, which the server changes, sometimes two at once.
     """
-    each = {key: result.get(key) for key in ("name", "changed", "failed", "skipped", "msg", "failure")}
-    steps = [(step["action"], step["kind"], step["from"], step["to"]) for step in result.get("steps", ())
+    summary = {key: result.get(key)
+               for key in ("name", "changed", "failed", "skipped", "msg", "failure")}
+    steps = [(step["action"], step["kind"], step["from"], step["to"])
+             for step in result.get("steps", ())
              if (flow, step["kind"]) != ("Deployment", "ReplicaSet")]
-    return {**each, "results": [told(one, flow) for one in result.get("results", ())], "steps": steps}
+    return {**summary, "results": [told(entry, flow) for entry in result.get("results", ())],
+            "steps": steps}
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("flow", FLOWS)
-def test_whoever_is_asked_the_answer_is_the_same(namespace, asked, flow):
+def test_whoever_is_asked_the_answer_is_the_same(namespace, answers, flow):
     make(namespace, flow, "one", "two", "three")
     make_odd(namespace, flow)
-    everybody_answers_alike(namespace, asked, flow, FLOWS[flow])
+    everybody_answers_alike(namespace, answers, flow, FLOWS[flow])
 
 
-def everybody_answers_alike(namespace, asked, flow, options):
-    """Where one, two and three can be rolled, and odd cannot."""
+def everybody_answers_alike(namespace, answers, flow, options):
+    """one, two and three can be rolled, and odd cannot."""
     wish = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["nobody", "two"], "max_failures": "1"}):
         before = versions(namespace)
-        assert asked.here(**wish, **task) is None
-        planned = asked.module(check_mode=True, **wish, **task)
+        assert answers.here(**wish, **task) is None
+        planned = answers.module(check_mode=True, **wish, **task)
         assert versions(namespace) == before
-        done = asked.module(**wish, **task)
+        done = answers.module(**wish, **task)
         assert told(as_done(planned), flow) == told(done, flow) and done["changed"]
 
     before = versions(namespace)
     for task, fails in {
         "as wanted": ({"name": "one"}, False),
         "all as wanted": ({"names": ["one", "two"]}, False),
-        "a name that is wrong, which is allowed": ({"names": ["nobody", "two"], "max_failures": "1"}, True),
+        "a name that is wrong, which is allowed": ({"names": ["nobody", "two"],
+                                                    "max_failures": "1"}, True),
         "no such controller": ({"name": "nobody"}, True),
         "one that may not be": ({"name": "odd"}, True),
         "one of several": ({"names": ["three", "odd", "one"]}, True),
         "the first of several": ({"names": ["odd", "three"]}, True),
         "more than may fail": ({"names": ["three", "nobody", "odd"], "max_failures": "1"}, True),
     }.values():
-        here = asked.here(**wish, **task)
-        assert here is not None and here.get("failed", False) == fails and not here["changed"]
-        assert here == asked.module(**wish, **task) == asked.module(check_mode=True, **wish, **task)
-        begun = {each["name"]: not each["skipped"] for each in here.get("results", ())}
+        in_process = answers.here(**wish, **task)
+        assert (in_process is not None and in_process.get("failed", False) == fails
+                and not in_process["changed"])
+        assert (in_process == answers.module(**wish, **task)
+                == answers.module(check_mode=True, **wish, **task))
+        begun = {result["name"]: not result["skipped"] for result in in_process.get("results", ())}
         assert begun == {name: name != "three" for name in task.get("names", ())}
     assert versions(namespace) == before
 
 
+@pytest.mark.full
 def test_ansible_tells_a_wrong_name_before_anything_is_changed(namespace, ansible_environment):
-    """In its own process, or, under another name of the same Python, by the module."""
+    """In Ansible's own process or, with another path of the same Python, by the module."""
     make(namespace, "ReplicationController", "one", "two")
     before = versions(namespace)
 
     answers = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
-        process = subprocess.run([*ad_hoc(namespace, names=["one", "nobody", "two"], image="myimage:v2"), "-vvv", *interpreter],
-                                 env=ansible_environment, capture_output=True, text=True, timeout=300, check=False)
-        assert process.returncode == 2 and ("EXEC" in process.stdout) == bool(interpreter), process.stdout
+        process = subprocess.run([*ad_hoc(namespace, names=["one", "nobody", "two"],
+                                          image="myimage:v2"), "-vvv", *interpreter],
+                                 env=ansible_environment, capture_output=True, text=True,
+                                 timeout=300, check=False)
+        assert (process.returncode == 2
+                and ("EXEC" in process.stdout) == bool(interpreter)), process.stdout
         answers.append(json.loads(process.stdout.partition("=>")[2]))
         answers[-1].pop("invocation", None)
 
     assert answers[0] == answers[1] and versions(namespace) == before
-    assert answers[0]["msg"].count("nobody") == 1 and answers[0]["msg"].count("there is no such ReplicationController") == 1
-    assert [each["skipped"] for each in answers[0]["results"]] == [True, False, True]
+    assert (answers[0]["msg"].count("nobody") == 1
+            and answers[0]["msg"].count("there is no such ReplicationController") == 1)
+    assert [result["skipped"] for result in answers[0]["results"]] == [True, False, True]

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Somebody else has a hand in it while the task is at work: the table of docs/how-it-works.md, row by row.
+"""Another client interferes while the task runs: the table of docs/how-it-works.md, row by row.
 
-Each deed is done by a thread of its own, at a moment that the task's own progress line tells, or between two of its writes. What
-such deeds do between a kill and the next task is in test_handover.py.
+Each action runs in its own thread, at the moment of one of the task's progress lines, or between
+two of its writes. test_handover.py has the actions between a kill and the next task.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import after_write, eventually, hands_over, manifest, owner, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
 
-#: What progress lines tell: half way; foo has next's template, closed; next is closed too; next is gone, and foo has all pods.
-MIDDLE, RENAMED, CLOSED, DELETED = "scale foo: 3 -> 2", "rename foo: ", "no more pods are created for it", "it has no pods"
-#: Half of the pods are foo's, the others next's: no line tells that.
+#: Progress lines: half way; foo has next's template, closed; next is closed too; next is deleted,
+#: and foo has all pods.
+MIDDLE, RENAMED = "scale foo: 3 -> 2", "rename foo: "
+CLOSED, DELETED = "no more pods are created for it", "it has no pods"
+#: Half of the pods are foo's, the others next's; no progress line marks this moment.
 HANDING_OVER = "half of the pods"
-#: The moments in which nothing brings the update back.
+#: Moments after which the update cannot be rolled back.
 LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 
 
 class Hand:
-    """Does something at a moment, in a thread of its own, while the task goes on.
+    """Runs an action at a moment in its own thread while the task continues.
 
-    But from the handover on the task waits for it: the moments are too short on a busy machine.
+    From the handover on the task waits for the action: the moments are too short on a busy machine.
     """
 
     def __init__(self, moment, deed):
@@ -58,7 +60,7 @@ class Hand:
             self.error = error
 
     def join(self):
-        """Raises what went wrong with the deed."""
+        """Raise the action's error, if any."""
         assert self.thread, f"the task never said: {self.moment}"
         self.thread.join(20)
         assert not self.thread.is_alive()
@@ -67,7 +69,9 @@ class Hand:
 
 
 def rolled(namespace, moment, deed, allow_without=lambda pod: False):
-    """Roll foo to v2 while somebody else does something; the result, or the error. No pod is without a controller meanwhile."""
+    """Roll foo to v2 while another client acts, and return the result or the error. Asserts that no
+    pod is orphaned.
+    """
     hand = Hand(moment, deed)
     half_way = after_write(REPLICAS // 2, hand.act, hands_over) if moment == HANDING_OVER else None
     began = time.monotonic()
@@ -82,9 +86,11 @@ def rolled(namespace, moment, deed, allow_without=lambda pod: False):
 
 
 def successor_of(namespace):
-    """Its name, unless it is on its way out, or None."""
-    others = {name: namespace.rc(name) for name in namespace.rcs() if name != "foo"}
-    return next((name for name, it in others.items() if it and "deletionTimestamp" not in it["metadata"]), None)
+    """Return the name of the successor, unless terminating, or None."""
+    controllers = {name: namespace.rc(name) for name in namespace.rcs() if name != "foo"}
+    return next((name
+                 for name, item in controllers.items() if item
+                 and "deletionTimestamp" not in item["metadata"]), None)
 
 
 def pods_of(namespace, name="foo"):
@@ -93,29 +99,32 @@ def pods_of(namespace, name="foo"):
 
 
 def is_finished(namespace, replicas=REPLICAS):
-    """foo alone, at v2, in its size, open, without marks."""
+    """Return whether foo is alone, at v2, in its size, open, without annotations of the update."""
     if namespace.rcs() != ["foo"]:
         return False
-    it = namespace.rc()
-    namespace.until_available("foo", it["spec"]["replicas"])
-    (container,) = it["spec"]["template"]["spec"]["containers"]
-    return (container["image"] == "myimage:v2" and len(pods_of(namespace)) == it["spec"]["replicas"] == replicas
-            and all(pod["spec"]["containers"][0]["image"] == "myimage:v2" for pod in pods_of(namespace))
-            and "priorityClassName" not in it["spec"]["template"]["spec"]
-            and not set(marks.MARKS) & set(it["metadata"].get("annotations", ())))
+    item = namespace.rc()
+    namespace.until_available("foo", item["spec"]["replicas"])
+    (container,) = item["spec"]["template"]["spec"]["containers"]
+    return (container["image"] == "myimage:v2"
+            and len(pods_of(namespace)) == item["spec"]["replicas"] == replicas
+            and all(pod["spec"]["containers"][0]["image"] == "myimage:v2"
+                    for pod in pods_of(namespace))
+            and "priorityClassName" not in item["spec"]["template"]["spec"]
+            and not set(object_meta.MARKS) & set(item["metadata"].get("annotations", ())))
 
 
 def goes_on(namespace, end, replicas=REPLICAS):
-    """The task ends well, in one run, and is unchanged when it is run again."""
+    """Assert that the task succeeds in one run and changes nothing when run again."""
     assert not isinstance(end, RolloutError), end.message
     assert end["rollout"]["phase"] == "complete", end["msg"]
-    # The task is done at once where the status is still of before the pods were deleted: then the cluster makes them anew.
+    # The task is done at once where the status is still of before the pods were deleted: then the
+    # cluster makes them anew.
     eventually(lambda: is_finished(namespace, replicas), "the update's end")
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
 def named(namespace, name):
-    """A controller's name; None stands for next, which must be there."""
+    """Return a controller's name; None stands for next, which must exist."""
     name = name or successor_of(namespace)
     assert name, "too late"
     return name
@@ -132,14 +141,17 @@ def deletes(name, policy="Background"):
 def recreates(namespace):
     uid = namespace.rc()["metadata"]["uid"]
     namespace.remove("foo")
-    eventually(lambda: (namespace.rc() or {"metadata": {}})["metadata"].get("uid") != uid, "the end of foo")
+    eventually(lambda: (namespace.rc() or {"metadata": {}})["metadata"].get("uid") != uid,
+               "the end of foo")
     with contextlib.suppress(ApiException):  # the task may have been faster
         namespace.create("replicationcontrollers", manifest(REPLICAS))
 
 
 def edits(namespace):
-    operations = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "myimage:by-hand"}]
-    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations, "application/json-patch+json")
+    operations = [{"op": "replace", "path": "/spec/template/spec/containers/0/image",
+                   "value": "myimage:by-hand"}]
+    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations,
+                    "application/json-patch+json")
 
 
 def removes_annotations(*names):
@@ -158,61 +170,79 @@ def deletes_pods(number):
 
 
 def relabels(key, image):
-    """Give one of the pods with that image another value of a label."""
+    """Change a label of a pod with this image."""
     def relabel(namespace):
         for pod in namespace.pods():
             if pod["spec"]["containers"][0]["image"] == image:
-                with contextlib.suppress(ApiException):  # this one the task has just made superfluous
-                    return namespace.patch(pod["metadata"]["name"], {"metadata": {"labels": {key: "another"}}}, resource="pods")
+                with contextlib.suppress(ApiException):  # the task has just deleted this pod
+                    return namespace.patch(pod["metadata"]["name"],
+                                           {"metadata": {"labels": {key: "another"}}},
+                                           resource="pods")
         raise AssertionError("too late")
     return relabel
 
 
 def adds_pod(namespace):
-    """A pod of nobody with the labels of foo's."""
+    """Create a pod without a controller, with the labels of foo's pods."""
     spec = manifest(image="other:v1")["spec"]["template"]["spec"]
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-# Where the task goes on to its end. After each moment: how many pods may be there besides foo's.
+# The task continues to the end. For each moment: the most pods that may exist in addition to foo's.
 GOES_ON = {
     "foo is scaled up": (scales(6), dict.fromkeys((MIDDLE, *LATE), 0)),
     "foo is scaled to 0": (scales(0), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "next is scaled up": (scales(7, None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "next is scaled to 0": (scales(0, None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "next is scaled up": (scales(7, None),
+                          dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "next is scaled to 0": (scales(0, None),
+                            dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
     "next is deleted": (deletes(None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "next is deleted without its pods": (deletes(None, "Orphan"), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "next is deleted without its pods": (deletes(None, "Orphan"),
+                                         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
     "foo is deleted": (deletes("foo"), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "foo is deleted without its pods": (deletes("foo", "Orphan"), {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0}),
+    "foo is deleted without its pods": (deletes("foo", "Orphan"),
+                                        {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0}),
     "foo's template is edited": (edits, dict.fromkeys((MIDDLE, *LATE), 0)),
-    "foo loses its annotations": (removes_annotations("foo"), dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0)),
-    "next loses its annotations": (removes_annotations(None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "foo loses its annotations": (removes_annotations("foo"),
+                                  dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0)),
+    "next loses its annotations": (removes_annotations(None),
+                                   dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
     "a pod is deleted": (deletes_pods(1), dict.fromkeys((MIDDLE, *LATE), 0)),
     "all pods are deleted": (deletes_pods(99), dict.fromkeys((MIDDLE, *LATE), 0)),
     "one of foo's pods gets another label": (relabels("app", "myimage:v1"), {MIDDLE: 1}),
-    "one of next's pods gets another label": (relabels("app", "myimage:v2"), dict.fromkeys((MIDDLE, *LATE), 1)),
+    "one of next's pods gets another label": (relabels("app", "myimage:v2"),
+                                              dict.fromkeys((MIDDLE, *LATE), 1)),
     "one of next's pods gets another deployment label": (
-        relabels(marks.DEPLOYMENT_LABEL, "myimage:v2"), {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
-    "a pod of nobody's with foo's labels appears": (adds_pod, {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
+        relabels(object_meta.DEPLOYMENT_LABEL, "myimage:v2"),
+        {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
+    "a pod of nobody's with foo's labels appears": (adds_pod,
+                                                    {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
 }
-#: Deeds that make pods somebody's who has none.
+#: Actions that orphan pods.
 ORPHANING = ("next is deleted without its pods", "foo is deleted without its pods")
 
 
 def is_bare_by(what):
-    """Whether a pod has no controller because of that deed."""
-    return lambda pod: (what in ORPHANING or pod["metadata"]["name"] == "bare" or "another" in pod["metadata"]["labels"].values())
+    """Return a predicate: the action has orphaned the pod."""
+    return lambda pod: (what in ORPHANING or pod["metadata"]["name"] == "bare"
+                        or "another" in pod["metadata"]["labels"].values())
 
 
 def size_after(what, moment):
-    """A size set from the handover on is the user's, unless foo would have to delete pods for it, and can be told to keep them."""
+    """Return the expected size.
+
+    From the handover on, a new size is the user's, unless foo would have to delete pods that the
+    task can still keep.
+    """
     if what == "foo is scaled up" and moment in LATE:
         return 6
     return 0 if (what, moment) == ("foo is scaled to 0", DELETED) else REPLICAS
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize("what, moment", [(what, moment) for what, (_deed, moments) in GOES_ON.items() for moment in moments])
+@pytest.mark.sample(9)
+@pytest.mark.parametrize("what, moment",
+                         [(what, moment) for what, (_deed, moments) in GOES_ON.items()
+                          for moment in moments])
 def test_the_task_goes_on(namespace, what, moment):
     deed, moments = GOES_ON[what]
     namespace.make_primary(REPLICAS)
@@ -221,16 +251,18 @@ def test_the_task_goes_on(namespace, what, moment):
 
     goes_on(namespace, end, size_after(what, moment))
     strangers = uids(namespace.pods()) - uids(pods_of(namespace))
-    assert len(strangers) <= moments[moment]  # fewer where foo was about to delete the one that has got another label
+    # fewer where foo was about to delete the relabelled pod
+    assert len(strangers) <= moments[moment]
 
 
 def test_foo_is_deleted_when_it_has_all_pods(namespace):
-    """No controller is left, and the task says so; who creates foo again has its size, and can roll it."""
+    """No controller is left, which the task reports; foo can be created again and rolled."""
     namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, DELETED, lambda: deletes("foo")(namespace))
 
-    assert isinstance(end, RolloutError) and "no such ReplicationController" in end.what and namespace.rcs() == []
+    assert (isinstance(end, RolloutError) and "no such ReplicationController" in end.what
+            and namespace.rcs() == [])
     namespace.gone("foo")
     namespace.make_primary(REPLICAS)
     goes_on(namespace, namespace.roll(image="myimage:v2"))
@@ -239,7 +271,9 @@ def test_foo_is_deleted_when_it_has_all_pods(namespace):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_foo_is_deleted_and_created_again(namespace, moment):
-    """Refused where there is a next that was made for the other one; else the new one is rolled. No pod of next is lost."""
+    """Refused if next belongs to the deleted foo; otherwise the new foo is rolled. No pod of next
+    is lost.
+    """
     namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, moment, lambda: recreates(namespace))
@@ -247,7 +281,8 @@ def test_foo_is_deleted_and_created_again(namespace, moment):
     if (successor := successor_of(namespace)) and isinstance(end, RolloutError):
         assert "does not belong to this update" in end.what
         assert namespace.rc(successor)["spec"]["replicas"] >= 2
-        eventually(lambda: len(pods_of(namespace, successor)) == namespace.rc(successor)["spec"]["replicas"], "the pods of next")
+        eventually(lambda: len(pods_of(namespace, successor))
+                   == namespace.rc(successor)["spec"]["replicas"], "the pods of next")
         with pytest.raises(RolloutError):
             namespace.roll(image="myimage:v2")
         namespace.remove(successor)  # as the error says
@@ -259,7 +294,9 @@ def test_foo_is_deleted_and_created_again(namespace, moment):
 
 
 def test_both_lose_their_annotations(namespace):
-    """Put back if the task sees one of them without before the other; else next is a stranger."""
+    """Restored if the task observes one controller before the other loses its annotations;
+    otherwise next is a stranger.
+    """
     namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
@@ -275,7 +312,9 @@ def test_both_lose_their_annotations(namespace):
 
 @pytest.mark.parametrize("moment", [RENAMED, DELETED])
 def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, moment):
-    """It is put back where the task has not seen it go; else no pod is lost, and what the error says to type ends it."""
+    """Restored if the task has not observed the loss; otherwise no pod is lost, and the suggested
+    command ends the update.
+    """
     namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, moment, lambda: removes_annotations("foo")(namespace))
@@ -284,20 +323,23 @@ def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, mo
         return goes_on(namespace, end)
     assert "somebody removed the annotation baton.kubernetes/takeover" in end.what
     pods, successor = uids(namespace.pods()), successor_of(namespace)
-    assert len(pods) == REPLICAS and (f"delete rc {successor} --cascade=orphan" in end.next_command) == bool(successor)
+    assert (len(pods) == REPLICAS
+            and (f"delete rc {successor} --cascade=orphan" in end.next_command) == bool(successor))
     if successor:
         namespace.remove(successor, policy="Orphan")
         eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
     namespace.until_available("foo", REPLICAS)
     opening = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
-    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), opening, "application/json-patch+json")
+    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), opening,
+                    "application/json-patch+json")
     assert uids(pods_of(namespace)) == pods
     return goes_on(namespace, namespace.roll(image="myimage:v2"))
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_somebody_who_never_stops_scaling_next(namespace):
-    """An autoscaler: the task gives up after the same step five times, and names it."""
+    """Like an autoscaler: the task gives up after five repetitions of a step, and names the step.
+    """
     namespace.make_primary(REPLICAS)
 
     def say(line):
@@ -307,23 +349,27 @@ def test_somebody_who_never_stops_scaling_next(namespace):
     with pytest.raises(RolloutError) as error:
         namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=30)
 
-    assert "somebody else keeps undoing this step (scale foo-" in error.value.what and "5 times" in error.value.what
+    assert ("somebody else keeps undoing this step (scale foo-" in error.value.what
+            and "5 times" in error.value.what)
     assert "find out who changes it" in error.value.next_command
-    assert namespace.roll(image="myimage:v2-slow")["rollout"]["phase"] == "complete" and len(namespace.pods()) == REPLICAS
+    assert (namespace.roll(image="myimage:v2-slow")["rollout"]["phase"] == "complete"
+            and len(namespace.pods()) == REPLICAS)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
 def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespace, moment):
-    """Another controller owns it, as a reference says."""
+    """Another controller's reference owns the pod."""
     namespace.make_primary(REPLICAS)
     owner = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created = []
 
     def add():
         labels = next(pod for pod in namespace.pods()
-                      if marks.DEPLOYMENT_LABEL in pod["metadata"]["labels"])["metadata"]["labels"]
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True, "uid": owner["metadata"]["uid"]}
+                      if object_meta.DEPLOYMENT_LABEL
+                      in pod["metadata"]["labels"])["metadata"]["labels"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True,
+                     "uid": owner["metadata"]["uid"]}
         spec = manifest(image="other:v1")["spec"]["template"]["spec"]
         created.append(namespace.create("pods", {"spec": spec, "metadata": {
             "name": "stranger", "labels": labels, "ownerReferences": [reference]}}))

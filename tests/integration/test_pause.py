@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Canaries: an update that ends at a part of the pods, goes on, or goes back; and one step at a time."""
+"""Canaries: an update pauses at a part of the pods, and is resumed or rolled back; and one step at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ NEVER = 100
 
 
 def versions(namespace):
-    """How many pods run which image."""
+    """Return the number of pods of each image."""
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     return images.count("myimage:v1"), images.count("myimage:v2")
 
@@ -34,9 +36,12 @@ def test_a_fifth_then_three_fifths_then_all(namespace):
         results.append(namespace.roll(image="myimage:v2"))
 
     (successor,) = set(observer.controllers_deleted)
-    assert [each["rollout"]["phase"] for each in results] == ["paused", "paused", "complete"]
-    assert results[0]["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({successor}), alongside 4 of myimage:v1"
-    assert not again["changed"] and not again["requests"]["PATCH"] and "already paused" in again["msg"]
+    assert [result["rollout"]["phase"] for result in results] == ["paused", "paused", "complete"]
+    assert (results[0]["msg"]
+            == f"foo is paused at 1 of 5 replicas of myimage:v2 ({successor}), alongside 4 of "
+               f"myimage:v1")
+    assert (not again["changed"] and not again["requests"]["PATCH"]
+            and "already paused" in again["msg"])
     assert versions(namespace) == (0, 5) and len(observer.new) == REPLICAS
     assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 2
 
@@ -53,11 +58,12 @@ def test_back_from_a_pause(namespace, back_from):
 
 
 def test_killed_at_any_write_the_same_pause_is_reached(namespace):
-    """From each such death on to the pause, to the next one and to the end, or back."""
+    """Continue from each death to the pause, to the next one, and to the end or back."""
     namespace.make_primary(3)
     for number in range(1, NEVER):
         try:
-            namespace.roll(image="myimage:v2", pause_at="1", kill=dies(number, after=number % 2 == 0))
+            namespace.roll(image="myimage:v2", pause_at="1",
+                           kill=dies(number, after=number % 2 == 0))
             break
         except Killed:
             pass
@@ -65,17 +71,22 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
             assert namespace.roll(image="myimage:v2", pause_at="1")["rollout"]["phase"] == "paused"
             assert versions(namespace) == (2, 1)
             if number % 2:
-                assert namespace.roll(image="myimage:v2", pause_at="2")["rollout"]["phase"] == "paused"
+                assert (namespace.roll(image="myimage:v2", pause_at="2")["rollout"]["phase"]
+                        == "paused")
                 assert versions(namespace) == (1, 2)
             namespace.roll(state="rolled_back")
-        assert versions(namespace) == (3, 0) and namespace.rcs() == ["foo"] and observer.fewest_ready >= 3
+        assert (versions(namespace) == (3, 0) and namespace.rcs() == ["foo"]
+                and observer.fewest_ready >= 3)
     assert 6 < number < NEVER
 
 
 @pytest.mark.long  # the first stage, above, is in every `make test`
-@pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}], ids=["the second", "the third", "the last"])
+@pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}],
+                         ids=["the second", "the third", "the last"])
 def test_killed_at_any_write_of_a_later_stage(namespace, stage):
-    """Each time from a pause at 1; the same stage then ends as an undisturbed one, and what is left of it goes back."""
+    """Each time from a pause at 1; the same stage then ends like an undisturbed one, and the rest
+    is rolled back.
+    """
     namespace.make_primary(3)
     for number in range(1, NEVER):
         namespace.roll(image="myimage:v2", pause_at="1")
@@ -88,7 +99,8 @@ def test_killed_at_any_write_of_a_later_stage(namespace, stage):
             result = namespace.roll(image="myimage:v2", **stage)
             assert result["rollout"]["phase"] == ("paused" if stage else "complete")
             namespace.roll(**{"state": "rolled_back"} if stage else {"image": "myimage:v1"})
-        assert versions(namespace) == (3, 0) and namespace.rcs() == ["foo"] and observer.fewest_ready >= 3
+        assert (versions(namespace) == (3, 0) and namespace.rcs() == ["foo"]
+                and observer.fewest_ready >= 3)
     assert 3 < number < NEVER
 
 
@@ -108,7 +120,10 @@ def test_one_step_at_a_time(namespace):
 def test_check_mode_plans_up_to_the_pause(namespace):
     namespace.make_primary(REPLICAS)
 
-    planned, done = namespace.check(image="myimage:v2", pause_at="40%"), namespace.roll(image="myimage:v2", pause_at="40%")
+    planned, done = namespace.check(image="myimage:v2",
+                                    pause_at="40%"), namespace.roll(
+                                        image="myimage:v2", pause_at="40%")
 
-    assert [(step["action"], step["to"]) for step in planned["steps"]] == [(step["action"], step["to"]) for step in done["steps"]]
+    assert ([(step["action"], step["to"]) for step in planned["steps"]]
+            == [(step["action"], step["to"]) for step in done["steps"]])
     assert planned["rollout"]["phase"] == "paused" == done["rollout"]["phase"]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Role of docs/permissions.md is enough, as every test here shows, and nothing in it is more than is needed."""
+"""The Role of docs/permissions.md is sufficient, as every test here shows, and minimal."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ import re
 import pytest
 from namespace import RBAC, Killed, dies, eventually, hands_over, role, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 CONTROLLERS = "replicationcontrollers"
 
 
 def without(verb: str, resource: str) -> list:
-    """The documented rules but for one verb on one resource."""
-    rules = [{**rule, "verbs": [each for each in rule["verbs"] if each != verb or resource not in rule["resources"]]}
+    """Return the documented rules without one verb on one resource."""
+    rules = [{**rule,
+              "verbs": [granted
+                        for granted in rule["verbs"] if granted != verb
+                        or resource not in rule["resources"]]}
              for rule in role()]
     assert rules != role()
     return [rule for rule in rules if rule["verbs"]]
 
 
 def change_role(namespace, rules, verb: str, resource: str) -> None:
-    """Replace the rules of the code under test, and return when the API server has heard of that verb."""
+    """Replace the rules of the code under test, and wait until the API server applies the verb."""
     path = f"{RBAC}/namespaces/{namespace.name}/roles/baton"
-    there = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
-    wanted = verb in permissions(rules, resource)
+    rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
+    is_granted = verb in permissions(rules, resource)
     namespace._call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
-    eventually(lambda: namespace.is_allowed([there]) == wanted, "the changed Role")
+    eventually(lambda: namespace.is_allowed([rule]) == is_granted, "the changed Role")
 
 
 def permissions(rules, resource: str) -> set:
@@ -40,7 +43,7 @@ def permissions(rules, resource: str) -> set:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("verb", ["get", "list", "create", "patch", "delete"])
 def test_every_permission_on_controllers_is_needed_and_named_where_it_is_missing(namespace, verb):
-    """With it back, the same task ends as ever."""
+    """The task succeeds with the verb restored."""
     namespace.make_primary(2)
     change_role(namespace, without(verb, CONTROLLERS), verb, CONTROLLERS)
 
@@ -54,7 +57,8 @@ def test_every_permission_on_controllers_is_needed_and_named_where_it_is_missing
 
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
-def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does_without(namespace, verb):
+def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does_without(
+        namespace, verb):
     namespace.make_primary(2)
     change_role(namespace, without(verb, "pods"), verb, "pods")
 
@@ -62,8 +66,10 @@ def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does
         namespace.roll(image="myimage:v2")
 
     assert error.value.what == "permissions are missing; nothing was changed"
-    assert error.value.why == f"not allowed: {verb} on pods" and "docs/permissions.md" in error.value.next_command
-    assert namespace.roll(image="myimage:v2", next_name="bar")["changed"] and namespace.rcs() == ["bar"]
+    assert (error.value.why == f"not allowed: {verb} on pods"
+            and "docs/permissions.md" in error.value.next_command)
+    assert (namespace.roll(image="myimage:v2", next_name="bar")["changed"]
+            and namespace.rcs() == ["bar"])
 
 
 def test_without_sight_of_pods_a_stall_says_less(namespace):
@@ -78,7 +84,8 @@ def test_without_sight_of_pods_a_stall_says_less(namespace):
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_a_permission_lost_half_way_through_the_handover_is_named(namespace, verb):
-    """No pod is without a controller, none is lost; with the permission back the same task goes on."""
+    """No pod is without a controller, none is lost; with the permission back the same task goes on.
+    """
     namespace.make_primary(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -91,8 +98,10 @@ def test_a_permission_lost_half_way_through_the_handover_is_named(namespace, ver
         change_role(namespace, role(), verb, "pods")
         namespace.roll(image="myimage:v2")
 
-    assert f"{verb} on pods" in error.value.why or f'cannot {verb} resource "pods"' in error.value.why
+    assert (f"{verb} on pods" in error.value.why
+            or f'cannot {verb} resource "pods"' in error.value.why)
     assert f'cannot {verb} resource "pods"' in error_of_rollback.value.why
     assert "docs/permissions.md" in error_of_rollback.value.next_command
-    assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and observer.fewest_ready >= 4
-    assert not set(marks.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+    assert (namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods())
+            and observer.fewest_ready >= 4)
+    assert not set(object_meta.MARKS) & set(namespace.rc()["metadata"]["annotations"])

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lines while the module runs, here and at the other end of ssh, and what becomes of it there when Ansible is killed."""
+"""Progress lines of a running module, local and over ssh, and the end of the module when Ansible is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ from proc import alive, ancestors, descendants, with_environment
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
 STEP = re.compile(rf"(?P<host>[^ ]+) \| (?P<line>({'|'.join(Action)}) .*)")
-#: Of an update of one pod.
+#: Steps in the update of one pod.
 STEPS = 11
-#: A callback that writes the whole output for a program, under the name of the one in ansible.posix.
+#: A callback that prints the whole output for a program, with the name of the one in ansible.posix.
 JSON_CALLBACK = """
 import json
 from ansible.plugins.callback import CallbackBase
@@ -48,27 +50,32 @@ def variables(request):
 
 @pytest.fixture
 def play(namespace, ansible_environment, tmp_path):
-    """Start ansible-playbook with one task, in a process group of its own as ansible-runner starts it.
+    """Start ansible-playbook with one task in its own process group, like ansible-runner.
 
-    Takes the variables of each host, keywords of the play and of the task, and options of the module. The result of each host
-    stands in a file of its name at the end.
+    Arguments: variables of each host, keywords of the play and of the task, and options of the
+    module. At the end, a file of each host's name has the host's result.
     """
 
     def play(hosts, options=(), environment=None, of_play=None, of_task=None, **arguments):
         (tmp_path / "inventory.json").write_text(json.dumps({"all": {"hosts": hosts}}))
-        module = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", "kubeconfig": namespace.kubeconfig}
+        module = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2",
+                  "kubeconfig": namespace.kubeconfig}
         of_task = of_task or {}
         tasks = [
-            {"baton.kubernetes.rolling_update": {**module, **arguments}, "register": "update", **of_task,
+            {"baton.kubernetes.rolling_update": {**module, **arguments}, "register": "update",
+             **of_task,
              "environment": {"BATON_TEST": namespace.name, **of_task.get("environment", {})}},
-            {"ansible.builtin.copy": {"content": "{{ update | to_json }}", "dest": f"{tmp_path}/{{{{ inventory_hostname }}}}"},
-             "delegate_to": "localhost", "no_log": True, "become": False, "vars": {"ansible_connection": "local"}},
+            {"ansible.builtin.copy": {"content": "{{ update | to_json }}",
+                                      "dest": f"{tmp_path}/{{{{ inventory_hostname }}}}"},
+             "delegate_to": "localhost", "no_log": True, "become": False,
+             "vars": {"ansible_connection": "local"}},
         ]
         plays = [{"hosts": "h*", "gather_facts": False, **(of_play or {}), "tasks": tasks}]
         (tmp_path / "play.yml").write_text(json.dumps(plays))
         return subprocess.Popen(
             ["ansible-playbook", "-i", "inventory.json", "play.yml", *options], cwd=tmp_path,
-            env={**ansible_environment, "ANSIBLE_REMOTE_TEMP": str(tmp_path / "remote"), "K8S_AUTH_KUBECONFIG": "",
+            env={**ansible_environment, "ANSIBLE_REMOTE_TEMP": str(tmp_path / "remote"),
+                 "K8S_AUTH_KUBECONFIG": "",
                  **(environment or {})},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -76,14 +83,15 @@ def play(namespace, ansible_environment, tmp_path):
 
 
 def ended(process):
-    """Standard output and error of one that must end well."""
+    """Return standard output and error of a process that must succeed."""
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stdout + stderr
     return stdout, stderr
 
 
 def steps_in(text, host="h1"):
-    return [found["line"] for found in map(STEP.fullmatch, text.splitlines()) if found and found["host"] == host]
+    return [match["line"]
+            for match in map(STEP.fullmatch, text.splitlines()) if match and match["host"] == host]
 
 
 def words(step):
@@ -91,29 +99,33 @@ def words(step):
     return f"{step['action']} {step['name']}: "
 
 
+@pytest.mark.sample(1)
 def test_each_line_comes_while_the_module_runs(namespace, play, variables, tmp_path):
     namespace.make_primary(3)
     process = play({"h1": variables}, update_period=2)
 
-    arrived = [(time.time(), found["line"]) for found in map(STEP.fullmatch, map(str.rstrip, process.stderr)) if found]
+    arrived = [(time.time(), match["line"])
+               for match in map(STEP.fullmatch, map(str.rstrip, process.stderr)) if match]
     ended(process)
 
     steps = json.loads((tmp_path / "h1").read_text())["steps"]
     assert len(arrived) == len(steps) >= 12
     for (at, line), step in zip(arrived, steps, strict=True):
         assert line.startswith(words(step))
-        late = at - datetime.datetime.fromisoformat(step["at"]).timestamp()  # of which up to 1 s is the stamp's rounding
+        # includes up to 1 s of the time stamp's rounding
+        late = at - datetime.datetime.fromisoformat(step["at"]).timestamp()
         assert late < 4, (line, late)
     assert arrived[-1][0] - arrived[0][0] > 4, "all at once would be no proof"
     assert left_in(tmp_path) == []
 
 
 def left_in(tmp_path):
-    """What Ansible and the module have left where the module ran."""
+    """Return the files that Ansible and the module have left on the module's host."""
     remote = tmp_path / "remote"
     return [path.name for path in remote.iterdir()] if remote.exists() else []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", [
     {"strategy": "free"}, pytest.param({"strategy": "linear"}, marks=pytest.mark.long),
     pytest.param({"serial": 2}, marks=pytest.mark.long)], ids=str)
@@ -122,25 +134,30 @@ def test_several_hosts_each_with_lines_of_its_own(namespace, play, ssh, strategy
     for host in hosts:
         namespace.make_primary(1, name=host)
 
-    _stdout, stderr = ended(play(dict.fromkeys(hosts, ssh), of_play=strategy, name="{{ inventory_hostname }}"))
+    _stdout, stderr = ended(play(dict.fromkeys(hosts, ssh), of_play=strategy,
+                                 name="{{ inventory_hostname }}"))
 
     for host in hosts:
         steps = steps_in(stderr, host)
         assert len(steps) == STEPS and all(host in step for step in steps), stderr
 
 
+@pytest.mark.full
 def test_a_loop_that_is_delegated(namespace, play, ssh):
     for name in ("one", "two"):
         namespace.make_primary(1, name=name)
     hosts = {"h1": {"ansible_connection": "local"}, "there": ssh}
-    _stdout, stderr = ended(play(hosts, of_task={"loop": ["one", "two"], "delegate_to": "there"}, name="{{ item }}"))
+    _stdout, stderr = ended(play(hosts, of_task={"loop": ["one", "two"], "delegate_to": "there"},
+                                 name="{{ item }}"))
 
     steps = steps_in(stderr)
     assert len(steps) == 2 * STEPS and "one" in steps[0] and "two" in steps[STEPS], stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("quiet", [
-    {"progress": False}, {"of_task": {"no_log": True}}, {"of_task": {"async": 60, "poll": 1}}, {"options": ["--check"]},
+    {"progress": False}, {"of_task": {"no_log": True}}, {"of_task": {"async": 60, "poll": 1}},
+    {"options": ["--check"]},
 ], ids=str)
 def test_silent_where_nobody_looks_or_wants_to(namespace, play, ssh, quiet):
     namespace.make_primary(1)
@@ -162,27 +179,34 @@ def test_output_for_a_program_stays_one(namespace, play, ssh, tmp_path):
 
 @pytest.fixture
 def other_user():
-    """What is needed to run the module as another user: become, and a Python that this one may run."""
+    """Return the variables for the module as another user: become, and a Python that the user may
+    run.
+    """
     if os.geteuid() != 0:
         cannot_run("only root may become another user without asking")
     for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
         path = {"PYTHONPATH": site.getsitepackages()[0]}
-        runs = python and subprocess.run(["su", "-s", "/bin/sh", "nobody", "-c", f"{python} -c 'import kubernetes'"],
-                                         env={**os.environ, **path}, capture_output=True, check=False)
+        runs = (python
+                and subprocess.run(["su", "-s", "/bin/sh", "nobody", "-c",
+                                    f"{python} -c 'import kubernetes'"],
+                                   env={**os.environ, **path}, capture_output=True, check=False))
         if runs and runs.returncode == 0:
-            become = {"become": True, "become_user": "nobody", "become_method": "su", "become_flags": "-s /bin/sh",
+            become = {"become": True, "become_user": "nobody", "become_method": "su",
+                      "become_flags": "-s /bin/sh",
                       "environment": path}
             return python, become
     return cannot_run("there is no Python with kubernetes that the user nobody may run")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 def test_as_another_user(namespace, play, variables, other_user, cluster):
     python, become = other_user
     namespace.make_primary(2)
-    access = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token, "validate_certs": False}
+    access = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token,
+              "validate_certs": False}
 
-    process = play({"h1": {**variables, "ansible_python_interpreter": python}}, of_task=become, update_period=3, **access)
+    process = play({"h1": {**variables, "ansible_python_interpreter": python}}, of_task=become,
+                   update_period=3, **access)
     _pid, file = eventually(lambda: module_of(namespace), "a module")
     eventually(file.exists, "its file")
     assert file.stat().st_uid == pwd.getpwnam("nobody").pw_uid
@@ -192,15 +216,22 @@ def test_as_another_user(namespace, play, variables, other_user, cluster):
 
 
 def module_of(namespace):
-    """Number and file of lines of the module's process, or of a shell above it; None as long as there is none."""
+    """Return pid and progress file of the module's process, or of a shell above; None before its
+    start.
+    """
     processes = with_environment("BATON_TEST", namespace.name)
-    return next(((pid, Path(each["BATON_PROGRESS"])) for pid, each in processes.items() if "BATON_PROGRESS" in each), None)
+    return next(((pid, Path(process["BATON_PROGRESS"]))
+                 for pid, process in processes.items() if "BATON_PROGRESS" in process), None)
 
 
-@pytest.mark.parametrize("kill", ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
-                                  pytest.param("SIGTERM", marks=pytest.mark.long)])
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kill",
+                         ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
+                          pytest.param("SIGTERM", marks=pytest.mark.long)])
 def test_killed_here_it_ends_there(namespace, play, ssh, tmp_path, kill):
-    """SIGKILL and SIGHUP of the process group: AWX cancels, a terminal is closed. The others: Ctrl-C, kill."""
+    """SIGKILL and SIGHUP of the process group: AWX cancels, a terminal is closed. The others:
+    Ctrl-C, kill.
+    """
     namespace.make_primary(3)
     process = half_way(play({"h1": ssh}, update_period=30))
     ours, (_pid, file) = descendants(process.pid), module_of(namespace)
@@ -216,13 +247,14 @@ def test_killed_here_it_ends_there(namespace, play, ssh, tmp_path, kill):
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     time.sleep(3)
-    assert generations == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    assert (generations
+            == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()})
     assert len(generations) == 2
     assert not file.exists() and left_in(tmp_path) == []
 
 
 def half_way(process):
-    """The same, after its first change of a size."""
+    """Return the process after its first change of a size."""
     for line in process.stderr:
         if "| scale " in line:
             return process
@@ -231,11 +263,13 @@ def half_way(process):
 
 @pytest.mark.long
 def test_a_network_that_is_cut_ends_it(namespace, play, ssh):
-    """Nothing is closed then: the session at the other end stands still, and with it all that comes from here."""
+    """No connection is closed then: the session at the other end hangs, and no data arrives."""
     namespace.make_primary(4)
     process = half_way(play({"h1": ssh}, update_period=30))
     pid, file = module_of(namespace)
-    session = next(each for each in ancestors(pid) if "sshd" in Path(f"/proc/{each}/comm").read_text())
+    session = next(ancestor
+                   for ancestor in ancestors(pid)
+                   if "sshd" in Path(f"/proc/{ancestor}/comm").read_text())
 
     os.kill(session, signal.SIGSTOP)
     try:

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Regions in order, with a gate before each, and the surveys of AWX with their own defaults for each kind.
+"""Regions in order, with a gate before each, and AWX's surveys with separate defaults for each
+kind.
 
-Controllers of one namespace stand for clusters: each host of an inventory has one of its own.
+Controllers of one namespace stand for clusters: each host of an inventory has one controller.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from namespace import manifest, role
 from plays import Playbooks, Shop
 
 ROOT = Path(__file__).parents[2]
-#: b is in two groups, and its API server cannot be reached.
+#: b is in two groups, and its API server is unreachable.
 REGIONS = {"canary": ["a", "b"], "europe": ["b", "c"], "rest": ["d"]}
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
 
@@ -30,34 +31,44 @@ def playbooks(ansible_environment, tmp_path):
 
 
 def write_inventory(playbooks, groups, hosts):
-    children = {group: {"hosts": {name: hosts[name] for name in names}} for group, names in groups.items()}
+    children = {group: {"hosts": {name: hosts[name] for name in names}}
+                for group, names in groups.items()}
     playbooks.write("clusters.yml", {"all": {"children": children}})
 
 
 @pytest.fixture
 def clusters(namespace, playbooks):
-    """The image of each cluster that can be reached."""
+    """Provide a function that returns the image of each reachable cluster."""
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
-    live, dead = kubeconfig["contexts"][0]["name"], {"name": "dead", "cluster": {"server": "https://127.0.0.1:1"}}
+    live, dead = kubeconfig["contexts"][0]["name"], {"name": "dead",
+                                                     "cluster": {"server": "https://127.0.0.1:1"}}
     kubeconfig["clusters"].append(dead)
-    kubeconfig["contexts"].append({"name": "dead", "context": {**kubeconfig["contexts"][0]["context"], "cluster": "dead"}})
+    kubeconfig["contexts"].append({"name": "dead",
+                                   "context": {**kubeconfig["contexts"][0]["context"],
+                                               "cluster": "dead"}})
     playbooks.write("kubeconfig", kubeconfig)
     names = ["a", "c", "d"]
     for name in names:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     for name in names:
         namespace.until_available(name, 1)
-    hosts = {name: {"kubeconfig": str(playbooks.folder / "kubeconfig"), "context": live if name in names else "dead",
-                    "controller": name, "controller_namespace": namespace.name} for name in [*names, "b"]}
+    hosts = {name: {"kubeconfig": str(playbooks.folder / "kubeconfig"),
+                    "context": live if name in names else "dead",
+                    "controller": name, "controller_namespace": namespace.name}
+             for name in [*names, "b"]}
     write_inventory(playbooks, REGIONS, hosts)
-    return lambda: {name: namespace.rc(name)["spec"]["template"]["spec"]["containers"][0]["image"][-2:] for name in names}
+    return lambda: {
+        name: namespace.rc(name)["spec"]["template"]["spec"]["containers"][0]["image"][-2:]
+        for name in names}
 
 
 def test_no_region_begins_after_one_that_has_failed(playbooks, clusters):
     """A cluster in two groups moves no other into another region."""
     def roll(*options):
-        return playbooks.command("ansible-playbook", "-i", "clusters.yml", "baton.kubernetes.regions", "-e",
-                                 "regions=canary,europe,rest image=myimage:v2", *options, succeeds=False)
+        return playbooks.command("ansible-playbook", "-i", "clusters.yml",
+                                 "baton.kubernetes.regions", "-e",
+                                 "regions=canary,europe,rest image=myimage:v2", *options,
+                                 succeeds=False)
 
     output = roll()
     assert clusters() == {"a": "v2", "c": "v1", "d": "v1"}
@@ -65,22 +76,27 @@ def test_no_region_begins_after_one_that_has_failed(playbooks, clusters):
 
     output = roll("--limit", "!d", "-e", "max_failed_clusters=50 report=cab.html")
     assert clusters() == {"a": "v2", "c": "v2", "d": "v1"} and "not begun" not in output
-    pages = {path.name: path.read_text(encoding="utf-8") for path in playbooks.folder.glob("*.html")}
-    assert set(pages) == {"cab.html", "cab-a.html", "cab-b.html", "cab-c.html"} and "canary" in pages["cab.html"]
+    pages = {path.name: path.read_text(encoding="utf-8")
+             for path in playbooks.folder.glob("*.html")}
+    assert (set(pages) == {"cab.html", "cab-a.html", "cab-b.html", "cab-c.html"}
+            and "canary" in pages["cab.html"])
 
 
+@pytest.mark.full
 def test_the_play_of_one_s_own_has_the_same_gate(playbooks, clusters):
     page = (ROOT / "docs" / "many-clusters.md").read_text(encoding="utf-8")
     (play,) = yaml.safe_load(re.findall(r"```yaml\n(- hosts: all.*?)```", page, re.DOTALL)[0])
     (rolled,) = play["roles"]
-    rolled |= {"image_bump_name": "{{ controller }}", "image_bump_namespace": "{{ controller_namespace }}",
+    rolled |= {"image_bump_name": "{{ controller }}",
+               "image_bump_namespace": "{{ controller_namespace }}",
                "image_bump_image": "myimage:v2"}
     playbooks.write("smoke.yml", [{"ansible.builtin.debug": {}}])
     playbooks.write("play.yml", [play | {"serial": [2, "100%"]}])
 
     output = playbooks.command("ansible-playbook", "-i", "clusters.yml", "play.yml", succeeds=False)
 
-    assert clusters() == {"a": "v2", "c": "v1", "d": "v1"} and "c, d not begun: 1 of 2 clusters failed before (b: failed)" in output
+    assert (clusters() == {"a": "v2", "c": "v1", "d": "v1"}
+            and "c, d not begun: 1 of 2 clusters failed before (b: failed)" in output)
 
 
 @pytest.fixture
@@ -91,24 +107,32 @@ def kinds(namespace, playbooks):
     namespace.add_nodes(2)
     try:
         for kind in KINDS[:-1]:
-            namespace.create_any(kind, manifest(2, name=kind.lower()), **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
+            namespace.create_any(kind, manifest(2, name=kind.lower()),
+                                 **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
         namespace.make_daemon_set(2, name="daemonset")
-        hosts = {kind: {"kubeconfig": namespace.kubeconfig, "controller": kind.lower(), "kind": kind} for kind in KINDS}
+        hosts = {kind: {"kubeconfig": namespace.kubeconfig, "controller": kind.lower(),
+                        "kind": kind} for kind in KINDS}
         write_inventory(playbooks, {"all_kinds": KINDS}, hosts)
-        yield lambda: {(pod["metadata"]["labels"]["app"], pod["spec"]["containers"][0]["image"]) for pod in namespace.pods()}
+        yield lambda: {(pod["metadata"]["labels"]["app"], pod["spec"]["containers"][0]["image"])
+                       for pod in namespace.pods()}
     finally:
         namespace.remove_nodes()
 
 
+@pytest.mark.full
 def test_the_surveys_work_with_their_own_defaults_for_each_kind(namespace, playbooks, kinds):
     def launch(playbook, survey, **answers):
-        """As AWX does: the answers, and the defaults of what was not answered; the host has the controller and its kind."""
-        spec = json.loads((ROOT / "docs" / "awx" / f"{survey}.survey.json").read_text(encoding="utf-8"))["spec"]
+        """Launch a playbook like AWX: the answers, and otherwise the defaults; the host has the
+        controller and its kind.
+        """
+        spec = json.loads((ROOT / "docs" / "awx"
+                           / f"{survey}.survey.json").read_text(encoding="utf-8"))["spec"]
         defaults = {question["variable"]: question["default"] for question in spec}
         variables = defaults | {"controller_namespace": namespace.name} | answers
-        for own in ("controller", "kind"):
-            del variables[own]
-        playbooks.command("ansible-playbook", "-f", "5", "-i", "clusters.yml", f"baton.kubernetes.{playbook}", "-e",
+        for option in ("controller", "kind"):
+            del variables[option]
+        playbooks.command("ansible-playbook", "-f", "5", "-i", "clusters.yml",
+                          f"baton.kubernetes.{playbook}", "-e",
                           json.dumps(variables))
 
     launch("regions", "image_bump", image="myimage:v2")

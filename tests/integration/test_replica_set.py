@@ -1,14 +1,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A ReplicaSet that no Deployment has: its selector stays, it stays, and the pods are handed to it as they are."""
+"""A ReplicaSet without a Deployment: the object, its selector and the pods stay, apart from the
+pods' owner.
+"""
 
 from __future__ import annotations
 
 import pytest
 from namespace import Killed, dies, eventually, manifest, owner, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
@@ -29,10 +31,11 @@ def names(namespace):
 
 
 def test_a_definition_may_leave_the_selector_out(namespace):
-    """As the refusal of a selector that does not differ advises; a ReplicaSet has no default for it."""
+    """As the error for an equal selector advises; a ReplicaSet has no default selector."""
     namespace.make_replica_set(1)
     definition = manifest(1, image="myimage:v2")
-    definition |= {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"labels": {"app": "foo"}}}
+    definition |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
+                   "metadata": {"labels": {"app": "foo"}}}
     del definition["spec"]["selector"]
 
     result = roll(namespace, definition=definition)
@@ -42,11 +45,14 @@ def test_a_definition_may_leave_the_selector_out(namespace):
 
 
 def remove(namespace, name="foo"):
-    namespace._call("DELETE", namespace._apps("replicasets", name), {"propagationPolicy": "Background"})
+    namespace._call("DELETE", namespace._apps("replicasets", name),
+                    {"propagationPolicy": "Background"})
     eventually(lambda: not namespace.pods() and name not in names(namespace), f"the end of {name}")
 
 
-@pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.fake_nodes("100 pods, soon ready"))])
+@pytest.mark.parametrize("replicas",
+                         [0, 3, pytest.param(100,
+                                             marks=pytest.mark.fake_nodes("100 pods, soon ready"))])
 def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, replicas):
     before = namespace.make_replica_set(replicas)
 
@@ -54,11 +60,12 @@ def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, repli
         result = roll(namespace, image="myimage:v2", max_surge="25%")
 
     after = namespace.replica_set()
-    assert result["msg"] == f"foo is updated to myimage:v2: {replicas} of {replicas} replicas available"
+    assert (result["msg"]
+            == f"foo is updated to myimage:v2: {replicas} of {replicas} replicas available")
     assert after["metadata"]["uid"] == before["metadata"]["uid"] and names(namespace) == ["foo"]
     assert after["spec"]["selector"] == before["spec"]["selector"]
     assert "priorityClassName" not in after["spec"]["template"]["spec"]
-    assert not set(marks.MARKS) & set(after["metadata"]["annotations"])
+    assert not set(object_meta.MARKS) & set(after["metadata"]["annotations"])
     assert len(observer.new) == replicas and images(namespace) == ["myimage:v2"] * replicas
     if replicas:
         assert observer.fewest_ready >= replicas and observer.most_pods <= replicas * 5 // 4 + 1
@@ -69,7 +76,8 @@ def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, repli
 def test_again_and_again_and_back_to_a_revision(namespace):
     namespace.make_replica_set(REPLICAS)
     with namespace.observer() as observer:
-        for wish in ({"image": "myimage:v2"}, {"image": "myimage:v3"}, {"state": "rolled_back", "to_revision": 1},
+        for wish in ({"image": "myimage:v2"}, {"image": "myimage:v3"},
+                     {"state": "rolled_back", "to_revision": 1},
                      {"state": "restarted"}):
             roll(namespace, **wish)
             assert names(namespace) == ["foo"] and len(namespace.pods()) == REPLICAS
@@ -78,9 +86,11 @@ def test_again_and_again_and_back_to_a_revision(namespace):
     assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
 
 
-@pytest.mark.long  # some of its points are in every `make test`: tests/faults
+@pytest.mark.long  # tests/faults covers some of its points in every `make test`
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("params, then", [({}, {}), ({"next_name": "bar"}, {}), ({}, {"state": "rolled_back", "image": None})],
+@pytest.mark.parametrize("params, then",
+                         [({}, {}), ({"next_name": "bar"}, {}),
+                          ({}, {"state": "rolled_back", "image": None})],
                          ids=["handover", "next_name", "then back"])
 def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
     wish = {"image": "myimage:v2", **params}
@@ -93,15 +103,19 @@ def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
                 try:
                     roll(namespace, **{**wish, **then})
                 except RolloutError as error:
-                    assert then and "no update in progress" in error.what, f"killed at {number}: {error}"
+                    assert (then
+                            and "no update in progress"
+                            in error.what), f"killed at {number}: {error}"
             else:
                 break
         assert observer.fewest_ready >= 2 and observer.most_pods <= 3, f"killed at {number}"
         assert len(observer.new) <= (4 if then else 2), f"killed at {number}"
-        found = images(namespace)
-        assert found == ["myimage:v2"] * 2 or (then and found == ["myimage:v1"] * 2), f"killed at {number}"
+        versions = images(namespace)
+        assert (versions == ["myimage:v2"] * 2
+                or (then and versions == ["myimage:v1"] * 2)), f"killed at {number}"
         (name,) = names(namespace)
-        assert not set(marks.MARKS) & set(namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
+        assert not set(object_meta.MARKS) & set(
+            namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
         remove(namespace, name)
     assert (9 if "next_name" in params else 13) <= number < NEVER
 
@@ -109,26 +123,30 @@ def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
 def test_check_mode_tells_the_steps_and_writes_nothing(namespace):
     before = namespace.make_replica_set(REPLICAS)
     planned = namespace.check(kind="ReplicaSet", image="myimage:v2")
-    assert namespace.replica_set()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert (namespace.replica_set()["metadata"]["resourceVersion"]
+            == before["metadata"]["resourceVersion"])
 
     done = roll(namespace, image="myimage:v2")
 
-    told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
-    assert told[0] == told[1]
+    steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
+             for result in (planned, done)]
+    assert steps[0] == steps[1]
 
 
 def test_foo_deleted_in_the_middle_is_created_again(namespace):
     namespace.make_replica_set(REPLICAS)
     roll(namespace, image="myimage:v2", pause_at="2")
-    namespace._call("DELETE", namespace._apps("replicasets", "foo"), {"propagationPolicy": "Orphan"})
+    namespace._call("DELETE", namespace._apps("replicasets", "foo"),
+                    {"propagationPolicy": "Orphan"})
     eventually(lambda: len(names(namespace)) == 1, "the end of foo")
-    left = uids(pod for pod in namespace.pods() if not owner(pod))
+    orphans = uids(pod for pod in namespace.pods() if not owner(pod))
 
     roll(namespace, image="myimage:v2")
 
     mine = [pod for pod in namespace.pods() if owner(pod)]
     assert len(mine) == REPLICAS and names(namespace) == ["foo"]
-    assert {pod["spec"]["containers"][0]["image"] for pod in mine} == {"myimage:v2"} and not left & uids(mine)
+    assert ({pod["spec"]["containers"][0]["image"] for pod in mine} == {"myimage:v2"}
+            and not orphans & uids(mine))
 
 
 def test_that_of_a_deployment_is_refused(namespace):
@@ -141,7 +159,8 @@ def test_that_of_a_deployment_is_refused(namespace):
 def test_one_that_selects_by_more_than_labels_needs_a_name(namespace):
     body = manifest(1)
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["foo"]}]}
-    body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {**body["spec"], "selector": selector}}
+    body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
+             "spec": {**body["spec"], "selector": selector}}
     namespace._call("POST", namespace._apps("replicasets"), body)
     with pytest.raises(RolloutError, match="its selector does not match the new pods"):
         roll(namespace, image="myimage:v2")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The report of rollouts on the real API server, as the role's last task writes it."""
+"""The report of rollouts on a real API server, written by the role's last task."""
 
 from __future__ import annotations
 
@@ -46,12 +46,14 @@ PLAY = """
 
 @pytest.fixture
 def report(namespace: Namespace, ansible_environment, tmp_path):
-    """Roll foo to an image and read the page about it."""
+    """Roll foo to an image and return the page."""
 
     def report(image: str) -> ElementTree.Element:
         page = tmp_path / "report.html"
-        (tmp_path / "play.yml").write_text(PLAY.format(namespace=namespace.name, image=image, page=page))
-        run = subprocess.run(["ansible-playbook", "play.yml"], cwd=tmp_path, env=ansible_environment, capture_output=True,
+        (tmp_path / "play.yml").write_text(PLAY.format(namespace=namespace.name, image=image,
+                                                       page=page))
+        run = subprocess.run(["ansible-playbook", "play.yml"], cwd=tmp_path,
+                             env=ansible_environment, capture_output=True,
                              text=True, timeout=180, check=False)
         assert run.returncode == 0, run.stdout + run.stderr
         return html5lib.HTMLParser(strict=True).parse(page.read_text(encoding="utf-8"))
@@ -60,9 +62,12 @@ def report(namespace: Namespace, ansible_environment, tmp_path):
 
 
 def table(page, caption):
-    """The rows of the table whose caption begins like that."""
-    (found,) = (each for each in page.iter(f"{HTML}table") if "".join(each.find(f"{HTML}caption").itertext()).startswith(caption))
-    return [[" ".join("".join(cell.itertext()).split()) for cell in row] for row in found.find(f"{HTML}tbody")]
+    """Return the rows of the table whose caption begins with this text."""
+    (element,) = (element
+                  for element in page.iter(f"{HTML}table")
+                  if "".join(element.find(f"{HTML}caption").itertext()).startswith(caption))
+    return [[" ".join("".join(cell.itertext()).split()) for cell in row]
+            for row in element.find(f"{HTML}tbody")]
 
 
 def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
@@ -71,39 +76,45 @@ def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
     page = report("myimage:v2")
 
     steps = [row[2:] for row in table(page, "What was changed")]
-    assert ["scale", "foo", "4 → 3 replicas"] in steps and steps[-1] == ["annotate", "foo", "updated"]
+    assert (["scale", "foo", "4 → 3 replicas"] in steps
+            and steps[-1] == ["annotate", "foo", "updated"])
     figures = table(page, "Sizes of foo and foo-")
     assert figures[0][2:] == ["4", "4", "–", "–"] == figures[-1][2:]
     assert any("handover" in row[0] for row in figures)
-    assert len([each for each in page.iter(f"{SVG}svg") if each.get("role") == "img"]) == 2
-    said = "".join(page.itertext())
-    assert "4 to 5 were available, where 4 was the floor; there were at most 5, where 5 was the ceiling." in said
+    assert len([drawing for drawing in page.iter(f"{SVG}svg") if drawing.get("role") == "img"]) == 2
+    text = "".join(page.itertext())
+    assert ("4 to 5 were available, where 4 was the floor; there were at most 5, where 5 was the "
+            "ceiling." in text)
 
 
 def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namespace, report):
     namespace.make_primary(2)
-    image = "evil<script>alert(1)</script>:v2-absent"  # which the module's option image would refuse
+    image = "evil<script>alert(1)</script>:v2-absent"  # refused by the module's option image
 
     page = report(image)
 
     assert not list(page.iter(f"{HTML}script")) and "".join(page.itertext()).count(image) > 2
     ((reason, pods, pod, _message),) = table(page, "Why the pods of foo")
-    assert reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") and pods == "1" and pod.startswith("foo-")
+    assert (reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") and pods == "1"
+            and pod.startswith("foo-"))
     assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], "it was rolled back"
 
 
-def test_the_role_tells_the_stage_and_the_check_that_failed(namespace, ansible_environment, tmp_path):
+@pytest.mark.full
+def test_the_role_tells_the_stage_and_the_check_that_failed(namespace, ansible_environment,
+                                                            tmp_path):
     namespace.make_primary(4)
     page = tmp_path / "page.html"
     with Shop(namespace) as shop:
         shop.broken.add("50%")
 
-        Playbooks(ansible_environment, tmp_path, shop).bump(succeeds=False, image_bump_report=str(page))
+        Playbooks(ansible_environment, tmp_path, shop).bump(succeeds=False,
+                                                            image_bump_report=str(page))
 
     tree = html5lib.HTMLParser(strict=True).parse(page.read_text(encoding="utf-8"))
     assert table(tree, "What was checked")[0][0] == "10%"
-    said = " ".join(" ".join(tree.itertext()).split())
-    assert "rolled back" in said and "503" in said and "myimage:v2" in said
+    text = " ".join(" ".join(tree.itertext()).split())
+    assert "rolled back" in text and "503" in text and "myimage:v2" in text
 
 
 @pytest.fixture
@@ -112,7 +123,9 @@ def shop(namespace):
         yield shop
 
 
-def test_a_rerun_that_changes_nothing_leaves_the_report_of_the_rollout(namespace, ansible_environment, tmp_path, shop):
+@pytest.mark.full
+def test_a_rerun_that_changes_nothing_leaves_the_report_of_the_rollout(
+        namespace, ansible_environment, tmp_path, shop):
     namespace.make_primary(2)
     page = tmp_path / "page.html"
     playbooks = Playbooks(ansible_environment, tmp_path, shop)
@@ -126,10 +139,13 @@ def test_a_rerun_that_changes_nothing_leaves_the_report_of_the_rollout(namespace
     assert "myimage:v3" in page.read_text(encoding="utf-8")
 
 
-def test_the_report_is_the_users_own_and_follows_no_link(namespace, ansible_environment, tmp_path, shop):
-    """Logs stand in it; and somebody else may have put something at its path."""
+@pytest.mark.full
+def test_the_report_is_the_users_own_and_follows_no_link(namespace, ansible_environment, tmp_path,
+                                                         shop):
+    """The page contains logs; and another user may have created its path."""
     namespace.make_primary(1)
-    precious, page, readable = tmp_path / "precious", tmp_path / "page.html", tmp_path / "readable.html"
+    precious, page = tmp_path / "precious", tmp_path / "page.html"
+    readable = tmp_path / "readable.html"
     precious.write_text("mine")
     page.symlink_to(precious)
     readable.touch(0o666)
@@ -143,25 +159,33 @@ def test_the_report_is_the_users_own_and_follows_no_link(namespace, ansible_envi
     assert not list(tmp_path.glob(".report-*"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("image, outcome", [
     ("myimage:v2", "updated"),
-    pytest.param("myimage:v2-crash", "rolled_back", marks=pytest.mark.fake_nodes("a container that ends before its pod is ready")),
+    pytest.param("myimage:v2-crash", "rolled_back",
+                 marks=pytest.mark.fake_nodes("a container that ends before its pod is ready")),
 ])
-def test_a_report_that_cannot_be_written_decides_nothing(namespace, ansible_environment, tmp_path, shop, image, outcome):
+def test_a_report_that_cannot_be_written_decides_nothing(namespace, ansible_environment, tmp_path,
+                                                         shop, image, outcome):
     namespace.make_primary(1)
     playbooks = Playbooks(ansible_environment, tmp_path, shop)
 
-    output = playbooks.bump(succeeds=outcome == "updated", image=image, failure_grace=1, stages="", verify_tasks="",
+    output = playbooks.bump(succeeds=outcome == "updated", image=image, failure_grace=1, stages="",
+                            verify_tasks="",
                             report="no/such/folder/page.html")
 
-    assert playbooks.told["outcome"] == outcome and f'"outcome": "{outcome}"' in output.partition("CUSTOM STATS")[2]
+    assert (playbooks.told["outcome"] == outcome
+            and f'"outcome": "{outcome}"' in output.partition("CUSTOM STATS")[2])
     assert "Warning: the report could not be written to" in output
 
 
+@pytest.mark.full
 def test_a_folder_that_stands_there_decides_nothing(namespace, ansible_environment, tmp_path, shop):
     namespace.make_primary(1)
     (tmp_path / "page.html").mkdir()
 
-    output = Playbooks(ansible_environment, tmp_path, shop).bump(stages="", verify_tasks="", report="page.html")
+    output = Playbooks(ansible_environment, tmp_path,
+                       shop).bump(stages="", verify_tasks="", report="page.html")
 
-    assert "Warning: the report could not be written to" in output and not list(tmp_path.rglob(".report-*"))
+    assert ("Warning: the report could not be written to" in output
+            and not list(tmp_path.rglob(".report-*")))

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an update asks of the API server does not grow with the number of pods, but for the patch that hands each of them over."""
+"""The requests of an update to the API server do not grow with the number of pods, apart from each
+pod's handover.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +13,35 @@ import pytest
 from namespace import Namespace
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import MANY, Patience
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import MANY, Deadlines
 
-pytestmark = pytest.mark.fake_nodes("100 pods that are all ready at once, in one piece of news; a kubelet takes them in turns")
+pytestmark = pytest.mark.fake_nodes("100 pods that are all ready at once, in one piece of news; a "
+                                    "kubelet takes them in turns")
 
 
 @dataclasses.dataclass
 class Traffic:
-    """What one update has sent and read, without the renewals of its Lease, which come with time."""
+    """Requests and bytes of one update, without the time-dependent renewals of its Lease."""
 
     steps: int = 0
     requests: int = 0
     #: Of the first list of controllers.
     first_list: int = 0
-    #: Of all answers that are read whole, but for lists of pods, and of the longest of those.
+    #: Bytes of all complete answers without lists of pods, and of the longest list of pods.
     bytes: int = 0
     longest_pods: int = 0
     events: int = 0
     longest_event: int = 0
 
     def __str__(self) -> str:
-        return (f"{self.steps} steps, {self.requests} requests, {self.bytes} bytes of answers (first list {self.first_list}, "
+        return (f"{self.steps} steps, {self.requests} requests, {self.bytes} bytes of answers "
+                f"(first list {self.first_list}, "
                 f"pods {self.longest_pods}), "
                 f"{self.events} events of at most {self.longest_event} bytes")
 
 
 def count(traffic):
-    """Make a gateway count what it reads."""
+    """Return a fault that counts a gateway's traffic."""
 
     def arm(gateway):
         request, once = gateway.http.connection.pool.urlopen, gateway.http.once
@@ -54,7 +58,8 @@ def count(traffic):
                 traffic.longest_pods = max(traffic.longest_pods, len(data))
             elif method != "PUT":
                 traffic.bytes += len(data)
-                traffic.first_list = traffic.first_list or (len(data) if "replicationcontrollers?" in path else 0)
+                traffic.first_list = (traffic.first_list
+                                      or (len(data) if "replicationcontrollers?" in path else 0))
             return status, headers, data
 
         gateway.http.connection.pool.urlopen, gateway.http.once = watched, counted
@@ -68,17 +73,21 @@ def events(traffic, chunks):
         for part in chunk.splitlines(keepends=True):
             length += len(part)
             if part.endswith(b"\n"):
-                traffic.events, traffic.longest_event, length = traffic.events + 1, max(traffic.longest_event, length), 0
+                traffic.events, traffic.longest_event, length = traffic.events + 1, max(
+                    traffic.longest_event, length), 0
         yield chunk
 
 
 def traffic_of(cluster, replicas, **params):
-    """All pods are made, and all are removed, in one step each: so the steps are the same for any number of them."""
+    """Return the traffic of an update with one step up and one step down, the same for any number
+    of pods.
+    """
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_primary(replicas)
         traffic = Traffic()
-        result = namespace.roll(kill=count(traffic), image="myimage:v2", max_surge="100%", max_unavailable="100%", **params)
+        result = namespace.roll(kill=count(traffic), image="myimage:v2", max_surge="100%",
+                                max_unavailable="100%", **params)
         traffic.steps = len(result["steps"])
         traffic.requests = sum(result["requests"].values()) - result["requests"]["PUT"]
         print(f"{replicas} replicas: {traffic}; {dict(result['requests'])}")
@@ -89,9 +98,10 @@ def traffic_of(cluster, replicas, **params):
 
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
 def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
-    """On a busy machine nothing may become better for a second; what diagnosis reads then is limited, but not the same."""
-    monkeypatch.setattr(Patience, "_causes", lambda *_unused: [])
-    small, large = traffic_of(cluster, few, next_name="bar"), traffic_of(cluster, many, next_name="bar")
+    """A busy machine may stall for a second, when diagnosis reads a limited but varying amount."""
+    monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
+    small, large = traffic_of(cluster, few,
+                              next_name="bar"), traffic_of(cluster, many, next_name="bar")
 
     assert large.steps == small.steps
     assert large.requests == pytest.approx(small.requests, rel=0.1)
@@ -102,11 +112,11 @@ def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
 
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
 def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, many):
-    """And a few thousand bytes of it: nothing but the metadata, in the answer and in its place in a list.
+    """A few thousand bytes each: the metadata, in the answer and in a list.
 
-    How many lists there are depends on how long the machine takes.
+    The number of lists depends on the machine's speed.
     """
-    monkeypatch.setattr(Patience, "_causes", lambda *_unused: [])
+    monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = traffic_of(cluster, few), traffic_of(cluster, many)
 
     assert large.steps == small.steps
@@ -116,6 +126,7 @@ def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, ma
     assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)
 
 
+@pytest.mark.full
 def test_many_pods_are_read_when_they_do_more_than_start(namespace):
     """Until then a table of them is enough; and then as much is told as of a few."""
     looks = []
@@ -144,12 +155,13 @@ def test_many_pods_are_read_when_they_do_more_than_start(namespace):
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
 def test_of_many_pods_the_same_causes_are_told_as_of_a_few(namespace, image):
-    """The glance at them only postpones it."""
-    told = []
+    """The first glance at many pods only postpones the diagnosis."""
+    causes = []
     for replicas in (3, MANY + 1):
         namespace.make_primary(replicas, name=f"foo-{replicas}")
         with pytest.raises(RolloutFailed) as failed:
-            namespace.roll(name=f"foo-{replicas}", image=f"myimage:v2-{image}", max_surge="100%", progress_deadline=16)
-        told.append({cause["kind"] for cause in failed.value.as_result()["failure"]["causes"]})
+            namespace.roll(name=f"foo-{replicas}", image=f"myimage:v2-{image}", max_surge="100%",
+                           progress_deadline=16)
+        causes.append({cause["kind"] for cause in failed.value.as_result()["failure"]["causes"]})
 
-    assert told[0] == told[1]
+    assert causes[0] == causes[1]

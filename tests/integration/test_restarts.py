@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""API server, etcd and controller manager are killed and started again in the middle of a rollout, and of the handover.
+"""API server, etcd and controller manager are killed and restarted during a rollout and during the
+handover.
 
-A short outage nobody notices but by the time it takes. A long one ends the task with an error that says where it stands.
+A short outage only costs time. A long outage ends the task with an error that reports the status.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-#: Progress lines: half way; foo has next's template, closed; next is closed too; all pods are foo's; next is gone.
+#: Progress lines: half way; foo has next's template, closed; next is closed too; all pods are
+#: foo's; next is gone.
 MIDDLE, RENAMED, CLOSED = "scale foo: 3 -> 2", "rename foo: ", "no more pods are created for it"
 HANDED_OVER, DELETED = "hand over foo-", "it has no pods"
-#: Half of the pods are foo's, the others next's: no line tells that.
+#: Half of the pods are foo's, the others next's; no progress line marks this moment.
 HANDING_OVER = "half of the pods"
-#: Seconds until somebody starts again what was killed.
+#: Seconds until the restart of a killed component.
 OUTAGE = 0.7
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
-                                reason="NEEDS THE EMBEDDED CLUSTER: the components of a given one are not ours to kill")
+                                reason="NEEDS THE EMBEDDED CLUSTER: the components of a given one "
+                                       "are not ours to kill")
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +46,13 @@ def undisturbed(cluster):
 
 
 class Outage:
-    """Kills a component at a moment, which a progress line tells, and starts it again after a while if it is a short one."""
+    """Kills a component at the moment of a progress line, and restarts it after a while if the
+    outage is short.
+    """
 
     def __init__(self, cluster, component, moment, is_short=True):
-        self.cluster, self.component, self.moment, self.is_short = cluster, component, moment, is_short
+        self.cluster, self.component = cluster, component
+        self.moment, self.is_short = moment, is_short
         self.thread = None
 
     def __call__(self, line):
@@ -59,8 +65,9 @@ class Outage:
         self.thread.start()
 
     def roll(self, namespace, **params):
-        """Roll foo to v2 while that happens."""
-        half_way = after_write(REPLICAS // 2, self.begin, hands_over) if self.moment == HANDING_OVER else None
+        """Roll foo to v2 during the outage."""
+        half_way = (after_write(REPLICAS // 2, self.begin, hands_over)
+                    if self.moment == HANDING_OVER else None)
         return namespace.roll(say=self, kill=half_way, image="myimage:v2", **params)
 
     def _end(self):
@@ -75,14 +82,17 @@ class Outage:
         self.cluster.start(self.component)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("component, moment", [
     *(("kube-apiserver", moment) for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, DELETED)),
-    *(("kube-controller-manager", moment) for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),
+    *(("kube-controller-manager", moment)
+      for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),
     *(("etcd", moment) for moment in (MIDDLE, HANDING_OVER)),
 ])
 def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
-    """The task goes on: no pod more is created than without it, and floor and ceiling hold."""
+    """The task resumes: not one more pod is created than without the outage, and floor and ceiling
+    hold.
+    """
     namespace.make_primary(REPLICAS)
     outage = Outage(cluster, component, moment)
 
@@ -108,7 +118,9 @@ def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
     ("kube-controller-manager", CLOSED, "no progress for 4 s"),
 ])
 def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
-    """The task ends with an error that says where the update stands; the same task, when all is back, ends as if nothing was."""
+    """The task ends with an error that reports the update's status; the same task after the outage
+    ends as usual.
+    """
     monkeypatch.setattr(http, "BACKOFF", (0.1, 0.3))
     monkeypatch.setattr(http, "ANSWER_TIMEOUT", 2.0)
     namespace.make_primary(REPLICAS)
@@ -121,8 +133,10 @@ def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, 
         finally:
             outage.over()
         assert sentence in error.value.what
-        assert error.value.next_command.startswith(("run the same task again", namespace.command(image="myimage:v2")))
-        assert error.value.progress["steps"] and error.value.progress["rollout"]["phase"] in ("progressing", "taking_over")
+        assert error.value.next_command.startswith(("run the same task again",
+                                                    namespace.command(image="myimage:v2")))
+        assert (error.value.progress["steps"]
+                and error.value.progress["rollout"]["phase"] in ("progressing", "taking_over"))
         eventually(lambda: namespace.is_allowed(role()), "the Roles in the API server's memory")
         namespace.roll(image="myimage:v2")
 

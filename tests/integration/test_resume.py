@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A client that dies at each of its writes, and one that comes after it, on a real API server.
+"""A client that dies at each of its writes, and a successor client, on a real API server.
 
-The invariants of design section 5: foo is always there, floor and ceiling hold, no pod is ever without a controller, and the end
-is that of an undisturbed run. What is done by hand in the middle of a handover is in test_handover.py.
+The invariants of design section 5: foo always exists, floor and ceiling hold, no pod is ever
+orphaned, and the end equals an undisturbed run's. test_handover.py has the manual actions during a
+handover.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import itertools
 import pytest
 from namespace import Killed, dies, manifest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
 
 
 def restore(namespace):
-    """foo at v1 as it was in the beginning, whatever the last round has left."""
+    """Restore foo at v1 as at the beginning, independent of the last round."""
     for name in namespace.rcs():
         namespace.remove(name, policy="Background")
     for name in ("foo", "bar"):
@@ -36,7 +37,9 @@ def deaths():
 
 
 def each_death(namespace, first, then):
-    """Kill the task `first` before and after each of its writes in turn, run `then`; return how often and the ends."""
+    """Kill the task `first` before and after each of its writes, run `then`, and return the number
+    of deaths and the ends.
+    """
     ends = []
     for number, after in deaths():
         restore(namespace)
@@ -59,8 +62,11 @@ def each_death(namespace, first, then):
     raise AssertionError("never ends")
 
 
-@pytest.mark.long  # the handover's part is in every `make test`: test_handover.py; two other points as well: tests/faults
-@pytest.mark.parametrize("params", [dict(image="myimage:v2"), dict(image="myimage:v2", next_name="bar")],
+# the handover's part is in every `make test`: test_handover.py; two other points as well:
+# tests/faults
+@pytest.mark.long
+@pytest.mark.parametrize("params",
+                         [dict(image="myimage:v2"), dict(image="myimage:v2", next_name="bar")],
                          ids=["handover", "next_name"])
 def test_killed_at_any_write_the_same_task_ends_the_same(namespace, params):
     restore(namespace)
@@ -73,23 +79,24 @@ def test_killed_at_any_write_the_same_task_ends_the_same(namespace, params):
     assert [where for where, end in ends if end != undisturbed] == []
 
 
-@pytest.mark.long  # some of its points are in every `make test`: tests/faults
+@pytest.mark.long  # tests/faults covers some of its points in every `make test`
 def test_killed_at_any_write_a_rollback_ends_clean(namespace):
-    """Until foo's old template is gone it is back at v1; from there the handover is finished."""
+    """While foo has its old template, foo returns to v1; after that the handover is completed."""
     writes, ends = each_death(namespace, dict(image="myimage:v2"), dict(state="rolled_back"))
 
     assert writes >= 10
     images = []
     for where, end in ends:
         assert list(end["controllers"]) == ["foo"], where
-        assert not set(marks.MARKS) & set(end["controllers"]["foo"]["annotations"]), where
+        assert not set(object_meta.MARKS) & set(end["controllers"]["foo"]["annotations"]), where
         assert len(end["pods"]) == REPLICAS, where
         images.append({image for _owner, image, _labels in end["pods"]})
     assert {"myimage:v1"} in images and {"myimage:v2"} in images
-    assert images == sorted(images, key=str), "back at v1 before the point of no return, at v2 after it"
+    assert (images
+            == sorted(images, key=str)), "back at v1 before the point of no return, at v2 after it"
 
 
-@pytest.mark.long  # some of its points are in every `make test`: tests/faults
+@pytest.mark.long  # tests/faults covers some of its points in every `make test`
 def test_a_rollback_that_is_killed_at_any_write(namespace):
     """Forward, killed half way; back, killed at each write; back again."""
     for number, after in deaths():
@@ -127,12 +134,15 @@ def test_forward_kill_back_kill_forward(namespace):
 
 
 def confirm_size(namespace, size, **wish):
-    """Only an annotation of the one that is left says how many there were: refused before a write, with what to type."""
+    """Assert a refusal before any write, with the command, where only an annotation of the
+    remaining controller has the size.
+    """
     (name,) = namespace.rcs()
     before = namespace.rc(name)["metadata"]["generation"]
     with pytest.raises(RolloutError) as error:
         namespace.roll(**wish)
-    assert f"is not certain: {name} says {size}, and the pods asked for now are " in error.value.what
+    assert (f"is not certain: {name} says {size}, and the pods asked for now are "
+            in error.value.what)
     assert f"scale rc {name} --replicas={size}" in error.value.next_command
     assert namespace.rc(name)["metadata"]["generation"] == before
     namespace.patch(name, {"spec": {"replicas": size}})
@@ -154,7 +164,9 @@ def test_foo_deleted_in_the_middle_is_created_again(namespace):
 
 
 def test_next_deleted_in_the_middle_loses_no_size(namespace):
-    """foo had shrunk already: the size of the beginning counts, forward and back, once somebody confirms it."""
+    """foo had already shrunk: the initial size counts, forward and back, once a user confirms the
+    size.
+    """
     namespace.make_primary(4)
     for wish in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
@@ -173,7 +185,7 @@ def test_next_deleted_in_the_middle_loses_no_size(namespace):
 
 
 def test_a_restart_that_is_killed_goes_on(namespace):
-    """It does not begin another one."""
+    """The second run does not begin another restart."""
     namespace.make_primary(3)
 
     with namespace.observer() as observer:
@@ -195,7 +207,8 @@ def test_a_finished_update_is_not_rolled_back(namespace):
 
 
 def test_sizes_changed_by_somebody_else_meanwhile(namespace):
-    """foo's new size is where it shrinks from; next's comes back; the goal stays that of the beginning."""
+    """foo shrinks from its new size, next's size is restored, and the goal stays the initial one.
+    """
     namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(7, after=True), image="myimage:v2")
@@ -220,13 +233,14 @@ def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
 
 
 def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
-    """One that another controller owns: it carries the labels that foo selects on."""
+    """Another controller owns the pod, whose labels match foo's selector."""
     namespace.make_primary(2)
     namespace.create("replicationcontrollers", {
         **manifest(1, name="stranger"),
         "spec": {"replicas": 1, "selector": {"app": "foo", "of": "stranger"}, "template": {
             "metadata": {"labels": {"app": "foo", "of": "stranger"}},
-            "spec": {"containers": [{"name": "web", "image": "other:v1"}], "terminationGracePeriodSeconds": 0}}}})
+            "spec": {"containers": [{"name": "web", "image": "other:v1"}],
+                     "terminationGracePeriodSeconds": 0}}}})
     namespace.until_available("stranger", 1)
     (stranger,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
 

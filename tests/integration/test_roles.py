@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The roles and playbooks: stages with an HTTP check, hooks, rollback, and what is left when they are killed on the way."""
+"""The roles and playbooks: stages with an HTTP check, hooks, rollback, and the state after a kill.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +36,13 @@ def playbooks(ansible_environment, tmp_path, shop):
 
 
 def stages_of(report):
-    """Stage, outcome, and outcomes of its checks."""
-    return [(each["stage"], each["outcome"], [check["outcome"] for check in each["checks"]]) for each in report["stages"]]
+    """Return stage, outcome, and the outcomes of its checks."""
+    return [(stage["stage"], stage["outcome"], [check["outcome"] for check in stage["checks"]])
+            for stage in report["stages"]]
 
 
 def error_of(output):
-    """The sentence that the role ends with, however Ansible breaks lines."""
+    """Return the role's final sentence, independent of Ansible's line breaks."""
     return output.partition("Fail, and say why")[2]
 
 
@@ -51,13 +53,16 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
 
     assert shop.asked == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
     assert namespace.rcs() == ["foo"] and versions(namespace) == (0, 10)
-    told = playbooks.told
-    assert told["outcome"] == "updated" and told["message"] == "foo is updated to myimage:v2: 10 of 10 replicas available"
-    assert stages_of(told) == [(stage, "passed", ["passed"]) for stage in STAGES]
-    assert [each["rollout"]["phase"] for each in told["results"]] == ["paused", "paused", "paused", "complete"]
-    assert told["previous_images"] == {"web": "myimage:v1"} and told["user"] and told["started"] < told["ended"]
+    data = playbooks.told
+    assert (data["outcome"] == "updated"
+            and data["message"] == "foo is updated to myimage:v2: 10 of 10 replicas available")
+    assert stages_of(data) == [(stage, "passed", ["passed"]) for stage in STAGES]
+    assert ([result["rollout"]["phase"] for result in data["results"]]
+            == ["paused", "paused", "paused", "complete"])
+    assert (data["previous_images"] == {"web": "myimage:v1"} and data["user"]
+            and data["started"] < data["ended"])
     assert '"outcome": "updated"' in output.partition("CUSTOM STATS")[2]
-    assert "unsafe" not in output  # which Ansible warns of where a module is given its arguments by a template
+    assert "unsafe" not in output  # Ansible's warning when a template passes a module's arguments
 
     shop.asked.clear()
     assert "changed=0" in playbooks.bump(after_tasks="") and shop.asked == NEVER_ASKED
@@ -65,14 +70,17 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
 
 def test_stages_run_in_order_without_checks(namespace, playbooks):
     namespace.make_primary(4)
-    playbooks.environment["PYTHONHASHSEED"] = "2"  # of a set of these stages, 50% is not the second
+    # in the order of a set of these stages, 50% is not the second
+    playbooks.environment["PYTHONHASHSEED"] = "2"
 
     playbooks.bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
 
-    assert [each["stage"] for each in playbooks.told["stages"]] == ["25%", "50%", "75%", "100%"]
-    assert [(each["rollout"]["next"] or {}).get("replicas") for each in playbooks.told["results"]] == [1, 2, 3, None]
+    assert [stage["stage"] for stage in playbooks.told["stages"]] == ["25%", "50%", "75%", "100%"]
+    assert ([(result["rollout"]["next"] or {}).get("replicas")
+             for result in playbooks.told["results"]] == [1, 2, 3, None])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stage, at_that_stage", [("50%", (5, 5)), ("100%", (0, 10))])
 def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, stage, at_that_stage):
     before = namespace.make_primary(REPLICAS)
@@ -81,22 +89,27 @@ def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, sta
     output = playbooks.bump(succeeds=False)
 
     assert shop.asked[-1] == (stage, *at_that_stage)
-    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"] and versions(namespace) == (10, 0)
-    told = playbooks.told
-    assert told["outcome"] == "rolled_back" and stages_of(told)[-1] == (stage, "failed", ["failed"])
-    sentence = f"The check smoke.yml has failed at stage {stage} of foo: The shop answers: Status code was 503"
-    assert told["message"].startswith(sentence) and sentence in error_of(output)
-    assert told["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas available.")
+    assert (namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
+            and versions(namespace) == (10, 0))
+    data = playbooks.told
+    assert data["outcome"] == "rolled_back" and stages_of(data)[-1] == (stage, "failed", ["failed"])
+    sentence = (f"The check smoke.yml has failed at stage {stage} of foo: The shop answers: Status "
+                f"code was 503")
+    assert data["message"].startswith(sentence) and sentence in error_of(output)
+    assert data["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas "
+                                    "available.")
     assert '"outcome": "rolled_back"' in output.partition("CUSTOM STATS")[2]
 
 
+@pytest.mark.full
 def test_what_a_failed_check_says_to_run_next_goes_on_and_goes_back(namespace, playbooks, shop):
     namespace.make_primary(2)
     for step in ("back", "on"):
         shop.broken = {"50%"}
         playbooks.bump(succeeds=False, on_failure="stop")
         assert versions(namespace) == (1, 1) and playbooks.told["outcome"] == "stopped"
-        (back,) = re.findall(r"Next: run the same task again to go on, or by `(.*?)` to go back", playbooks.told["message"])
+        (back,) = re.findall(r"Next: run the same task again to go on, or by `(.*?)` to go back",
+                             playbooks.told["message"])
 
         shop.broken = set()
         if step == "back":
@@ -107,17 +120,20 @@ def test_what_a_failed_check_says_to_run_next_goes_on_and_goes_back(namespace, p
         assert versions(namespace) == {"back": (2, 0), "on": (0, 2)}[step]
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop):
-    """While a check waits for its answer; while the module rolls; no new pod is made twice."""
+    """During a check, and while the module rolls; no new pod is created twice."""
     namespace.make_primary(REPLICAS)
     new = set()
     for stage, pods in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
         shop.asked.clear()
         shop.silent = {stage}
-        process = playbooks.start("image_bump", image="myimage:v2-slow", stages=STAGES, verify_tasks="smoke.yml",
+        process = playbooks.start("image_bump", image="myimage:v2-slow", stages=STAGES,
+                                  verify_tasks="smoke.yml",
                                   max_surge="100%")
-        eventually(lambda stage=stage: any(each[0] == stage for each in shop.asked), f"the check at {stage}", seconds=120)
+        eventually(lambda stage=stage: any(request[0] == stage for request in shop.asked),
+                   f"the check at {stage}", seconds=120)
         kill(process)
         assert shop.asked[-1] == (stage, *pods) == (stage, *versions(namespace))
         assert new <= (new := new_pods(namespace))
@@ -132,8 +148,10 @@ def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop
 @pytest.mark.long
 def test_killed_between_two_stages_it_goes_on_where_it_was(namespace, playbooks, shop):
     namespace.make_primary(REPLICAS)
-    process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"], verify_tasks="smoke.yml")
-    eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "the way to the second stage", seconds=120)
+    process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"],
+                              verify_tasks="smoke.yml")
+    eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "the way to the second stage",
+               seconds=120)
     kill(process)
     new = new_pods(namespace)
 
@@ -143,91 +161,112 @@ def test_killed_between_two_stages_it_goes_on_where_it_was(namespace, playbooks,
 
 
 def new_pods(namespace):
-    return {pod["metadata"]["uid"] for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
+    return {pod["metadata"]["uid"]
+            for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
 
 
 @pytest.mark.long
 def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks, shop):
-    """For an approval in between; what is given as a text is read as a list."""
+    """For an approval in between; text is read as a list."""
     namespace.make_primary(REPLICAS)
 
     playbooks.bump(stages="1, 3")
     assert versions(namespace) == (7, 3) and playbooks.told["outcome"] == "paused"
     playbooks.bump(stages="")
 
-    assert versions(namespace) == (0, 10) and shop.asked == [("1", 9, 1), ("3", 7, 3), ("100%", 0, 10)]
+    assert (versions(namespace) == (0, 10)
+            and shop.asked == [("1", 9, 1), ("3", 7, 3), ("100%", 0, 10)])
 
 
+@pytest.mark.full
 def test_without_checks_and_with_an_empty_survey_it_is_one_task(namespace, playbooks):
     namespace.make_primary(2)
     (task,) = yaml.safe_load((ROOT / "playbooks" / "tasks" / "image_bump.yml").read_text())
-    empty = {name.removeprefix("image_bump_"): "" for name in task["vars"] if name.startswith("image_bump_")}
+    empty = {name.removeprefix("image_bump_"): ""
+             for name in task["vars"] if name.startswith("image_bump_")}
 
-    playbooks.bump(**{**empty, "controller": "foo", "controller_namespace": namespace.name, "image": "myimage:v2",
+    playbooks.bump(**{**empty, "controller": "foo", "controller_namespace": namespace.name,
+                      "image": "myimage:v2",
                       "after_tasks": "tell.yml"})
 
     (result,) = playbooks.told["results"]
-    assert result["rollout"]["phase"] == "complete" and stages_of(playbooks.told) == [("100%", "passed", [])]
+    assert (result["rollout"]["phase"] == "complete"
+            and stages_of(playbooks.told) == [("100%", "passed", [])])
 
 
+@pytest.mark.full
 def test_no_word_of_ansible_s_own_is_needed_and_the_older_names_still_work(namespace, playbooks):
-    """It warns of variables that are called name, namespace or timeout."""
+    """Variables named name, namespace or timeout cause a warning of Ansible."""
     namespace.make_primary(1)
-    older = {"controller": "", "controller_namespace": "", "name": "foo", "namespace": namespace.name}
+    older = {"controller": "", "controller_namespace": "", "name": "foo",
+             "namespace": namespace.name}
 
-    said = [playbooks.run("image_bump", image="myimage:v2", time_limit=60), playbooks.run("rollback", image="myimage:v1"),
-            playbooks.run("status")]
-    assert not [output for output in said if "reserved name" in output] and versions(namespace) == (1, 0)
+    outputs = [playbooks.run("image_bump", image="myimage:v2", time_limit=60),
+               playbooks.run("rollback", image="myimage:v1"),
+               playbooks.run("status")]
+    assert (not [output for output in outputs if "reserved name" in output]
+            and versions(namespace) == (1, 0))
     playbooks.run("image_bump", image="myimage:v2", **older)
     assert versions(namespace) == (0, 1)
     playbooks.run("rollback", image="myimage:v1", **older)
     assert versions(namespace) == (1, 0) and '"name": "foo"' in playbooks.run("status", **older)
 
 
+@pytest.mark.full
 def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, playbooks):
     before = namespace.make_primary(2)
 
     refused = playbooks.bump(before_tasks=["no.yml"], succeeds=False)
     missing = playbooks.bump(verify_tasks=["nowhere.yml"], succeeds=False)
-    assert "stages: '1O%' is neither a number nor a percentage" in playbooks.bump(stages="50%,1O%", succeeds=False)
+    assert ("stages: '1O%' is neither a number nor a percentage"
+            in playbooks.bump(stages="50%,1O%", succeeds=False))
 
-    assert "no.yml has failed before the update of foo, which was not begun: Not today: the shop is closed" in error_of(refused)
+    assert ("no.yml has failed before the update of foo, which was not begun: Not today: the shop "
+            "is closed" in error_of(refused))
     assert playbooks.told["outcome"] == "failed" and playbooks.told["results"] == []
     assert "nowhere.yml is no file with a list of tasks" in missing
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
+@pytest.mark.full
 def test_what_fails_afterwards_does_not_undo_the_update(namespace, playbooks):
     namespace.make_primary(2)
 
-    output = playbooks.bump(after_tasks=["no.yml"], failure_tasks=["tell.yml", "no.yml"], stages=[], succeeds=False)
+    output = playbooks.bump(after_tasks=["no.yml"], failure_tasks=["tell.yml", "no.yml"], stages=[],
+                            succeeds=False)
 
     assert versions(namespace) == (0, 2) and playbooks.told["outcome"] == "failed"
-    assert "2 of 2 replicas available, but then no.yml has failed: Not today: the shop is closed" in playbooks.told["message"]
+    assert ("2 of 2 replicas available, but then no.yml has failed: Not today: the shop is closed"
+            in playbooks.told["message"])
     assert "Then no.yml has failed too" in error_of(output)
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
     before = namespace.make_primary(2)
 
     playbooks.bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
 
-    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"] and shop.asked == NEVER_ASKED
-    assert playbooks.told["outcome"] == "rolled_back" and "CrashLoopBackOff" in playbooks.told["message"]
+    assert (namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
+            and shop.asked == NEVER_ASKED)
+    assert (playbooks.told["outcome"] == "rolled_back"
+            and "CrashLoopBackOff" in playbooks.told["message"])
     assert playbooks.told["message"].startswith("Stage 10%: ")
 
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_the_words_of_the_module_come_once(namespace, playbooks):
-    """Where it fails; the role's own error has their gist, its message all of them."""
+    """The failing task shows the full message, the role's own error a summary."""
     namespace.make_primary(2)
 
-    output = playbooks.bump(image="myimage:v2-crash", failure_grace=1, stages="", verify_tasks="", succeeds=False)
+    output = playbooks.bump(image="myimage:v2-crash", failure_grace=1, stages="", verify_tasks="",
+                            succeeds=False)
 
     what = "the new pods cannot become available; foo is rolled back to myimage:v1"
     error = error_of(output).partition("PLAY RECAP")[0]
-    assert f"Stage 100%: ReplicationController {namespace.name}/foo: {what}" in error and "'Update foo' has failed" in error
+    assert (f"Stage 100%: ReplicationController {namespace.name}/foo: {what}" in error
+            and "'Update foo' has failed" in error)
     assert "CrashLoopBackOff" not in error and "CrashLoopBackOff" in playbooks.told["message"]
 
 
@@ -238,7 +277,8 @@ def test_somebody_elses_update_is_left_alone(namespace, playbooks, shop):
     playbooks.bump(succeeds=False)
 
     assert versions(namespace) == (3, 1) and shop.asked == NEVER_ASKED
-    assert playbooks.told["outcome"] == "failed" and "another update is in progress" in playbooks.told["message"]
+    assert (playbooks.told["outcome"] == "failed"
+            and "another update is in progress" in playbooks.told["message"])
 
 
 def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
@@ -247,7 +287,8 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
     output = playbooks.bump("--check", "-v", after_tasks=[])
 
     assert "takes over" in output or '"rename"' in output
-    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"] and shop.asked == NEVER_ASKED
+    assert (namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+            and shop.asked == NEVER_ASKED)
 
 
 @pytest.mark.long
@@ -261,6 +302,7 @@ def test_some_steps_at_a_time(namespace, playbooks):
     assert outcomes[0] == "paused" and outcomes[-1] == "updated" and versions(namespace) == (0, 2)
 
 
+@pytest.mark.full
 def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playbooks):
     before = namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
@@ -273,51 +315,70 @@ def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playboo
     assert "foo is rolled back to myimage:v1" in output.partition("CUSTOM STATS")[2]
 
     namespace.roll(image="myimage:v2")
-    assert "there is no update in progress to roll back" in playbooks.run("rollback", succeeds=False)
-    playbooks.run("rollback", image="myimage:v2", previous_images={"web": "myimage:v1"})  # as a workflow hands it on
+    assert ("there is no update in progress to roll back"
+            in playbooks.run("rollback", succeeds=False))
+    # as passed on by a workflow
+    playbooks.run("rollback", image="myimage:v2", previous_images={"web": "myimage:v1"})
     assert versions(namespace) == (2, 0)
     assert "changed=0" in playbooks.run("rollback", image="myimage:v1")
 
 
+@pytest.mark.full
 def test_many_are_rolled_back_by_their_labels_or_names(namespace, playbooks):
-    """With an image those too whose update has ended; it is only for those that run its repository."""
+    """Finished updates are rolled back too if an image is given, among the controllers of the
+    image's repository.
+    """
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
         namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
-        namespace.roll(name=name, image=f"{image}:v2", **({} if name == "shop" else {"pause_at": 1}))
+        namespace.roll(name=name, image=f"{image}:v2",
+                       **({} if name == "shop" else {"pause_at": 1}))
 
     for wrong in ({}, {"names": ["foo"], "label_selectors": "tier=web"}):
-        output = playbooks.run("rollback", controller="", image="myimage:v1", succeeds=False, **wrong)
-        assert "Give exactly one of controller, names and label_selectors" in " ".join(output.split())
-    assert images(namespace) == {"foo": {"myimage:v1", "myimage:v2"}, "shop": {"myimage:v2"}, "other": {"other:v1", "other:v2"}}
+        output = playbooks.run("rollback", controller="", image="myimage:v1", succeeds=False,
+                               **wrong)
+        assert ("Give exactly one of controller, names and label_selectors"
+                in " ".join(output.split()))
+    assert (images(namespace)
+            == {"foo": {"myimage:v1", "myimage:v2"}, "shop": {"myimage:v2"},
+                "other": {"other:v1", "other:v2"}})
 
-    output = playbooks.run("rollback", controller="", label_selectors="tier=web", image="myimage:v1")
-    assert images(namespace) == {"foo": {"myimage:v1"}, "shop": {"myimage:v1"}, "other": {"other:v1", "other:v2"}}
+    output = playbooks.run("rollback", controller="", label_selectors="tier=web",
+                           image="myimage:v1")
+    assert (images(namespace)
+            == {"foo": {"myimage:v1"}, "shop": {"myimage:v1"}, "other": {"other:v1", "other:v2"}})
     assert '"names": [' in output.partition("CUSTOM STATS")[2]
 
-    playbooks.run("rollback", controller="", names="gone, foo, other", succeeds=False)  # one of them keeps no other from it
+    # an error of one controller does not block the others
+    playbooks.run("rollback", controller="", names="gone, foo, other", succeeds=False)
     assert images(namespace)["other"] == {"other:v1"}
 
 
 def images(namespace):
-    """Of all pods, by their controller's name: what their label says."""
-    found = {}
+    """Return the images of all pods by the name of their controller, according to the label."""
+    by_controller = {}
     for pod in namespace.pods():
-        found.setdefault(pod["metadata"]["labels"]["app"], set()).add(pod["spec"]["containers"][0]["image"])
-    return found
+        by_controller.setdefault(pod["metadata"]["labels"]["app"],
+                                 set()).add(pod["spec"]["containers"][0]["image"])
+    return by_controller
 
 
 def test_a_rollback_to_an_image_goes_on_after_a_kill(namespace, playbooks):
-    """Half-way it is an update in progress: to where it should go, so that it is no update to abort."""
+    """Half-way, the rollback is an update in progress to the requested image, so there is no update
+    to abort.
+    """
     namespace.make_primary(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", pause_at="50%")
-    back = {pod["metadata"]["uid"] for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v1"}
+    back = {pod["metadata"]["uid"]
+            for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v1"}
 
     playbooks.run("rollback", image="myimage:v1")
 
-    assert versions(namespace) == (4, 0) and back <= {pod["metadata"]["uid"] for pod in namespace.pods()}
+    assert (versions(namespace) == (4, 0)
+            and back <= {pod["metadata"]["uid"] for pod in namespace.pods()})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("role, image", [("image_bump", "myimage:v2"), ("rollback", "myimage:v1")])
 def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, role, image):
     namespace.make_primary(2)
@@ -327,33 +388,43 @@ def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, ro
     for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", readme, re.DOTALL):
         (tmp_path / name).write_text(text)
 
-    output = playbooks.command("ansible-playbook", "play.yml", "-e", f"{role}_namespace={namespace.name}",
+    output = playbooks.command("ansible-playbook", "play.yml", "-e",
+                               f"{role}_namespace={namespace.name}",
                                "-e", f"shop_url={shop.url}")
 
-    assert "failed=0" in output and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
+    assert ("failed=0" in output
+            and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image})
 
 
+@pytest.mark.full
 def test_the_survey_s_task_files_are_those_of_the_project(namespace, playbooks, tmp_path):
-    """Whoever fills in a form must not choose what else runs; whoever writes a playbook, or types the role's own names, may."""
+    """A survey must not choose other code; a playbook's author, or a user of the role's own names,
+    may.
+    """
     before = namespace.make_primary(2)
 
     for path in (str(tmp_path / "smoke.yml"), f"../{tmp_path.name}/smoke.yml"):
         for option in ("verify_tasks", "before_tasks", "after_tasks", "failure_tasks"):
-            assert "is not a path inside the project" in playbooks.bump(**{option: path}, succeeds=False)
-        assert "is not a path inside the project" in playbooks.run("rollback", before_tasks=path, succeeds=False)
+            assert ("is not a path inside the project"
+                    in playbooks.bump(**{option: path}, succeeds=False))
+        assert ("is not a path inside the project"
+                in playbooks.run("rollback", before_tasks=path, succeeds=False))
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
     playbooks.bump(image_bump_verify_tasks=str(tmp_path / "smoke.yml"), verify_tasks="")
     assert versions(namespace) == (0, 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("last_rollout", [
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v1"}},
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v2"}},
 ], ids=["for what is there", "for what is wanted"])
-def test_a_workflow_is_told_what_the_run_has_seen_and_not_what_stands_on_the_controller(namespace, playbooks, last_rollout):
+def test_a_workflow_is_told_what_the_run_has_seen_and_not_what_stands_on_the_controller(
+        namespace, playbooks, last_rollout):
     namespace.make_primary(1)
-    namespace.patch("foo", {"metadata": {"annotations": {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}}})
+    annotations = {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}
+    namespace.patch("foo", {"metadata": {"annotations": annotations}})
 
     playbooks.bump(image="myimage:v1", stages="", verify_tasks="")
     assert playbooks.told["outcome"] == "updated" and playbooks.told["previous_images"] == {}
@@ -362,53 +433,67 @@ def test_a_workflow_is_told_what_the_run_has_seen_and_not_what_stands_on_the_con
     assert playbooks.told["previous_images"] == {"web": "myimage:v1"}
 
 
-#: A user who has no entry in /etc/passwd, as in a container of OpenShift; may read what belongs to root, as the interpreter may.
-NOBODY = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override"]
+#: A user without an entry in /etc/passwd, like in a container of OpenShift; reads root's files, as
+#: the interpreter does.
+NOBODY = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override",
+          "--ambient-caps", "+dac_override"]
 
 
 @pytest.fixture
 def open_folder():
-    """One that everybody may use, as the home of such a user."""
+    """Provide a folder for all users, as the home of such a user."""
     with tempfile.TemporaryDirectory(prefix="baton-home-") as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can be another user")
-def test_a_user_without_a_name_rolls_as_others_do(namespace, ansible_environment, open_folder, shop):
-    """Who ran it only decorates the report."""
+@pytest.mark.full
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
+                    reason="only root can be another user")
+def test_a_user_without_a_name_rolls_as_others_do(namespace, ansible_environment, open_folder,
+                                                  shop):
+    """The user only appears in the report."""
     namespace.make_primary(4)
-    nameless = {key: value for key, value in ansible_environment.items() if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
+    nameless = {key: value
+                for key, value in ansible_environment.items()
+                if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
     home = {"HOME": str(open_folder), "ANSIBLE_HOME": str(open_folder / "ansible")}
     playbooks = Playbooks({**nameless, **home}, open_folder, shop)
-    variables = {"controller": "foo", "controller_namespace": namespace.name, "image": "myimage:v2", "stages": ["50%", "100%"],
+    variables = {"controller": "foo", "controller_namespace": namespace.name, "image": "myimage:v2",
+                 "stages": ["50%", "100%"],
                  "verify_tasks": ["smoke.yml"], "after_tasks": ["tell.yml"], "report": "page.html"}
 
-    playbooks.command(*NOBODY, "ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables))
+    playbooks.command(*NOBODY, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
+                      json.dumps(variables))
 
-    assert versions(namespace) == (0, 4) and playbooks.told["outcome"] == "updated" and playbooks.told["user"] == "12345"
+    assert (versions(namespace) == (0, 4) and playbooks.told["outcome"] == "updated"
+            and playbooks.told["user"] == "12345")
     assert (open_folder / "page.html").stat().st_uid == 12345
 
 
+@pytest.mark.full
 def test_many_controllers_go_through_the_stages_together(namespace, playbooks, shop):
     names = ["foo", "fum"]
     for name in names:
         namespace.make_primary(4, name=name)
     shop.broken = {"100%"}
-    wanted = {"controller": "", "names": names, "stages": ["50%", "100%"]}
+    variables = {"controller": "", "names": names, "stages": ["50%", "100%"]}
 
-    playbooks.bump(succeeds=False, **wanted)
+    playbooks.bump(succeeds=False, **variables)
     assert shop.asked == [("50%", 4, 4), ("100%", 0, 8)] and versions(namespace) == (8, 0)
-    assert playbooks.told["outcome"] == "rolled_back" and "Rolled back: " in playbooks.told["message"]
+    assert (playbooks.told["outcome"] == "rolled_back"
+            and "Rolled back: " in playbooks.told["message"])
 
     shop.broken = set()
-    playbooks.bump(**wanted)
+    playbooks.bump(**variables)
     assert versions(namespace) == (0, 8) and namespace.rcs() == names
-    assert [each["name"] for each in playbooks.told["results"]] == names * 3
+    assert [result["name"] for result in playbooks.told["results"]] == names * 3
 
 
-def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(namespace, playbooks, shop):
-    """One that is deleted between two stages: the others are not begun in the next, and are rolled back."""
+@pytest.mark.full
+def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(
+        namespace, playbooks, shop):
+    """Deleted between two stages: the others are rolled back instead of the next stage."""
     names = ["foo", "fox", "fum"]
     for name in names:
         namespace.make_primary(2, name=name)
@@ -420,28 +505,37 @@ def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(namesp
                 namespace.gone(name)
 
     shop.actions = {"50%": delete}
-    output = playbooks.bump(succeeds=False, controller="", names=names, stages=["50%", "100%"], concurrency=1, max_steps=9)
+    output = playbooks.bump(succeeds=False, controller="", names=names, stages=["50%", "100%"],
+                            concurrency=1, max_steps=9)
 
-    assert namespace.rcs() == ["fox", "fum"] and images(namespace) == {name: {"myimage:v1"} for name in names[1:]}
-    assert playbooks.told["outcome"] == "failed" and "\nRolled back: fox, fum.\n" in playbooks.told["message"]
-    assert "foo is not rolled back: there is no such ReplicationController" in " ".join(error_of(output).split())
+    assert (namespace.rcs() == ["fox", "fum"]
+            and images(namespace) == {name: {"myimage:v1"} for name in names[1:]})
+    assert (playbooks.told["outcome"] == "failed"
+            and "\nRolled back: fox, fum.\n" in playbooks.told["message"])
+    assert ("foo is not rolled back: there is no such ReplicationController"
+            in " ".join(error_of(output).split()))
 
 
 def test_the_artifacts_of_many_controllers_undo_what_the_job_has_changed(namespace, playbooks):
     for name, image in (("foo", "myimage:v1"), ("fox", "myimage:v2"), ("fum", "myimage:v1")):
         namespace.make_primary(1, image, name)
 
-    output = playbooks.bump(controller="", names=["foo", "fox", "fum"], stages="", verify_tasks="", after_tasks="")
+    output = playbooks.bump(controller="", names=["foo", "fox", "fum"], stages="", verify_tasks="",
+                            after_tasks="")
     artifacts = json.JSONDecoder().raw_decode(output.partition("RUN: ")[2])[0]
-    assert artifacts["names"] == ["foo", "fum"] and artifacts["previous_images"] == {"web": "myimage:v1"}
+    assert (artifacts["names"] == ["foo", "fum"]
+            and artifacts["previous_images"] == {"web": "myimage:v1"})
 
     namespace.roll(name="foo", image="myimage:v3", pause_at="1")
     assert "failed=0" in playbooks.run("rollback", "--check", **artifacts)
     assert images(namespace)["foo"] == {"myimage:v3"}
-    playbooks.run("rollback", **artifacts | {"previous_images": json.dumps(artifacts["previous_images"])})
-    assert images(namespace) == {"foo": {"myimage:v1"}, "fox": {"myimage:v2"}, "fum": {"myimage:v1"}}
+    playbooks.run("rollback",
+                  **artifacts | {"previous_images": json.dumps(artifacts["previous_images"])})
+    assert (images(namespace)
+            == {"foo": {"myimage:v1"}, "fox": {"myimage:v2"}, "fum": {"myimage:v1"}})
 
 
+@pytest.mark.full
 def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
     namespace.make_deployment(REPLICAS)
 
@@ -467,4 +561,5 @@ def test_a_deployment_goes_back_when_a_check_fails(namespace, playbooks, shop):
     assert shop.asked[-1] == ("50%", 5, 5) and versions(namespace) == (10, 0)
     after = namespace.deployment()["spec"]
     assert {key: value for key, value in after.items() if key != "paused"} == before["spec"]
-    assert playbooks.told["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas available.")
+    assert playbooks.told["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas "
+                                              "available.")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The main job on a real API server: sizes, directions, ways to say what changes."""
+"""The main job on a real API server: sizes, directions, forms of a request."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import json
 import pytest
 from namespace import manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 SOON = pytest.mark.fake_nodes("100 pods and more, soon ready")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas, surge", [
-    (1, "1"), (4, "1"), pytest.param(100, "25%", marks=SOON), pytest.param(500, "25%", marks=[SOON, pytest.mark.long])])
+    (1, "1"), (4, "1"), pytest.param(100, "25%", marks=SOON),
+    pytest.param(500, "25%", marks=[SOON, pytest.mark.long])])
 def test_handover_touches_no_pod(namespace, replicas, surge):
-    """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun writes nothing."""
+    """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun
+    writes nothing.
+    """
     before = namespace.make_primary(replicas)
 
     with namespace.observer() as observer:
@@ -33,7 +37,7 @@ def test_handover_touches_no_pod(namespace, replicas, surge):
     assert observer.restarts == 0
     room = replicas // 4 if surge == "25%" else 1
     assert observer.fewest_ready >= replicas and observer.most_pods <= replicas + room
-    assert not set(marks.MARKS) & set(after["metadata"]["annotations"])
+    assert not set(object_meta.MARKS) & set(after["metadata"]["annotations"])
 
     again = namespace.roll(image="myimage:v2")
 
@@ -42,9 +46,11 @@ def test_handover_touches_no_pod(namespace, replicas, surge):
     assert namespace.rc()["metadata"]["generation"] == after["metadata"]["generation"]
 
 
-@pytest.mark.sample(1)
-@pytest.mark.fake_nodes("pods that are all ready at once; on a kubelet there is a step, or more, for each")
-@pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)], ids=["handover", "next_name"])
+@pytest.mark.full
+@pytest.mark.fake_nodes("pods that are all ready at once; on a kubelet there is a step, or more, "
+                        "for each")
+@pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)],
+                         ids=["handover", "next_name"])
 def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(namespace, params, most):
     """kubectl 1.17 needed 11.5."""
     namespace.make_primary(100)
@@ -55,13 +61,13 @@ def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(names
 
 
 def test_back_and_forth_between_two_versions(namespace):
-    """v1 to v2 to v1 to v2: clean each time, with names that do not meet those of before."""
+    """v1 to v2 to v1 to v2: complete each time, with names that differ from the earlier ones."""
     namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
         assert namespace.roll(image=image)["changed"]
         assert namespace.rcs() == ["foo"]
         assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
-        assert not set(marks.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+        assert not set(object_meta.MARKS) & set(namespace.rc()["metadata"]["annotations"])
 
 
 def test_another_label_key(namespace):
@@ -76,10 +82,12 @@ def test_another_label_key(namespace):
 
 
 def test_foo_edited_by_hand_then_the_earlier_template(namespace):
-    """The hash comes out equal to foo's label, and next must still differ: its pods would be deleted otherwise."""
+    """The hash equals foo's label, but next's must still differ: otherwise its pods would be
+    deleted.
+    """
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2")
-    label = namespace.rc()["spec"]["selector"][marks.DEPLOYMENT_LABEL]
+    label = namespace.rc()["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
     template = namespace.rc()["spec"]["template"]
     template["spec"]["containers"][0]["image"] = "myimage:by-hand"
     namespace.patch("foo", {"spec": {"template": template}})
@@ -101,14 +109,15 @@ def test_next_name_stays_and_foo_goes(namespace):
     assert namespace.rcs() == ["bar"] and len(observer.new) == 3
     assert result["msg"].startswith("bar replaces foo and is updated to myimage:v2")
     annotations = namespace.rc("bar")["metadata"]["annotations"]
-    assert set(annotations) == {marks.LAST_ROLLOUT}
+    assert set(annotations) == {object_meta.LAST_ROLLOUT}
     assert not namespace.roll(image="myimage:v2", next_name="bar")["changed"]
 
 
 def test_a_whole_definition_as_kubectl_took_it(namespace, tmp_path):
     namespace.make_primary(3, name="foo")
     definition = manifest(name="foo-v2", image="myimage:v2")
-    definition["spec"]["selector"] = definition["spec"]["template"]["metadata"]["labels"] = {"app": "foo", "version": "2"}
+    definition["spec"]["selector"] = definition["spec"]["template"]["metadata"]["labels"] = {
+        "app": "foo", "version": "2"}
     del definition["spec"]["selector"]
     file = tmp_path / "next.yaml"
     file.write_text(json.dumps(definition))
@@ -117,7 +126,8 @@ def test_a_whole_definition_as_kubectl_took_it(namespace, tmp_path):
 
     assert namespace.rcs() == ["foo-v2"] and result["rollout"]["phase"] == "complete"
     spec = namespace.rc("foo-v2")["spec"]
-    assert spec["replicas"] == 3 and spec["selector"].items() >= {"app": "foo", "version": "2"}.items()
+    assert (spec["replicas"] == 3
+            and spec["selector"].items() >= {"app": "foo", "version": "2"}.items())
     assert not namespace.roll(src=str(file))["changed"]
 
 
@@ -161,12 +171,15 @@ def test_no_replicas_at_all(namespace):
     namespace.roll(image="myimage:v2")
 
     spec = namespace.rc()["spec"]
-    assert spec["replicas"] == 0 and spec["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
+    assert (spec["replicas"] == 0
+            and spec["template"]["spec"]["containers"][0]["image"] == "myimage:v2")
     assert namespace.rcs() == ["foo"] and not namespace.roll(image="myimage:v2")["changed"]
 
 
 def test_priority_class_of_the_template_survives_the_handover(namespace):
-    """The template is closed by a priority class while pods change hands; the user's own comes back."""
+    """The template is closed by a priority class while pods change hands; the user's own comes
+    back.
+    """
     body = manifest(2)
     body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     namespace.create("replicationcontrollers", body)
@@ -178,7 +191,7 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
 
 
 def test_check_mode_plans_what_is_then_done(namespace):
-    """The simulated cluster is checked against the real one: the same steps, but for the time."""
+    """The simulated cluster is checked against the real one: the same steps, apart from times."""
     namespace.make_primary(4)
     before = namespace.end_state()
 
@@ -188,12 +201,14 @@ def test_check_mode_plans_what_is_then_done(namespace):
 
     assert before == unchanged
     assert set(planned["requests"]) == {"GET"}
-    assert [{**step, "at": ""} for step in planned["steps"]] == [{**step, "at": ""} for step in done["steps"]]
+    assert ([{**step, "at": ""} for step in planned["steps"]]
+            == [{**step, "at": ""} for step in done["steps"]])
     assert planned["msg"].replace("would be", "is") == done["msg"]
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("surge, unavailable", [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
+@pytest.mark.parametrize("surge, unavailable",
+                         [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling(namespace, surge, unavailable):
     namespace.make_primary(6)
 
@@ -205,6 +220,7 @@ def test_floor_and_ceiling(namespace, surge, unavailable):
     assert len(observer.new) == 6
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_new_pods_that_take_their_time(namespace):
     """min_ready_seconds and slow readiness: the floor holds all the same."""

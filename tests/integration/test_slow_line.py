@@ -1,24 +1,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where each request takes long, an update takes as many of them one after the other as it has steps that depend on each other."""
+"""On a slow line, an update sends only as many requests in sequence as its steps depend on each
+other.
+"""
 
 from __future__ import annotations
 
 import pytest
 from slow_line import SlowLine
 
-#: Before the first change of a size: controllers, rules, the Lease, foo again with all that is around it, foo's mark, its
-#: successor, and foo's mark with the successor's uid.
+#: Before the first change of a size: controllers, rules, the Lease, foo again with its related
+#: objects, foo's annotation, its successor, and foo's annotation with the successor's uid.
 BEGINNING = 7
-#: After the last one: foo's place in the history, foo renamed, its successor closed, all pods, whose they are now, the successor's
-#: deletion, foo opened, and the Lease.
+#: After the last change: foo's revision in the history, foo renamed, its successor closed, all pods
+#: with their new owner, the successor's deletion, foo opened, and the Lease.
 END = 8
-#: What is looked at while the controller manager takes its time.
+#: Reads while waiting for the controller manager.
 WAITS = 2
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.fake_nodes("20 pods that are all ready at once")
 @pytest.mark.parametrize("surge", ["1", "25%"])
 def test_an_update_waits_for_no_request_but_those_that_its_steps_need(namespace, surge):
@@ -28,7 +30,8 @@ def test_an_update_waits_for_no_request_but_those_that_its_steps_need(namespace,
     result = namespace.roll(kill=line.arm, image="myimage:v2", max_surge=surge)
 
     sizes = [step for step in result["steps"] if step["action"] == "scale"]
-    print("\n".join(line.on_the_way), f"\n{len(line.on_the_way)} of {len(line.requests)}, {len(sizes)} changes of a size")
+    print("\n".join(line.on_the_way),
+          f"\n{len(line.on_the_way)} of {len(line.requests)}, {len(sizes)} changes of a size")
     assert surge != "1" or len(sizes) == 40
     assert len(line.on_the_way) <= BEGINNING + len(sizes) + END + WAITS
     assert len(line.requests) > len(line.on_the_way) + 20

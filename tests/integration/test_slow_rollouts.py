@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rollout whose pods take long to become ready and are healthy is never called failed, and nothing is said against them."""
+"""A rollout with slow but healthy pods is never reported as failed, nor its pods as faulty."""
 
 from __future__ import annotations
 
@@ -20,27 +20,31 @@ DEADLINE = 5
 
 
 def slow(seconds):
-    """A new template whose pods are ready after that time."""
+    """Return a new template with pods that are ready after the given seconds."""
     return {"metadata": {"annotations": {"baton.test/ready-after": f"{seconds}s"}},
             "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
 
 
 def warn_once(namespace, pod):
-    """As a kubelet does whose first probe comes before the server listens."""
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name, "name": pod["metadata"]["name"],
+    """Write a warning like a kubelet whose first probe comes before the server listens."""
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
+             "name": pod["metadata"]["name"],
              "uid": pod["metadata"]["uid"], "fieldPath": "spec.containers{web}"}
     namespace.create("events", {
-        "metadata": {"generateName": "warning-"}, "involvedObject": about, "type": "Warning", "reason": "Unhealthy", "count": 1,
+        "metadata": {"generateName": "warning-"}, "involvedObject": about, "type": "Warning",
+        "reason": "Unhealthy", "count": 1,
         "message": "Readiness probe failed: dial tcp 10.0.0.1:8080: connect: connection refused",
         "lastTimestamp": pod["metadata"]["creationTimestamp"]})
 
 
 def new_pods(namespace):
-    return [pod for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v2-slow"]
+    return [pod
+            for pod in namespace.pods()
+            if pod["spec"]["containers"][0]["image"] == "myimage:v2-slow"]
 
 
 def lines_of(namespace, seconds, **params):
-    """What a rollout says whose pods take that long. It succeeds, or this raises."""
+    """Roll to pods with this delay and return the progress lines; raises on failure."""
     lines = []
 
     def say(line):
@@ -55,11 +59,14 @@ def lines_of(namespace, seconds, **params):
 
 
 def told_against(lines):
-    """Lines that name a pod, a warning or a refusal; steps aside."""
-    return [line for line in lines if any(word in line for word in ("pod ", "container", "Unhealthy", "FailedCreate"))
+    """Return the lines that name a pod, a warning or a refusal, without the steps."""
+    return [line
+            for line in lines
+            if any(word in line for word in ("pod ", "container", "Unhealthy", "FailedCreate"))
             and not line.startswith(tuple(Action))]
 
 
+@pytest.mark.full
 def test_ten_seconds_until_ready(namespace):
     namespace.make_primary(2)
 
@@ -70,10 +77,13 @@ def test_ten_seconds_until_ready(namespace):
     assert observer.fewest_ready >= 2
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
+@pytest.mark.full
+@pytest.mark.parametrize("kind",
+                         ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
 def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace, kind):
-    """What the status says until the server's controller has seen the update is about the end of the one before."""
+    """Until the server's controller has observed the update, the status describes the end of the
+    previous one.
+    """
     if kind == "DaemonSet":
         namespace.add_nodes(4)
         namespace.make_daemon_set(4)
@@ -92,7 +102,7 @@ def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace,
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_somebody_makes_it_smaller_in_the_middle(namespace, kind):
-    """There are fewer pods that can become new than there were already."""
+    """The new size is below the number of pods already new."""
     make, patch = {"Deployment": (namespace.make_deployment, namespace.patch_deployment),
                    "StatefulSet": (namespace.make_stateful_set, namespace.patch_stateful_set)}[kind]
     make(6)
@@ -110,7 +120,7 @@ def test_somebody_makes_it_smaller_in_the_middle(namespace, kind):
 
 @pytest.mark.long
 def test_ninety_seconds_until_ready(namespace):
-    """One pod after the other: all of it takes longer than progress_deadline."""
+    """One pod after the other: all together take longer than progress_deadline."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:

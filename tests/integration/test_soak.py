@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Soaks: the new pods are watched at a pause and before the end, and what happens to one of them then ends the update."""
+"""Soaks: the new pods are watched at a pause and before the end, and a fault of one of them ends
+the update.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,19 @@ import pytest
 from namespace import Killed
 from test_permissions import change_role, without
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import informer, watch
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.pods import Pods
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    RolloutError,
+    RolloutFailed,
+)
 
-pytestmark = pytest.mark.fake_nodes  # whose pods are as a test says
+pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
-#: Longer than anything takes that happens here.
+#: Longer than any test here.
 LONG = "20s"
 
 
@@ -38,8 +43,10 @@ def make(namespace, nodes):
     def make_one(kind):
         if kind == "DaemonSet":
             nodes()
-        maker = {"ReplicationController": namespace.make_primary, "Deployment": namespace.make_deployment,
-                 "StatefulSet": namespace.make_stateful_set, "DaemonSet": namespace.make_daemon_set}[kind]
+        maker = {"ReplicationController": namespace.make_primary,
+                 "Deployment": namespace.make_deployment,
+                 "StatefulSet": namespace.make_stateful_set,
+                 "DaemonSet": namespace.make_daemon_set}[kind]
         maker(SIZE)
         return lambda **params: namespace.roll(**{"kind": kind, "image": "myimage:v2", **params})
 
@@ -47,12 +54,14 @@ def make(namespace, nodes):
 
 
 def new_pods(namespace):
-    return [pod for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v2"]
+    return [pod
+            for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v2"]
 
 
 def versions(namespace):
-    """Of pods that have not ended: one that was evicted stays as it is."""
-    return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:") for pod in namespace.pods()
+    """Return the versions of the pods without failed ones: an evicted pod remains."""
+    return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
+                  for pod in namespace.pods()
                   if pod["status"]["phase"] != "Failed")
 
 
@@ -61,26 +70,32 @@ def set_status(namespace, pod, **status):
 
 
 def conditions(pod, **changes):
-    return [{**each, **changes} if each["type"] == "Ready" else each for each in pod["status"]["conditions"]]
+    return [{**condition, **changes} if condition["type"] == "Ready" else condition
+            for condition in pod["status"]["conditions"]]
 
 
 def restarts(namespace, pod, now="2026-01-01T00:00:02Z"):
-    """As a kubelet tells it, when the container runs again."""
+    """Write the status of a restarted container, like a kubelet."""
     (container,) = pod["status"]["containerStatuses"]
-    end = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}
+    end = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z",
+           "finishedAt": "2026-01-01T00:00:01Z"}
     set_status(namespace, pod, containerStatuses=[
-        {**container, "restartCount": container["restartCount"] + 1, "lastState": {"terminated": end},
+        {**container, "restartCount": container["restartCount"] + 1,
+         "lastState": {"terminated": end},
          "state": {"running": {"startedAt": now}}}])
 
 
 def turns_unready(namespace, pod):
     (container,) = pod["status"]["containerStatuses"]
-    told = {"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [web]"}
-    set_status(namespace, pod, conditions=conditions(pod, **told), containerStatuses=[{**container, "ready": False}])
+    condition = {"status": "False", "reason": "ContainersNotReady",
+                 "message": "containers with unready status: [web]"}
+    set_status(namespace, pod, conditions=conditions(pod, **condition),
+               containerStatuses=[{**container, "ready": False}])
 
 
 def is_evicted(namespace, pod):
-    set_status(namespace, pod, phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
+    set_status(namespace, pod, phase="Failed", reason="Evicted",
+               message="The node was low on resource: memory.")
 
 
 def is_deleted(namespace, pod):
@@ -89,14 +104,18 @@ def is_deleted(namespace, pod):
 
 def is_warned_of(namespace, pod):
     metadata = pod["metadata"]
-    involved = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "namespace": namespace.name, "uid": metadata["uid"]}
+    involved = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"],
+                "namespace": namespace.name, "uid": metadata["uid"]}
     namespace.create("events", {
-        "metadata": {"generateName": "soak-"}, "involvedObject": involved, "type": "Warning", "reason": "Unhealthy", "count": 3,
-        "message": "Liveness probe failed: HTTP probe failed with statuscode: 503", "source": {"component": "kubelet"},
-        "firstTimestamp": metadata["creationTimestamp"], "lastTimestamp": metadata["creationTimestamp"]})
+        "metadata": {"generateName": "soak-"}, "involvedObject": involved, "type": "Warning",
+        "reason": "Unhealthy", "count": 3,
+        "message": "Liveness probe failed: HTTP probe failed with statuscode: 503",
+        "source": {"component": "kubelet"},
+        "firstTimestamp": metadata["creationTimestamp"],
+        "lastTimestamp": metadata["creationTimestamp"]})
 
 
-#: What happens to a new pod, and how the task tells it.
+#: Each fault of a new pod, with its cause and message.
 MISFORTUNES = {
     restarts: ("memory", "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
     turns_unready: ("unready", "NotReady: "),
@@ -107,7 +126,7 @@ MISFORTUNES = {
 
 
 def during(namespace, act):
-    """What hears each line, and acts upon the first one of a soak that has begun, with a new pod."""
+    """Return a say() that acts on a new pod at the first line of a soak."""
     lines, acts = [], []
 
     def say(line):
@@ -117,12 +136,12 @@ def during(namespace, act):
             acts[0].start()
 
     say.lines = lines
-    say.end = lambda: [each.join() for each in acts]
+    say.end = lambda: [timer.join() for timer in acts]
     return say
 
 
 def fails(namespace, roll, act, **params):
-    """How a soak ends in which that happens."""
+    """Return the error of a soak during which the fault happens."""
     say = during(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
         roll(soak=LONG, say=say, **params)
@@ -131,8 +150,10 @@ def fails(namespace, roll, act, **params):
     return failed.value
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind, act", [
-    ("ReplicationController", restarts), ("ReplicationController", is_warned_of), ("Deployment", is_evicted),
+    ("ReplicationController", restarts), ("ReplicationController", is_warned_of),
+    ("Deployment", is_evicted),
     ("StatefulSet", turns_unready), ("DaemonSet", is_evicted)])
 def test_what_happens_at_a_pause_is_rolled_back(namespace, make, kind, act):
     roll = make(kind)
@@ -140,27 +161,32 @@ def test_what_happens_at_a_pause_is_rolled_back(namespace, make, kind, act):
     error = fails(namespace, roll, act, pause_at="1", on_failure="rollback")
 
     (cause,) = error.causes
-    assert (cause["kind"], MISFORTUNES[act][1] in error.why) == (MISFORTUNES[act][0], True), error.why
+    assert ((cause["kind"], MISFORTUNES[act][1] in error.why)
+            == (MISFORTUNES[act][0], True)), error.why
     assert "have not passed the soak; foo is rolled back to myimage:v1" in error.what
-    assert versions(namespace) == ["v1"] * SIZE and marks.SOAK not in json.dumps(namespace.end_state())
+    assert (versions(namespace) == ["v1"] * SIZE
+            and object_meta.SOAK not in json.dumps(namespace.end_state()))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind, act", [
-    ("ReplicationController", is_deleted), ("Deployment", restarts), ("StatefulSet", is_warned_of), ("DaemonSet", restarts)])
+    ("ReplicationController", is_deleted), ("Deployment", restarts), ("StatefulSet", is_warned_of),
+    ("DaemonSet", restarts)])
 def test_what_happens_before_the_end_stops_the_update(namespace, make, kind, act):
-    """And it can go back then, or on: what has happened counts no more."""
+    """A rollback or a resume is possible afterwards: the fault no longer counts."""
     roll = make(kind)
 
     error = fails(namespace, roll, act)
 
-    assert error.causes[0]["kind"] == MISFORTUNES[act][0] and MISFORTUNES[act][1] in error.why, error.why
+    assert (error.causes[0]["kind"] == MISFORTUNES[act][0]
+            and MISFORTUNES[act][1] in error.why), error.why
     assert error.next_command.endswith(namespace.command(kind=kind, state="rolled_back"))
-    assert namespace.roll(kind=kind, state="rolled_back")["msg"].startswith("foo is rolled back to myimage:v1")
+    assert namespace.roll(kind=kind,
+                          state="rolled_back")["msg"].startswith("foo is rolled back to myimage:v1")
     assert versions(namespace) == ["v1"] * SIZE
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_good_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
     roll, lines = make(kind), []
@@ -171,12 +197,14 @@ def test_a_good_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
     assert versions(namespace) == ["v1", "v2"]
     ended = roll(soak="1", say=lines.append)
 
-    told = "watching 1 new pod for 1 s"
-    assert [step["to"] for step in planned["steps"]].count(told) == [step["to"] for step in paused["steps"]].count(told) == 1
+    line = "watching 1 new pod for 1 s"
+    assert ([step["to"] for step in planned["steps"]].count(line)
+            == [step["to"] for step in paused["steps"]].count(line) == 1)
     assert sum(line.startswith("watched: ") for line in lines) == 2, lines
-    assert not again["changed"] and not again["requests"]["PATCH"] and "already paused" in again["msg"]
+    assert (not again["changed"] and not again["requests"]["PATCH"]
+            and "already paused" in again["msg"])
     assert ended["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
-    assert marks.SOAK not in json.dumps(namespace.end_state())
+    assert object_meta.SOAK not in json.dumps(namespace.end_state())
 
 
 def killed_in_its_soak(roll, **params):
@@ -196,11 +224,12 @@ def test_killed_in_a_soak_the_time_counts_in_which_nothing_has_happened(namespac
     result = roll(soak="4", pause_at="1", say=lines.append)
 
     assert result["rollout"]["phase"] == "paused"
-    assert any(re.search(r"for 4 s, of which [2-4] s before this task, by what the pods say", line) for line in lines), lines
+    assert any(re.search(r"for 4 s, of which [2-4] s before this task, by what the pods say", line)
+               for line in lines), lines
 
 
 def test_what_has_happened_while_nobody_watched_makes_it_begin_anew(namespace, make):
-    """The pod that was killed runs again, and is ready; a client killed at the end goes on there."""
+    """The killed pod is running and ready again; a client killed at the end resumes there."""
     roll, lines = make("ReplicationController"), []
     killed_in_its_soak(roll, soak="2")
     time.sleep(1)
@@ -211,12 +240,14 @@ def test_what_has_happened_while_nobody_watched_makes_it_begin_anew(namespace, m
     result = roll(soak="2", say=lines.append)
 
     assert result["rollout"]["phase"] == "complete"
-    assert any(line.startswith("watched: ") and "before this task" not in line for line in lines), lines
+    assert any(line.startswith("watched: ") and "before this task" not in line
+               for line in lines), lines
 
 
 def test_another_update_in_a_soak_is_told_and_left_alone(namespace, make):
     roll = make("Deployment")
-    image = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
+    image = {
+        "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
     say = during(namespace, lambda namespace, pod: namespace.patch_deployment(image))
 
     with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3"):
@@ -224,15 +255,16 @@ def test_another_update_in_a_soak_is_told_and_left_alone(namespace, make):
 
 
 def test_that_foo_was_deleted_in_its_soak_is_told(namespace, make):
-    """And it comes back from its successor, as always."""
+    """foo is restored from its successor, as always."""
     roll = make("ReplicationController")
     say = during(namespace, lambda namespace, pod: namespace.remove("foo"))
 
     result = roll(soak=LONG, say=say)
 
     say.end()
-    (warning,) = [each for each in result["warnings"] if "while its new pods were watched" in each]
-    assert warning.startswith(f"somebody deleted ReplicationController {namespace.name}/foo") and f"warning: {warning}" in say.lines
+    (warning,) = [text for text in result["warnings"] if "while its new pods were watched" in text]
+    assert (warning.startswith(f"somebody deleted ReplicationController {namespace.name}/foo")
+            and f"warning: {warning}" in say.lines)
     assert namespace.rc()["spec"]["replicas"] == SIZE and versions(namespace) == ["v2"] * SIZE
 
 
@@ -248,24 +280,29 @@ def test_what_old_pods_were_warned_of_before_does_not_count_when_these_have_gone
 
 
 def test_what_something_has_swallowed_is_noticed_while_it_is_watched(namespace, make, monkeypatch):
-    """A connection that stays open and brings nothing: only a list tells."""
-    monkeypatch.setattr(watch, "RELIST_SECONDS", 1)
-    roll, follow, began = make("ReplicationController"), watch._Watch._follow, time.monotonic()
+    """A connection stays open without events: only a list shows the change."""
+    monkeypatch.setattr(informer, "RELIST_SECONDS", 1)
+    roll, follow, began = make("ReplicationController"), watch.Watch._follow, time.monotonic()
 
     def swallowing(self, answer):
         return self._stopped.wait(30) if self._path.endswith("/pods") else follow(self, answer)
 
-    monkeypatch.setattr(watch._Watch, "_follow", swallowing)
+    monkeypatch.setattr(watch.Watch, "_follow", swallowing)
 
     error = fails(namespace, roll, restarts)
 
-    assert error.causes[0]["kind"] == "memory" and "OOMKilled" in error.why and time.monotonic() - began < 15
+    assert (error.causes[0]["kind"] == "memory" and "OOMKilled" in error.why
+            and time.monotonic() - began < 15)
 
 
-def test_at_a_pause_of_a_daemon_set_its_pods_are_not_listed_again_and_again(namespace, make, monkeypatch):
+@pytest.mark.full
+def test_at_a_pause_of_a_daemon_set_its_pods_are_not_listed_again_and_again(
+        namespace, make, monkeypatch):
     roll, listed = make("DaemonSet"), []
     all_pods = Pods.all
-    monkeypatch.setattr(Pods, "all", lambda self, controller: listed.append(time.monotonic()) or all_pods(self, controller))
+    monkeypatch.setattr(Pods, "all",
+                        lambda self, controller: listed.append(time.monotonic())
+                        or all_pods(self, controller))
     lines = []
 
     result = roll(pause_at="1", soak="8", say=lambda line: lines.append((time.monotonic(), line)))
@@ -282,5 +319,6 @@ def test_without_sight_of_pods_nothing_is_begun(namespace):
     for task in (namespace.roll, namespace.check):
         with pytest.raises(RolloutError) as error:
             task(image="myimage:v2", soak="1", next_name="foo-v2")
-        assert "not allowed: list on pods" in error.value.why and "docs/permissions.md" in error.value.next_command
+        assert ("not allowed: list on pods" in error.value.why
+                and "docs/permissions.md" in error.value.next_command)
     assert namespace.rc() == before

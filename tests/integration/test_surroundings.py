@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Services, quotas and budgets around the controller, and the Events that an update leaves."""
+"""Services, quotas and budgets of the controller, and the Events of an update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 
 
 def serve(namespace, **selector):
-    namespace.create("services", {"metadata": {"name": "web"}, "spec": {"selector": selector, "ports": [{"port": 80}]}})
+    namespace.create("services",
+                     {"metadata": {"name": "web"},
+                      "spec": {"selector": selector, "ports": [{"port": 80}]}})
 
 
 def protect(namespace, **spec):
@@ -22,7 +24,7 @@ def protect(namespace, **spec):
 
 
 def about(result, *words):
-    """The warnings with all those words."""
+    """Return the warnings that contain all these words."""
     return [warning for warning in result["warnings"] if all(word in warning for word in words)]
 
 
@@ -31,10 +33,12 @@ def test_what_will_lose_requests_is_told_once_and_in_check_mode_too(namespace):
     serve(namespace, app="foo")
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
-    begun, rest = namespace.roll(image="myimage:v2", pause_at="1"), namespace.roll(image="myimage:v2")
+    begun, rest = namespace.roll(image="myimage:v2",
+                                 pause_at="1"), namespace.roll(image="myimage:v2")
 
     for result in (planned, begun):
-        assert about(result, "Service web", "readinessProbe") and about(result, "Service web", "preStop")
+        assert (about(result, "Service web", "readinessProbe")
+                and about(result, "Service web", "preStop"))
     assert rest["changed"] and not rest["warnings"]
 
 
@@ -47,9 +51,11 @@ def test_a_service_that_would_follow_only_one_of_the_two(namespace):
     assert about(result, "Service web", "tier")
 
 
+@pytest.mark.full
 def test_a_quota_too_small_for_the_surge_is_foreseen_and_then_the_reason(namespace):
     namespace.make_primary(2)
-    namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
+    namespace.create("resourcequotas",
+                     {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
 
     planned = namespace.check(image="myimage:v2")
     with pytest.raises(RolloutError) as error:
@@ -89,7 +95,8 @@ def test_a_budget_that_lets_nothing_go_is_told(namespace):
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v3", max_surge="0", max_unavailable="1")
 
-    assert about(result, "PodDisruptionBudget web") and "no pod could ever be replaced" in error.value.what
+    assert (about(result, "PodDisruptionBudget web")
+            and "no pod could ever be replaced" in error.value.what)
 
 
 def test_the_story_is_told_in_events(namespace):
@@ -98,9 +105,10 @@ def test_the_story_is_told_in_events(namespace):
     result = namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", record_events=False)
 
-    events = [each for each in namespace._call("GET", namespace._path("events"))["items"]
-              if each["source"].get("component") == "baton.kubernetes"]
-    told = [each for each in events if each["reason"] != "RollingUpdateScale"]
-    assert len(told) == sum(step["action"] != "scale" for step in result["steps"])
-    assert {each["involvedObject"]["uid"] for each in events} == {primary["metadata"]["uid"]}
-    assert {"RollingUpdateScale", "RollingUpdateRename", "RollingUpdateDelete"} <= {each["reason"] for each in events}
+    events = [item for item in namespace._call("GET", namespace._path("events"))["items"]
+              if item["source"].get("component") == "baton.kubernetes"]
+    milestones = [event for event in events if event["reason"] != "RollingUpdateScale"]
+    assert len(milestones) == sum(step["action"] != "scale" for step in result["steps"])
+    assert {event["involvedObject"]["uid"] for event in events} == {primary["metadata"]["uid"]}
+    assert ({"RollingUpdateScale", "RollingUpdateRename", "RollingUpdateDelete"}
+            <= {event["reason"] for event in events})

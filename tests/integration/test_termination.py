@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods that take time to terminate: whether new pods come beside them (pod_replacement_policy)."""
+"""Pods that take time to terminate: whether new pods start meanwhile (pod_replacement_policy)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
 
 
 def make(namespace, kind):
-    """Four pods, each of which a finalizer keeps when it is deleted."""
+    """Create four pods with a finalizer that delays the deletion."""
     body = manifest(4)
     body["spec"]["template"]["metadata"]["finalizers"] = [HOLD]
     namespace.create_any(kind, body)
@@ -34,14 +34,14 @@ def terminating(namespace):
 
 @contextlib.contextmanager
 def released(namespace, after):
-    """Remove the finalizer of each pod that many seconds after its deletion."""
-    is_over, seen = threading.Event(), {}
+    """Remove each pod's finalizer the given seconds after the deletion."""
+    is_over, deleted_at = threading.Event(), {}
 
     def release():
         while not is_over.wait(0.05):
             for pod in terminating(namespace):
                 name = pod["metadata"]["name"]
-                if time.monotonic() - seen.setdefault(name, time.monotonic()) >= after:
+                if time.monotonic() - deleted_at.setdefault(name, time.monotonic()) >= after:
                     namespace.patch(name, {"metadata": {"finalizers": None}}, "pods")
 
     thread = threading.Thread(target=release)
@@ -53,15 +53,17 @@ def released(namespace, after):
         thread.join()
 
 
+@pytest.mark.sample(1)
 @KINDS
 def test_with_termination_complete_terminating_pods_count(namespace, kind):
     make(namespace, kind)
 
     with namespace.observer() as observer, released(namespace, after=0.5):
-        result = namespace.roll(kind=kind, image="myimage:v2", pod_replacement_policy="TerminationComplete")
-        left = terminating(namespace)
+        result = namespace.roll(kind=kind, image="myimage:v2",
+                                pod_replacement_policy="TerminationComplete")
+        remaining = terminating(namespace)
 
-    assert result["rollout"]["phase"] == "complete" and left == [] and len(observer.new) == 4
+    assert result["rollout"]["phase"] == "complete" and remaining == [] and len(observer.new) == 4
     assert observer.most_in_all == 5 and observer.fewest_ready >= 4
 
 
@@ -70,11 +72,11 @@ def test_by_default_new_pods_come_beside_terminating_ones(namespace):
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2")
-        left = terminating(namespace)
+        remaining = terminating(namespace)
         with released(namespace, after=0):
             eventually(lambda: not terminating(namespace), "the end of the old pods")
 
-    assert len(left) == 4 and observer.most_in_all == 8 and observer.most_pods == 5
+    assert len(remaining) == 4 and observer.most_in_all == 8 and observer.most_pods == 5
 
 
 def test_on_the_way_back_terminating_pods_count_too(namespace):
@@ -85,7 +87,8 @@ def test_on_the_way_back_terminating_pods_count_too(namespace):
         namespace.roll(image="myimage:v2", pause_at="50%", **policy)
         back = namespace.roll(state="rolled_back", **policy)
 
-    assert back["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == 4
+    assert (back["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
+            and len(uids(namespace.pods())) == 4)
     assert observer.most_in_all == 5 and observer.fewest_ready >= 4
 
 
@@ -94,7 +97,8 @@ def test_a_pod_that_does_not_end_is_named_with_its_finalizer_and_what_removes_it
     lines = []
 
     with pytest.raises(RolloutFailed) as failed:
-        namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete", progress_deadline=2, failure_grace=0,
+        namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete",
+                       progress_deadline=2, failure_grace=0,
                        say=lines.append)
 
     (pod,) = terminating(namespace)
@@ -102,7 +106,8 @@ def test_a_pod_that_does_not_end_is_named_with_its_finalizer_and_what_removes_it
     assert error.what.startswith("no progress for 2 s while waiting for this: foo-")
     assert error.what.endswith(f"1 terminating pod is gone: {name} (finalizers: {HOLD})")
     assert f"pod {name}: Terminating: finalizers keep it: {HOLD}" in error.why
-    assert f"""patch pod {name} --type=merge -p '{{"metadata": {{"finalizers": null}}}}'""" in error.next_command
+    assert (f"""patch pod {name} --type=merge -p '{{"metadata": {{"finalizers": null}}}}'"""
+            in error.next_command)
     assert any(f"1 terminating pod is gone: {name}" in line for line in lines)
 
     with released(namespace, after=0):

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A controller manager with its default limit of 20 requests a second, under load: news of pods comes late."""
+"""A controller manager with the default limit of 20 requests a second, under load, and thus with a
+late cache of pods.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,30 @@ from namespace import ADMISSION_PLUGINS, Namespace, uids
 @pytest.fixture
 def throttled():
     if os.environ.get("KUBECONFIG"):
-        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the controller manager of a given one is not ours to throttle")
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the controller manager of a given one is not ours "
+                    "to throttle")
     name = embedded.of_this_checkout("throttled")
-    with embedded.up(name, controller_manager_qps=20, admission_plugins=ADMISSION_PLUGINS) as cluster:
+    with embedded.up(name, controller_manager_qps=20,
+                     admission_plugins=ADMISSION_PLUGINS) as cluster:
         yield cluster
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("replicas", [100, pytest.param(500, marks=pytest.mark.long)])
 def test_handover_behind_a_throttled_controller_manager(throttled, replicas, capsys):
-    """It hears late of what each pod's controller is: none is created or deleted, none is ever without, and it takes a moment."""
+    """The controller manager observes new owners late: no pod is created, deleted or orphaned, and
+    the handover is slow.
+    """
     namespace = Namespace(throttled.kubeconfig, "throttled")
     namespace.make_primary(replicas)
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _core in range(os.cpu_count() or 1)]
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            for _core in range(os.cpu_count() or 1)]
     times = {}
     try:
         with namespace.observer() as observer:
             namespace.roll(image="myimage:v2", max_surge="25%",
-                           say=lambda line: times.setdefault(line.partition(":")[0], time.monotonic()))
+                           say=lambda line: times.setdefault(line.partition(":")[0],
+                                                             time.monotonic()))
             ended = time.monotonic()
     finally:
         for process in busy:
@@ -45,5 +54,6 @@ def test_handover_behind_a_throttled_controller_manager(throttled, replicas, cap
         print(f"\n{replicas} pods, 20 requests/s, {len(busy)} busy cores: churn {churn}, "
               f"closed to open {ended - times['rename foo']:.1f} s")
     assert churn == 0 and observer.new == uids(namespace.pods())
-    assert observer.restarts == 0 and observer.fewest_ready >= replicas and observer.most_pods <= replicas * 5 // 4
+    assert (observer.restarts == 0 and observer.fewest_ready >= replicas
+            and observer.most_pods <= replicas * 5 // 4)
     namespace.delete()

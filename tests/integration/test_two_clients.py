@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two clients at once (design section 5, number 7): one works, the other is refused; together they break none of the promises.
+"""Two clients at once (design section 5, number 7): the first works, the second is refused, and all
+promises hold.
 
-Without the Lease (`lock=False`) not two that pull in opposite directions within the milliseconds that the controller manager needs
-to hear of its own pods: nothing that the API shows tells of those.
+Not tested without the Lease (`lock=False`): opposite directions within the milliseconds until the
+controller manager observes its own pods, since no API object shows these milliseconds.
 """
 
 from __future__ import annotations
@@ -20,23 +21,31 @@ import time
 import pytest
 from namespace import Killed, dies, eventually, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import lease_name, lease_name_without_kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
+    lease_name,
+    lease_name_without_kind,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
+    Process,
+    started_at,
+)
 
 REPLICAS = 4
 NAME = lease_name("ReplicationController", "foo")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("first, second", [
     (dict(image="myimage:v2"), dict(image="myimage:v2")),
     (dict(image="myimage:v2"), dict(image="myimage:v3")),
 ], ids=["the same wish", "two images"])
 def test_two_clients_without_a_lock(namespace, first, second):
-    """Each ends well or with an error that says why; the floor, the ceiling and foo hold; one more task ends clean."""
+    """Each succeeds or fails with a reason; the floor, the ceiling and foo hold; one more task ends
+    clean.
+    """
     namespace.make_primary(REPLICAS)
     for _attempt in range(6):
         with namespace.observer() as observer:
@@ -46,7 +55,7 @@ def test_two_clients_without_a_lock(namespace, first, second):
         assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and observer.restarts == 0
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
-        assert not set(marks.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+        assert not set(object_meta.MARKS) & set(namespace.rc()["metadata"]["annotations"])
 
 
 TASK = """
@@ -66,10 +75,13 @@ except RolloutError as error:
 
 @contextlib.contextmanager
 def client(namespace, **params):
-    """A task in a process of its own, which begins when it is told to."""
-    params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "update_period": 0.3, **params}
-    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}", json.dumps(params)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    """Start a task in a separate process, which begins on request."""
+    params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig,
+              "update_period": 0.3, **params}
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}",
+               json.dumps(params)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
         assert process.stdout.readline() == "ready\n"
         yield process
         process.kill()
@@ -86,35 +98,40 @@ def result(process):
 
 
 def lease(namespace):
-    """That of foo and its kind."""
-    found = leases(namespace)
-    return found.get(NAME)
+    """Return the Lease of foo with its kind."""
+    existing = leases(namespace)
+    return existing.get(NAME)
 
 
 def leases(namespace):
     """All of the namespace, by name."""
-    found = namespace._call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases")["items"]
-    return {item["metadata"]["name"]: item for item in found}
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
+    items = namespace._call("GET", path)["items"]
+    return {item["metadata"]["name"]: item for item in items}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
-    """With the same wish, with two images, and with opposite ones in the middle of an update."""
+    """Requests are equal, have two images, or are opposite during an update."""
     namespace.make_primary(REPLICAS)
     wishes = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
-              (dict(image="myimage:v2", update_period=1), dict(state="rolled_back", update_period=1))]
+              (dict(image="myimage:v2", update_period=1),
+               dict(state="rolled_back", update_period=1))]
     for attempt in range(times):
         first, second = wishes[attempt % len(wishes)]
         with namespace.observer() as observer:
             if "state" in second:
                 with pytest.raises(Killed):
                     namespace.roll(image="myimage:v2", kill=dies(7, after=True), lock=False)
-            with client(namespace, **first) as one, client(namespace, **second) as other:
-                begin(one, other)
-                results = {one.pid: result(one), other.pid: result(other)}
-            winners = [pid for pid, each in results.items() if "failure" not in each]
+            with (client(namespace, **first) as first_client,
+                  client(namespace, **second) as second_client):
+                begin(first_client, second_client)
+                results = {first_client.pid: result(first_client),
+                           second_client.pid: result(second_client)}
+            winners = [pid for pid, answer in results.items() if "failure" not in answer]
             assert len(winners) == 1, results
-            (refused,) = (each for pid, each in results.items() if pid not in winners)
+            (refused,) = (answer for pid, answer in results.items() if pid not in winners)
             assert refused["failure"]["what"].startswith("another task is already working on it: ")
             assert f", process {winners[0]}, since " in refused["failure"]["what"]
             assert not refused["changed"] and "lock_timeout" in refused["failure"]["next_command"]
@@ -131,7 +148,8 @@ def test_the_second_one_waits_for_the_first(namespace):
         eventually(lambda: lease(namespace), "the lease of the first")
         with client(namespace, image="myimage:v3", lock_timeout=60) as second:
             begin(second)
-            assert result(second)["rollout"]["images"] == {"before": {"web": "myimage:v2"}, "after": {"web": "myimage:v3"}}
+            assert (result(second)["rollout"]["images"]
+                    == {"before": {"web": "myimage:v2"}, "after": {"web": "myimage:v3"}})
         assert result(first)["changed"]
 
 
@@ -147,31 +165,36 @@ def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
 
 
 def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace):
-    """Stopped for so long that another machine took it for dead (SIGSTOP: a suspended laptop, a frozen container)."""
+    """Stopped (SIGSTOP: a suspended laptop, a frozen container) until another machine considers the
+    driver dead.
+    """
     namespace.make_primary(3)
     with client(namespace, image="myimage:v2", update_period=3) as first:
         begin(first)
         eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first turn")
         namespace.until_available("foo", 2)
-        time.sleep(0.5)  # in its pause: what is sent already cannot be stopped any more
+        time.sleep(0.5)  # during its pause: a request already sent cannot be stopped
         held = lease(namespace)
         first.send_signal(signal.SIGSTOP)
         held["metadata"]["annotations"] = {}
         held["spec"]["holderIdentity"] = "somebody@elsewhere, process 1"
-        namespace._call("PUT", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases/{held['metadata']['name']}", held)
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
+        namespace._call("PUT", f"{path}/{held['metadata']['name']}", held)
         time.sleep(2.5)
         before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
         first.send_signal(signal.SIGCONT)
         failure = result(first)["failure"]
 
-    assert f"somebody@elsewhere, process 1 has written the Lease {NAME}, which this task renewed" in failure["what"]
+    assert (f"somebody@elsewhere, process 1 has written the Lease {NAME}, which this task renewed"
+            in failure["what"])
     assert "image=myimage:v2" in failure["next_command"]
-    assert {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()} == before
+    assert ({name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+            == before)
     assert lease(namespace)["spec"]["holderIdentity"] == "somebody@elsewhere, process 1"
 
 
 def together(namespace, *wishes):
-    """The errors of tasks that run at the same time."""
+    """Run tasks in parallel and return their errors."""
     errors = []
 
     def run(params):
@@ -190,7 +213,7 @@ def together(namespace, *wishes):
 
 
 def finish(namespace):
-    """End what is in progress, and go to v1."""
+    """End an update in progress, and return to v1."""
     try:
         namespace.roll(state="rolled_back")
     except RolloutError as error:
@@ -198,16 +221,20 @@ def finish(namespace):
     namespace.roll(image="myimage:v1")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [NAME, lease_name_without_kind("foo")])
 def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace, name):
-    """It asks for 68 years, in the name of a process that lives as long as this machine, with all numbers as high as they go."""
+    """The Lease lasts 68 years, for a process as old as this machine, with the largest numbers."""
     namespace.make_primary(2)
-    process = Process.mine()._replace(pid="1", started=started_at("1"), task="x")
-    metadata = {"name": name, "annotations": {marks.HOLDER: str(process)}, "finalizers": ["example.com/never"]}
+    process = Process.mine()._replace(pid="1", start=started_at("1"), task="x")
+    metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},
+                "finalizers": ["example.com/never"]}
     namespace._call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2**31 - 1, "leaseTransitions": 2**31 - 1,
-                 "acquireTime": "0001-01-01T00:00:00.000000Z", "renewTime": "9999-12-31T23:59:59.999999Z"}})
+        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2**31 - 1,
+                 "leaseTransitions": 2**31 - 1,
+                 "acquireTime": "0001-01-01T00:00:00.000000Z",
+                 "renewTime": "9999-12-31T23:59:59.999999Z"}})
 
     began = time.monotonic()
     assert namespace.roll(image="myimage:v2")["changed"]

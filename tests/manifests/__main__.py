@@ -1,13 +1,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make test-manifests`: rolls pod templates as public projects write them, and generated ones, on a real API server.
+"""`make test-manifests`: rolls public projects' pod templates, and generated ones, on a real API
+server.
 
-    .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N] [--workers N] [--record] [WORD ...]
+    .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N]
+                                     [--workers N] [--record] [WORD ...]
 
-Each manifest makes a trip as each kind of controller: created, updated in every way to say what is wanted, paused, rolled back and
-brought back to its first template. Prints how many trips there were and how many have passed, as Markdown. WORD chooses the
-manifests whose names have it; a generated one is named after its seed, which makes the same ones again.
+Each manifest makes a trip as each kind of controller: created, updated in every form of request,
+paused, rolled back, and restored to its first template. Prints the number of trips and of passed
+trips as Markdown. WORD selects manifests by name; a generated manifest's name is its seed, which
+reproduces the manifest.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration")]
+sys.path[:0] = [str(ROOT / folder)
+                for folder in (".venv/collections", "tests/cluster", "tests/integration")]
 
 import embedded  # noqa: E402
 import generated  # noqa: E402
@@ -33,9 +37,9 @@ from trip import KINDS, Discarded, Refusal, Trip, prepare  # noqa: E402
 from workers import begin, work_off  # noqa: E402
 from workspace import say  # noqa: E402
 
-#: Of the written manifests, one in so many is in the sample.
+#: The sample has every nth written manifest.
 SAMPLE = 6
-#: Generated ones, in all and in the sample.
+#: Number of generated manifests: in all, and in the sample.
 GENERATED, GENERATED_IN_SAMPLE = 120, 1
 
 
@@ -43,17 +47,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/manifests", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", action="store_true", help="few of them, always the same ones")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the generated ones (default: 1)")
-    parser.add_argument("--generated", type=int, metavar="N", help=f"how many are generated (default: {GENERATED})")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="each N-th trip from the K-th on; a fifth is one kind")
-    parser.add_argument("--workers", type=int, default=6, metavar="N", help="trips at the same time (default: 6)")
-    parser.add_argument("--record", action="store_true", help=f"add a row to {report.DOCUMENT.relative_to(ROOT)}")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only manifests whose names have one of these")
+    parser.add_argument("--seed", type=int, default=1, metavar="N",
+                        help="of the generated ones (default: 1)")
+    parser.add_argument("--generated", type=int, metavar="N",
+                        help=f"how many are generated (default: {GENERATED})")
+    parser.add_argument("--part", default="1/1", metavar="K/N",
+                        help="each N-th trip from the K-th on; a fifth is one kind")
+    parser.add_argument("--workers", type=int, default=6, metavar="N",
+                        help="trips at the same time (default: 6)")
+    parser.add_argument("--record", action="store_true",
+                        help=f"add a row to {report.DOCUMENT.relative_to(ROOT)}")
+    parser.add_argument("words", nargs="*", metavar="WORD",
+                        help="only manifests whose names have one of these")
     options = parser.parse_args()
     begin()
     began = time.monotonic()
     tally = Tally(options.seed, options.part)
-    with embedded.up(embedded.of_this_checkout("manifests")) as cluster, nodes_for_all.bound(cluster.kubeconfig):
+    with (embedded.up(embedded.of_this_checkout("manifests")) as cluster,
+          nodes_for_all.bound(cluster.kubeconfig)):
         run(cluster.kubeconfig, options, tally)
         text = report.text(tally, cluster.kubeconfig, time.monotonic() - began)
     print(text)
@@ -63,7 +74,7 @@ def main() -> int:
 
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
-    """Every trip once, a few at a time. Raises SystemExit where one could not be made."""
+    """Make every trip once, a few in parallel. Raises SystemExit if a trip could not be made."""
     with a_namespace(kubeconfig, "generated") as namespace:
         jobs = list(chosen(namespace, options, tally))
 
@@ -76,28 +87,33 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
         tally.add(manifest, kind, broken)
         say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
 
-    work_off(jobs, options.workers, lambda number: a_namespace(kubeconfig, f"manifests-{number}"), make)
+    work_off(jobs, options.workers, lambda number: a_namespace(kubeconfig, f"manifests-{number}"),
+             make)
 
 
 def chosen(namespace: Namespace, options: argparse.Namespace,
            tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
-    """The trips of this run: what, as which kind, and a number that no other one has."""
+    """Yield the trips of this run: class, kind, a unique number and the manifest."""
     trips: list[tuple[type[Trip], str, Manifest]] = []
     written = manifests()
     if options.sample:
-        trips += [(Trip, KINDS[index % len(KINDS)], each) for index, each in enumerate(written[::SAMPLE])]
+        trips += [(Trip, KINDS[index % len(KINDS)], manifest)
+                  for index, manifest in enumerate(written[::SAMPLE])]
     else:
-        trips += [(Trip, kind, each) for each in written for kind in KINDS]
-    trips += [(Refusal, KINDS[index % len(KINDS)], each) for index, each in enumerate(refused())]
+        trips += [(Trip, kind, manifest) for manifest in written for kind in KINDS]
+    trips += [(Refusal, KINDS[index % len(KINDS)], manifest)
+              for index, manifest in enumerate(refused())]
     count = GENERATED_IN_SAMPLE if options.sample else GENERATED
-    for made in generated.templates(namespace, options.seed, count if options.generated is None else options.generated):
+    for template in generated.templates(namespace, options.seed,
+                                        count if options.generated is None else options.generated):
         tally.drawn += 1
-        tally.discarded += made is None
-        trips += [(Trip, kind, made) for kind in KINDS] if made else []
+        tally.discarded += template is None
+        trips += [(Trip, kind, template) for kind in KINDS] if template else []
     part, parts = map(int, options.part.split("/"))
-    for number, (kind_of_trip, kind, each) in enumerate(trips):
-        if number % parts == part - 1 and (not options.words or any(word in each.name for word in options.words)):
-            yield kind_of_trip, kind, number, each
+    for number, (kind_of_trip, kind, manifest) in enumerate(trips):
+        if (number % parts == part - 1
+            and (not options.words or any(word in manifest.name for word in options.words))):
+            yield kind_of_trip, kind, number, manifest
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pod templates in the manner of those that public projects have: the PodTemplates of corpus/*.yaml, and a few longer ones."""
+"""Pod templates in the style of public projects: the PodTemplates of corpus/*.yaml, and a few
+longer ones.
+"""
 
 from __future__ import annotations
 
@@ -19,39 +21,42 @@ REFUSED = FOLDER / "refused.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """A pod template as its author has written it."""
+    """A pod template in its author's words."""
 
     name: str
     template: Json
-    #: The selector, where labels do not say it.
+    #: Selector, if the labels define none.
     selector: Json | None = None
 
 
 def manifests() -> list[Manifest]:
-    """All that the API server takes."""
+    """Return all manifests accepted by the API server."""
     files = sorted(file for file in FOLDER.glob("*.yaml") if file != REFUSED)
-    return [*(each for file in files for each in _read(file)), *_long()]
+    return [*(manifest for file in files for manifest in _read(file)), *_long()]
 
 
 def refused() -> list[Manifest]:
-    """Those that it refuses."""
+    """Return all manifests refused by the API server."""
     return _read(REFUSED)
 
 
 def _read(file: Path) -> list[Manifest]:
     documents = filter(None, yaml.safe_load_all(file.read_text("utf-8")))
-    return [Manifest(it["metadata"]["name"], it["template"], it.get("selector")) for it in documents]
+    return [Manifest(document["metadata"]["name"], document["template"], document.get("selector"))
+            for document in documents]
 
 
 def _long() -> list[Manifest]:
     line = 'rule "{}" {{ match = "<a href=\'x\'>" && threshold > 0.5 }}  # Größe\n'
     config = "".join(map(line.format, range(100_000 // len(line.encode()))))
     env = [{"name": f"SETTING_{number}", "value": f"<{number}> & more"} for number in range(500)]
-    files = [{"name": f"volume-{number}", "configMap": {"name": f"config-{number}", "optional": True}} for number in range(100)]
-    mounts = [{"name": each["name"], "mountPath": f"/etc/{each['name']}"} for each in files]
+    files = [{"name": f"volume-{number}",
+              "configMap": {"name": f"config-{number}", "optional": True}} for number in range(100)]
+    mounts = [{"name": file["name"], "mountPath": f"/etc/{file['name']}"} for file in files]
     several = [{"name": f"app-{number}", "image": "example.com/several:v1"} for number in range(25)]
     return [
-        Manifest("a-config-of-100-kb", _template("config", {"annotations": {"example.com/config": config}}, {})),
+        Manifest("a-config-of-100-kb",
+                 _template("config", {"annotations": {"example.com/config": config}}, {})),
         Manifest("a-script-of-100-kb", _template("script", {}, {"command": ["sh", "-c", config]})),
         Manifest("500-variables", _template("variables", {}, {"env": env})),
         Manifest("100-volumes", _template("mounts", {}, {"volumeMounts": mounts}, volumes=files)),
@@ -61,4 +66,5 @@ def _long() -> list[Manifest]:
 
 def _template(name: str, metadata: Json, container: Json, **spec: Any) -> Json:
     containers = [{"name": "app", "image": f"example.com/{name}:v1", **container}]
-    return {"metadata": {"labels": {"app": name}, **metadata}, "spec": {"containers": containers, **spec}}
+    return {"metadata": {"labels": {"app": name}, **metadata},
+            "spec": {"containers": containers, **spec}}

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A place for every pod: what a template asks of its node is no matter where no container is ever started."""
+"""A node for every pod: a template's node requirements do not matter where no container is started.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ NODES = itertools.cycle(f"fake-{number}" for number in range(4))
 
 @contextlib.contextmanager
 def bound(kubeconfig: str) -> Iterator[None]:
-    """Meanwhile, each pod is bound that the scheduler has had its time for."""
+    """Bind pods in the background, after the scheduler has had its time."""
     stop = threading.Event()
     threading.Thread(target=_bind_all, args=(kubeconfig, stop), daemon=True).start()
     try:
@@ -32,28 +33,34 @@ def bound(kubeconfig: str) -> Iterator[None]:
 
 def _bind_all(kubeconfig: str, stop: threading.Event) -> None:
     core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(kubeconfig))
-    known: set[str] = set()
+    previous: set[str] = set()
     while not stop.wait(0.2):
         with contextlib.suppress(ApiException, HTTPError):
-            answer = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=", _preload_content=False)
+            answer = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=",
+                                                      _preload_content=False)
             pods = {pod["metadata"]["uid"]: pod for pod in json.loads(answer.data)["items"]}
-            for uid in known & pods.keys():
+            for uid in previous & pods.keys():
                 _bind(core, pods[uid])
-            known = set(pods)
+            previous = set(pods)
 
 
 def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    with contextlib.suppress(ApiException):  # it is gone, or bound
+    with contextlib.suppress(ApiException):  # the pod is deleted or bound
         if pod["spec"].get("schedulingGates"):
-            core.patch_namespaced_pod(name, namespace, [{"op": "remove", "path": "/spec/schedulingGates"}])
-        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": _own_node(pod) or next(NODES)}}
+            core.patch_namespaced_pod(name, namespace,
+                                      [{"op": "remove", "path": "/spec/schedulingGates"}])
+        binding = {"metadata": {"name": name},
+                   "target": {"kind": "Node", "name": _own_node(pod) or next(NODES)}}
         core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
 
 
 def _own_node(pod: dict[str, Any]) -> str:
-    """The one for which its DaemonSet has made it; "" for the pod of any other kind."""
+    """Return the node for which a DaemonSet has created the pod; "" for a pod of another kind."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
-    is_daemon = any(each["kind"] == "DaemonSet" for each in pod["metadata"].get("ownerReferences", ()))
-    return next((field["values"][0] for term in terms for field in term.get("matchFields", ())), "") if is_daemon else ""
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution",
+                         {}).get("nodeSelectorTerms", [])
+    is_daemon = any(reference["kind"] == "DaemonSet"
+                    for reference in pod["metadata"].get("ownerReferences", ()))
+    return (next((field["values"][0] for term in terms for field in term.get("matchFields", ())),
+                 "") if is_daemon else "")

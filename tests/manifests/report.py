@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run has shown, as Markdown."""
+"""The results of a run, as Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from generated import is_generated
 from trip import KINDS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
-#: What ends with the table that has a row of each run that was recorded.
+#: Last heading of the document, above the table with a row for each recorded run.
 HEADING = "## Real manifests"
 
 
@@ -26,16 +26,20 @@ class Tally:
 
     seed: int
     part: str
-    #: Templates that were generated, and those that could not be used.
+    #: Number of generated and of discarded templates.
     drawn: int = 0
     discarded: int = 0
-    passed: collections.Counter[tuple[str, bool]] = dataclasses.field(default_factory=collections.Counter)
-    made: collections.Counter[tuple[str, bool]] = dataclasses.field(default_factory=collections.Counter)
+    passed: collections.Counter[tuple[str,
+                                      bool]] = dataclasses.field(
+                                          default_factory=collections.Counter)
+    attempts: collections.Counter[tuple[str,
+                                        bool]] = dataclasses.field(
+                                            default_factory=collections.Counter)
     failures: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def trips(self) -> int:
-        return self.made.total()
+        return self.attempts.total()
 
     @property
     def is_good(self) -> bool:
@@ -43,28 +47,33 @@ class Tally:
 
     def add(self, manifest: Manifest, kind: str, broken: list[str]) -> None:
         key = kind, is_generated(manifest)
-        self.made[key] += 1
+        self.attempts[key] += 1
         self.passed[key] += not broken
-        self.failures += [f"{kind}, {manifest.name}: {each}" for each in broken]
+        self.failures += [f"{kind}, {manifest.name}: {fault}" for fault in broken]
 
 
 def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
-    lines = [f"**{tally.passed.total()} of {tally.trips} trips have passed**: Kubernetes {server}, {seconds / 60:.1f} minutes. "
-             f"Seed {tally.seed}, part {tally.part}: {tally.drawn} templates were generated, of which {tally.discarded} were "
+    lines = [f"**{tally.passed.total()} of {tally.trips} trips have passed**: Kubernetes {server}, "
+             f"{seconds / 60:.1f} minutes. "
+             f"Seed {tally.seed}, part {tally.part}: {tally.drawn} templates were generated, of "
+             f"which {tally.discarded} were "
              f"discarded because the API server does not take them.", "",
              "| kind | written: passed | of | generated: passed | of |", "|---|---|---|---|---|"]
     for kind in KINDS:
-        counts = [count[kind, is_made] for is_made in (False, True) for count in (tally.passed, tally.made)]
+        counts = [count[kind, is_made] for is_made in (False, True)
+                  for count in (tally.passed, tally.attempts)]
         lines.append(f"| {kind} | {' | '.join(map(str, counts))} |")
-    return "\n".join([*lines, "", *(f"- {each}" for each in tally.failures)])
+    return "\n".join([*lines, "", *(f"- {failure}" for failure in tally.failures)])
 
 
 def record(tally: Tally) -> None:
     """Add a row to the document's table of runs."""
     row = (f"| {datetime.datetime.now(datetime.UTC).date()} | {tally.seed} | {tally.part} | "
-           + " | ".join(str(sum(count for (_kind, made), count in tally.made.items() if made is is_made))
+           + " | ".join(str(sum(count
+                                for (_kind, outcome), count in tally.attempts.items()
+                                if outcome is is_made))
                         for is_made in (False, True))
            + f" | {tally.discarded} of {tally.drawn} | {tally.passed.total()} of {tally.trips} |")
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(HEADING)

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One manifest's trip: created, rolled through every way to say what is wanted, and back to its first template.
+"""A manifest's trip: created, rolled by every form of request, and restored to the first template.
 
-What must hold is said here in terms of the API server alone; nothing of the collection judges itself.
+All assertions refer to the API server, not to the collection's results.
 """
 
 from __future__ import annotations
@@ -19,49 +19,51 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace, eventually, role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 Json = dict[str, Any]
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Those that the definition of an update names: the object stays the same one.
+#: Kinds updated in place, without a successor.
 STAYING = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
 #: Tells the pods of two trips apart: neither has to wait until the other one's are gone.
 TRIP = "baton.test/trip"
-#: Where the cluster knows one of these, any template may ask for it.
+#: Any template may name these, where the cluster has them.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
-#: Lists in which a merge puts the entries that it cannot tell apart beside each other.
+#: Lists whose indistinguishable entries a merge keeps side by side.
 UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
 #: Seconds without progress: nothing here takes as long.
 DEADLINE = 40
 
 
 class Discarded(Exception):
-    """The API server does not take this template, so nothing is to be learned of it."""
+    """The API server does not accept this template, so the trip has no result."""
 
 
 class Broken(Exception):
-    """What should have held, in one phrase."""
+    """A broken promise, as a phrase."""
 
 
 def prepare(namespace: Namespace) -> None:
-    """What the templates name and pods cannot be made without, and what a task must be allowed."""
-    for each in ("baton-stateful-sets", "baton-daemon-sets"):
-        namespace.allow(role(each), each)
-    wanted = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value}) for name, value in PRIORITY_CLASSES.items()]
-    wanted += [("/apis/node.k8s.io/v1/runtimeclasses", name, {"handler": "sandbox"}) for name in RUNTIME_CLASSES]
-    wanted += [(namespace._path("serviceaccounts"), ACCOUNT, {})]
-    for path, name, fields in wanted:
-        with contextlib.suppress(ApiException):  # another worker has made it
+    """Create the objects that the templates name and pods need, and grant a task's permissions."""
+    for role_name in ("baton-stateful-sets", "baton-daemon-sets"):
+        namespace.allow(role(role_name), role_name)
+    objects = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value})
+               for name, value in PRIORITY_CLASSES.items()]
+    objects += [("/apis/node.k8s.io/v1/runtimeclasses", name, {"handler": "sandbox"})
+                for name in RUNTIME_CLASSES]
+    objects += [(namespace._path("serviceaccounts"), ACCOUNT, {})]
+    for path, name, fields in objects:
+        with contextlib.suppress(ApiException):  # another worker has created the object
             namespace._call("POST", path, {"metadata": {"name": name}, **fields})
 
 
 class Trip:
-    """One manifest as one kind of controller, in a namespace that others use as well."""
+    """A manifest as a given kind of controller, in a shared namespace."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         self.namespace, self.kind, self.manifest = namespace, kind, manifest
@@ -74,7 +76,7 @@ class Trip:
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def go(self) -> list[str]:
-        """What was broken, the first of it. Raises Discarded."""
+        """Return the first broken promise, if any. Raises Discarded."""
         try:
             self._go()
         except (Discarded, ApiException):
@@ -101,12 +103,12 @@ class Trip:
         partly = self._with_image("v3")
         self._update("template, to a pause", template=partly, pause_at="1")
         self._update("template, on from the pause", template=partly)
-        there = self._stored()
-        self._is("template", _merged(there), _merged(self._as_created(self._definition(partly))))
+        stored = self._stored()
+        self._is("template", _merged(stored), _merged(self._as_created(self._definition(partly))))
 
         self._rolls("image, to a pause", **self._image("v4"), pause_at="1")
         self._rolls("back from the pause", state="rolled_back")
-        self._is("back from the pause", self._stored(), there)
+        self._is("back from the pause", self._stored(), stored)
         self._is_unchanged("back from the pause, again", state="rolled_back")
 
         defined = self._definition(self._with_image("v5"))
@@ -116,23 +118,25 @@ class Trip:
         self._update("to_revision", state="rolled_back", to_revision=1)
         self._is("to_revision", self._stored(), first)
         self._doing = "info"
-        params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name, "name": self.name, "kind": self.kind}
-        (told,) = task.info({**params, "pods": True})["rollouts"]
-        if told["phase"] != "complete":
-            raise Broken(f"info: the phase is {told['phase']}")
+        params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
+                  "name": self.name, "kind": self.kind}
+        (rollout,) = task.info({**params, "pods": True})["rollouts"]
+        if rollout["phase"] != "complete":
+            raise Broken(f"info: the phase is {rollout['phase']}")
 
-    # What is done
+    # Actions
 
     def _create(self) -> None:
         self._doing = "create"
         try:
-            self.namespace._call("POST", self._path(), self._definition(self.template, with_selector=True))
+            self.namespace._call("POST", self._path(),
+                                 self._definition(self.template, with_selector=True))
         except ApiException as error:
             raise Discarded(error.reason) from None
         eventually(self._is_available, f"{REPLICAS} pods", seconds=DEADLINE)
 
     def _update(self, what: str, **params: Any) -> None:
-        """A task that has something to do, and again, when it has nothing left to do."""
+        """Run a task with a change, and again without one."""
         self._rolls(what, **params)
         self._is_unchanged(f"{what}, again", **params)
 
@@ -141,8 +145,9 @@ class Trip:
         planned, done = self._check(**params), self._roll(**params)
         if not done["changed"]:
             raise Broken(f"{what}: it has changed nothing: {done['msg']}")
-        told = self._told_by_server if self.kind == "Deployment" else _without_times
-        self._is(f"{what}: check mode's steps", told(planned["steps"]), told(done["steps"]))
+        comparable = self._told_by_server if self.kind == "Deployment" else _without_times
+        self._is(f"{what}: check mode's steps", comparable(planned["steps"]),
+                 comparable(done["steps"]))
 
     def _is_unchanged(self, what: str, **params: Any) -> None:
         self._doing = what
@@ -151,13 +156,14 @@ class Trip:
             if result["changed"] or result["steps"]:
                 raise Broken(f"{what}: it has changed something: {_line(result['steps'])}")
             wrote = {method for method, count in result["requests"].items() if count} - {"GET"}
-            if wrote and not {"template", "definition"} & params.keys():  # whose dry runs are no writes
+            # dry runs do not count as writes
+            if wrote and not {"template", "definition"} & params.keys():
                 raise Broken(f"{what}: it has sent {', '.join(wrote)}")
         if self._object()["metadata"]["generation"] != before:
             raise Broken(f"{what}: it has written")
 
     def _is_refused(self, reason: str, **params: Any) -> None:
-        """With that sentence, and nothing is written."""
+        """Assert that the task is refused with this sentence and without a write."""
         before = self._object()["metadata"]["resourceVersion"]
         try:
             self._roll(**params)
@@ -176,19 +182,22 @@ class Trip:
         return self.namespace.check(**self._params(params))
 
     def _params(self, params: Json) -> Json:
-        return {"name": self.name, "kind": self.kind, "progress_deadline": DEADLINE, "record_events": False, **params}
+        return {"name": self.name, "kind": self.kind, "progress_deadline": DEADLINE,
+                "record_events": False, **params}
 
     def _remove(self) -> None:
         for name in {self.name, *self._successors()}:
             with contextlib.suppress(ApiException):
-                self.namespace._call("DELETE", self._path(name), {"propagationPolicy": "Background"})
+                self.namespace._call("DELETE", self._path(name),
+                                     {"propagationPolicy": "Background"})
 
     def _successors(self) -> list[str]:
         items = self.namespace._call("GET", self._path())["items"]
-        names = [it["metadata"]["name"] for it in items if not it["metadata"].get("ownerReferences")]
-        return [each for each in names if each.startswith(f"{self.name}-")]
+        names = [item["metadata"]["name"]
+                 for item in items if not item["metadata"].get("ownerReferences")]
+        return [name for name in names if name.startswith(f"{self.name}-")]
 
-    # What the user writes
+    # Requests of the user
 
     def _image(self, tag: str) -> Json:
         return {"image": self._tagged(tag), "container": self.container}
@@ -201,11 +210,12 @@ class Trip:
         template = copy.deepcopy(self.template)
         template["spec"]["containers"][0]["image"] = self._tagged(tag)
         remarks = template["metadata"].get("annotations") or {}
-        template["metadata"]["annotations"] = {**remarks, "example.com/changed": f"<{tag}> & \u2028 ü"}
+        template["metadata"]["annotations"] = {**remarks,
+                                               "example.com/changed": f"<{tag}> & \u2028 ü"}
         return template
 
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
-        """A whole manifest; a successor has another name and another selector, which the task finds."""
+        """Return a whole manifest; the task finds a successor, with another name and selector."""
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
         spec: Json = {"template": template}
@@ -214,67 +224,81 @@ class Trip:
         if with_selector or self.kind in STAYING:
             metadata["name"] = self.name
             expressions = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
-                **self.manifest.selector, "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
-            chosen = {key: value for key, value in labels.items() if key != marks.HASH_LABEL}  # the server's own
-            expressions["matchLabels"].pop(marks.HASH_LABEL, None)
+                **self.manifest.selector,
+                "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
+            # the server's own
+            chosen = {key: value for key, value in labels.items() if key != object_meta.HASH_LABEL}
+            expressions["matchLabels"].pop(object_meta.HASH_LABEL, None)
             spec["selector"] = chosen if self.kind == "ReplicationController" else expressions
         if self.kind == "StatefulSet":
             spec["serviceName"] = self.name
-        return {"apiVersion": "v1" if self.kind == "ReplicationController" else "apps/v1", "kind": self.kind,
+        return {"apiVersion": "v1" if self.kind == "ReplicationController" else "apps/v1",
+                "kind": self.kind,
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _told_by_server(self, steps: list[Json]) -> list[Json]:
-        """The sizes that the server changes are heard of one by one or not, and how it names a ReplicaSet nobody else can say."""
-        told: list[Json] = []
+        """Return comparable steps: servers may merge reported sizes, and generate the names of
+        ReplicaSets.
+        """
+        comparable: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":
-                told.append(step)
+                comparable.append(step)
                 continue
-            if not told or "sizes" not in told[-1]:
-                told.append({"sizes": {}})
-            first, _last = told[-1]["sizes"].get(step["name"], (step["from"], None))
-            told[-1]["sizes"][step["name"]] = first, step["to"]
-        return [{"sizes": sorted(step["sizes"].values())} if "sizes" in step else step for step in told]
+            if not comparable or "sizes" not in comparable[-1]:
+                comparable.append({"sizes": {}})
+            first, _last = comparable[-1]["sizes"].get(step["name"], (step["from"], None))
+            comparable[-1]["sizes"][step["name"]] = first, step["to"]
+        return [{"sizes": sorted(step["sizes"].values())} if "sizes" in step else step
+                for step in comparable]
 
-    # What the API server says
+    # Answers of the API server
 
     def _path(self, name: str = "") -> str:
         resource = f"{self.kind.lower()}s"
-        return (self.namespace._path if self.kind == "ReplicationController" else self.namespace._apps)(resource, name)
+        return (self.namespace._path if self.kind == "ReplicationController"
+                else self.namespace._apps)(resource, name)
 
     def _object(self) -> Json:
         return self.namespace._call("GET", self._path(self.name))
 
     def _stored(self) -> Json:
-        it = self._object()
-        left = {key for key in it["metadata"].get("annotations", {}) if key in marks.MARKS}
-        if left:
-            raise Broken(f"{self._doing}: marks are left: {', '.join(sorted(left))}")
-        return _bare(it["spec"]["template"], self.kind)
+        item = self._object()
+        annotations = {key
+                       for key in item["metadata"].get("annotations", {})
+                       if key in object_meta.MARKS}
+        if annotations:
+            raise Broken(f"{self._doing}: marks are left: {', '.join(sorted(annotations))}")
+        return _bare(item["spec"]["template"], self.kind)
 
     def _as_created(self, definition: Json) -> Json:
-        """The template as it would be stored, had there been nothing before."""
+        """Return the template as the server would store a new object."""
         whole = self._definition(definition["spec"]["template"], with_selector=True)
         whole["metadata"]["name"] = f"{self.name}-expected"
-        return _bare(self.namespace._call("POST", f"{self._path()}?dryRun=All", whole)["spec"]["template"], self.kind)
+        return _bare(self.namespace._call("POST", f"{self._path()}?dryRun=All",
+                                          whole)["spec"]["template"], self.kind)
 
     def _is_available(self) -> bool:
-        it = self._object()
-        seen = it["status"].get("observedGeneration") == it["metadata"]["generation"]
+        item = self._object()
+        is_observed = item["status"].get("observedGeneration") == item["metadata"]["generation"]
         field = "numberAvailable" if self.kind == "DaemonSet" else "availableReplicas"
-        return seen and it["status"].get(field, 0) == REPLICAS
+        return is_observed and item["status"].get(field, 0) == REPLICAS
 
-    def _is(self, what: str, found: Any, expected: Any) -> None:
-        found, expected = _canonical(found), _canonical(expected)
-        if found != expected:
-            at = next((index for index, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other),
-                      min(len(found), len(expected)))
+    def _is(self, what: str, actual: Any, expected: Any) -> None:
+        actual, expected = _canonical(actual), _canonical(expected)
+        if actual != expected:
+            at = next((index
+                       for index, (actual_item, expected_item)
+                       in enumerate(zip(actual, expected, strict=False))
+                       if actual_item != expected_item),
+                      min(len(actual), len(expected)))
             start = max(0, at - 60)
-            raise Broken(f"{what}: ...{found[start:at + 120]}... instead of ...{expected[start:at + 120]}...")
+            raise Broken(f"{what}: ...{actual[start:at + 120]}... instead of "
+                         f"...{expected[start:at + 120]}...")
 
 
 class Refusal(Trip):
-    """One manifest that the API server refuses, asked for in place of another one."""
+    """A manifest that the API server refuses, requested in place of another."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         containers = [{"name": "app", "image": "example.com/plain:v1"}]
@@ -284,40 +308,51 @@ class Refusal(Trip):
 
     def _go(self) -> None:
         self._create()
-        for what, asked in (("template", self._refused), ("definition", self._definition(self._refused))):
+        for what, template in (("template", self._refused),
+                               ("definition", self._definition(self._refused))):
             self._doing = what
-            self._is_refused("refused", **{what: asked})
+            self._is_refused("refused", **{what: template})
 
 
 def _choose_nodes(spec: Json) -> None:
-    """Let a DaemonSet have its pods on the first nodes: what its author asks of a node decides how many pods there are."""
+    """Place a DaemonSet on the first nodes: the node requirements of the author would decide the
+    number of pods.
+    """
     for field in ("nodeName", "nodeSelector"):
         if spec.get(field):
             del spec[field]
     hostnames = [f"fake-{number}" for number in range(REPLICAS)]
-    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": hostnames}]}]
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In",
+                                    "values": hostnames}]}]
     affinity = spec["affinity"] = spec.get("affinity") or {}
     affinity["nodeAffinity"] = {**(affinity.get("nodeAffinity") or {}),
-                                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+                                "requiredDuringSchedulingIgnoredDuringExecution": {
+                                    "nodeSelectorTerms": terms}}
 
 
 def _bare(template: Json, kind: str) -> Json:
-    """A template without the label that is not its author's.
+    """Return a template without the label that its author did not write.
 
-    A Deployment's own is lost on the way back (with kubectl rollout undo too): the server overwrites it in the ReplicaSets.
+    The author's own value of a Deployment is lost on rollback (with kubectl rollout undo too): the
+    server overwrites the label in the ReplicaSets.
     """
-    key = {"Deployment": marks.HASH_LABEL, "StatefulSet": marks.POD_REVISION}.get(kind, marks.DEPLOYMENT_LABEL)
+    key = {"Deployment": object_meta.HASH_LABEL,
+           "StatefulSet": object_meta.POD_REVISION}.get(kind, object_meta.DEPLOYMENT_LABEL)
     metadata = dict(template["metadata"])
-    metadata["labels"] = {label: value for label, value in metadata["labels"].items() if label != key}
+    metadata["labels"] = {label: value
+                          for label, value in metadata["labels"].items() if label != key}
     return {**template, "metadata": metadata}
 
 
 def _merged(value: Any) -> Any:
-    """What a strategic merge is to bring: it puts ports of one number beside each other, and a policy that was there stays."""
+    """Return a value as after a strategic merge, which keeps ports with equal numbers side by side,
+    and an existing policy.
+    """
     if isinstance(value, list):
-        return [_merged(each) for each in value]
+        return [_merged(item) for item in value]
     if isinstance(value, dict):
-        return {field: sorted(each, key=_canonical) if field in UNORDERED else _merged(each) for field, each in value.items()
+        return {field: sorted(item, key=_canonical) if field in UNORDERED else _merged(item)
+                for field, item in value.items()
                 if field != "imagePullPolicy"}
     return value
 

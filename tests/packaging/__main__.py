@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The collection as a file, and what Galaxy says of it.
+"""The collection as a file, and the judgement of Galaxy.
 
-    python tests/packaging build    into build/, with the release notes of what stands in changelogs/fragments
-    python tests/packaging          the same, and galaxy-importer has neither an error nor a warning of it
+    python tests/packaging build    into build/, with the release notes of changelogs/fragments
+    python tests/packaging          the same, checked by galaxy-importer without a complaint
 
-galaxy-importer has an environment of its own in the user's cache: its versions of ansible-core and ansible-lint are not ours.
+galaxy-importer has a separate environment in the user's cache, since its versions of ansible-core
+and ansible-lint differ from ours.
 """
 
 from __future__ import annotations
@@ -31,30 +32,39 @@ import subtask  # noqa: E402
 from workspace import ClusterError, cache, locked, say  # noqa: E402
 
 LOCK = HERE / "requirements.lock"
-#: For galaxy-importer, where there is no address: it looks at nothing else without one.
+#: Placeholder address for galaxy-importer, which checks no other content without one.
 STAND_IN = "https://git.example.com/baton.kubernetes"
-#: The most bytes, so that nothing is packed by mistake. With what only developers need, it would be three times as much.
+#: Size limit in bytes, against files packed by mistake. Developer files would triple the size.
 LARGEST = 600_000
-#: What users of an installed collection have, and what Galaxy's ansible-lint and ansible-test read.
-CONTENT = {".ansible-lint", "CHANGELOG.rst", "CONTRIBUTING.md", "FILES.json", "LICENSE", "MANIFEST.json", "README.md",
-           "SECURITY.md", "changelogs", "docs", "extensions/eda", "meta", "playbooks", "plugins", "requirements.txt", "roles",
+#: Content for users of an installed collection, and for Galaxy's ansible-lint and ansible-test.
+CONTENT = {".ansible-lint", "CHANGELOG.rst", "CONTRIBUTING.md", "FILES.json", "LICENSE",
+           "MANIFEST.json", "README.md",
+           "SECURITY.md", "changelogs", "docs", "extensions/eda", "meta", "playbooks", "plugins",
+           "requirements.txt", "roles",
            "tests/config.yml"}
 
 
 def address() -> str:
-    """Where this repository is to be had, as git knows it, without credentials; "" where it was cloned from a folder."""
-    origin = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, check=False, capture_output=True, text=True).stdout
+    """Return the public address of this repository in git, without credentials; "" for the clone of
+    a folder.
+    """
+    origin = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, check=False,
+                            capture_output=True, text=True).stdout
     url = urllib.parse.urlsplit(origin.strip())
-    return urllib.parse.urlunsplit(("https", url.hostname, url.path, "", "")) if url.scheme == "https" and url.hostname else ""
+    return (urllib.parse.urlunsplit(("https", url.hostname, url.path, "", ""))
+            if url.scheme == "https" and url.hostname else "")
 
 
 def build(folder: Path, repository: str) -> Path:
-    """The file, made of what git knows or would know, with its release notes, and the address if there is one."""
+    """Build the file from tracked and untracked but not ignored files, with release notes and the
+    address, if any.
+    """
     with tempfile.TemporaryDirectory(prefix="baton-build-") as place:
         tree = Path(place) / "ansible_collections" / "baton" / "kubernetes"
-        known = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True,
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
+                                 "--exclude-standard"], cwd=ROOT, check=True,
                                capture_output=True, text=True).stdout
-        for name in filter(None, known.split("\0")):
+        for name in filter(None, listed.split("\0")):
             if (ROOT / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, tree / name)
@@ -62,67 +72,88 @@ def build(folder: Path, repository: str) -> Path:
             with (tree / "galaxy.yml").open("a", encoding="utf-8") as file:
                 file.write(f"repository: {repository}\n")
         environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": place}
-        subprocess.run(["antsibull-changelog", "release"], cwd=tree, env=environment, check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["ansible-galaxy", "collection", "build", "--force", "--output-path", str(folder)], cwd=tree,
+        subprocess.run(["antsibull-changelog", "release"], cwd=tree, env=environment, check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run(["ansible-galaxy", "collection", "build", "--force", "--output-path",
+                        str(folder)], cwd=tree,
                        env=environment, check=True)
     galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
     return folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy)
 
 
 def complaints(file: Path) -> list[str]:
-    """What is wrong with its content."""
+    """Return the faults of the file's content."""
     with tarfile.open(file) as archive:
         names = [member.name for member in archive if member.isfile()]
-    parts = {name for name in names if not any(name == each or name.startswith(f"{each}/") for each in CONTENT)}
-    missing = {each for each in CONTENT if not any(name == each or name.startswith(f"{each}/") for name in names)}
+    parts = {name
+             for name in names
+             if not any(name == part or name.startswith(f"{part}/") for part in CONTENT)}
+    missing = {part
+               for part in CONTENT
+               if not any(name == part or name.startswith(f"{part}/") for name in names)}
     size = file.stat().st_size
-    return [*(f"{name} is nothing that users need: build_ignore in galaxy.yml" for name in sorted(parts)),
+    return [*(f"{name} is nothing that users need: build_ignore in galaxy.yml"
+              for name in sorted(parts)),
             *(f"{name} is missing" for name in sorted(missing)),
             *([f"{size} bytes, more than {LARGEST}"] if size > LARGEST else [])]
 
 
 def importer() -> Path:
-    """The Python that has galaxy-importer. Raises ClusterError if pip cannot get it."""
-    folder = cache() / "galaxy-importer" / hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    """Return the Python with galaxy-importer. Raises ClusterError if pip cannot install
+    galaxy-importer.
+    """
+    folder = (cache() / "galaxy-importer"
+              / hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16])
     python = folder / "bin" / "python"
     with locked(folder.with_suffix(".lock"), "the installation of galaxy-importer"):
         if not (folder / "ready").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-            install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+            install = [str(python), "-m", "pip", "install", "--quiet",
+                       "--disable-pip-version-check", "--require-hashes"]
             subtask.run("installing galaxy-importer", [*install, "--requirement", str(LOCK)])
             (folder / "ready").touch()
     return python
 
 
 def imported(file: Path) -> list[str]:
-    """What galaxy-importer complains about."""
+    """Return the complaints of galaxy-importer."""
     python = importer()
     with tempfile.TemporaryDirectory(prefix="baton-import-") as place:
         settings = Path(place) / "galaxy-importer.cfg"
-        settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = True\nCHECK_CHANGELOG = True\n"
+        settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = "
+                            "True\nCHECK_CHANGELOG = True\n"
                             "CHECK_RUNTIME_YAML = True\n", encoding="utf-8")
-        own = {"GALAXY_IMPORTER_CONFIG": str(settings), "HOME": place, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        run = subprocess.run([str(python), "-m", "galaxy_importer.main", str(file)], cwd=place, env={**kept, **own}, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False)
+        environment = {"GALAXY_IMPORTER_CONFIG": str(settings), "HOME": place,
+                       "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+        inherited = {key: value
+                     for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+        run = subprocess.run([str(python), "-m", "galaxy_importer.main", str(file)], cwd=place,
+                             env={**inherited, **environment}, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600,
+                             check=False)
     print(run.stdout)
-    told = [line for line in run.stdout.splitlines() if line.startswith(("WARNING", "ERROR", "CRITICAL"))]
-    return told or ([f"galaxy-importer has failed: exit code {run.returncode}"] if run.returncode else [])
+    lines = [line
+             for line in run.stdout.splitlines()
+             if line.startswith(("WARNING", "ERROR", "CRITICAL"))]
+    return (lines
+            or ([f"galaxy-importer has failed: exit code {run.returncode}"] if run.returncode
+                else []))
 
 
 def main(only_build: bool) -> int:
-    """Build, and unless only that is wanted, check; the exit code."""
+    """Build, check unless only_build, and return the exit code."""
     repository = address()
     file = build(ROOT / "build", repository)
     if not repository:
-        say("packaging: this clone has no public address, so that the file names no repository, which Galaxy demands")
+        say("packaging: this clone has no public address, so that the file names no repository, "
+            "which Galaxy demands")
     if only_build:
         return 0
     with tempfile.TemporaryDirectory(prefix="baton-packaging-") as place:
-        found = complaints(file) + imported(file if repository else build(Path(place), STAND_IN))
-    for line in found:
+        faults = complaints(file) + imported(file if repository else build(Path(place), STAND_IN))
+    for line in faults:
         say(f"packaging: {line}")
-    return 1 if found else 0
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make pictures`: README's pictures, of a rollout that is really run, on the embedded cluster.
+"""`make pictures`: README's pictures, of a real rollout on the embedded cluster.
 
-What was seen is kept in recorded/, from which the pictures are drawn; with --draw, from what is there, without a cluster.
+recorded/ stores the output and the events, from which the pictures are drawn; --draw uses the
+stored ones, without a cluster.
 """
 
 from __future__ import annotations
@@ -34,53 +35,67 @@ def main() -> None:
     if "--draw" not in sys.argv:
         record()
     PICTURES.mkdir(exist_ok=True)
-    (PICTURES / "rollout.svg").write_text(draw.terminal((RECORDED / "rollout.txt").read_text("utf-8")), "utf-8")
-    (PICTURES / "report.svg").write_text(draw.report(json.loads((RECORDED / "report.json").read_text("utf-8"))), "utf-8")
+    (PICTURES / "rollout.svg").write_text(draw.terminal((RECORDED
+                                                         / "rollout.txt").read_text("utf-8")),
+                                          "utf-8")
+    (PICTURES / "report.svg").write_text(
+        draw.report(json.loads((RECORDED / "report.json").read_text("utf-8"))), "utf-8")
 
 
 def record() -> None:
-    """Roll foo on a cluster that is there for this alone, and keep what was shown."""
+    """Roll foo on a new cluster and store the output."""
     import embedded
     import kubernetes
 
     os.environ.pop("KUBECONFIG", None)  # the user's
-    with tempfile.TemporaryDirectory() as home, embedded.up(embedded.of_this_checkout("pictures")) as cluster:
-        core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(cluster.kubeconfig))
-        kept = {key: text for key, text in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
-        environment = {**kept, "K8S_AUTH_KUBECONFIG": cluster.kubeconfig,
-                       "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"), "ANSIBLE_HOME": home, "ANSIBLE_NOCOLOR": "1",
+    with (tempfile.TemporaryDirectory() as home,
+          embedded.up(embedded.of_this_checkout("pictures")) as cluster):
+        core = kubernetes.client.CoreV1Api(
+            kubernetes.config.new_client_from_config(cluster.kubeconfig))
+        inherited = {key: text
+                     for key, text in os.environ.items()
+                     if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+        environment = {**inherited, "K8S_AUTH_KUBECONFIG": cluster.kubeconfig,
+                       "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
+                       "ANSIBLE_HOME": home, "ANSIBLE_NOCOLOR": "1",
                        "ANSIBLE_CONFIG": str(ROOT / "tests/demo/ansible.cfg"),
                        "PATH": f"{ROOT / '.venv/bin'}{os.pathsep}{os.environ['PATH']}"}
         create(core, 4)
         lines = [f"$ {COMMAND}", *run(environment, HALF_WAY), "", f"$ {COMMAND}", *run(environment)]
         (RECORDED / "rollout.txt").write_text("\n".join(lines) + "\n", "utf-8")
         create(core, 10)
-        (RECORDED / "report.json").write_text(json.dumps(reported(environment, Path(home)), indent=1) + "\n", "utf-8")
+        (RECORDED / "report.json").write_text(json.dumps(reported(environment, Path(home)),
+                                                         indent=1) + "\n", "utf-8")
 
 
 def create(core: object, replicas: int) -> None:
-    """foo anew, with pods that lose no request."""
+    """Create foo again, with pods that lose no request."""
     core.delete_collection_namespaced_replication_controller("default")
     core.delete_collection_namespaced_pod("default")
     while core.list_namespaced_pod("default").items:
         time.sleep(0.1)
     labels = {"app": "foo"}
     core.create_namespaced_replication_controller("default", {
-        "metadata": {"name": "foo"}, "spec": {"replicas": replicas, "selector": labels, "template": {
+        "metadata": {"name": "foo"},
+        "spec": {"replicas": replicas, "selector": labels, "template": {
             "metadata": {"labels": labels},
             "spec": {"terminationGracePeriodSeconds": 3, "containers": [
                 {"name": "web", "image": "myimage:v1", "readinessProbe": {"httpGet": {"port": 80}},
                  "lifecycle": {"preStop": {"sleep": {"seconds": 2}}}}]}}}})
-    while core.read_namespaced_replication_controller("foo", "default").status.available_replicas != replicas:
+    while (core.read_namespaced_replication_controller("foo", "default").status.available_replicas
+           != replicas):
         time.sleep(0.1)
 
 
 def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> list[str]:
-    """What the command shows: its lines of progress, and what it says at the end; interrupted at a line, if one is given."""
+    """Return the command's progress lines and final lines; interrupt the command at a matching
+    line, if given.
+    """
     command = ["ansible", *COMMAND.split(" ")[1:5], COMMAND.split("'")[1]]
     lines: list[str] = []
     is_interrupted = until is not None
-    with subprocess.Popen(command, env={**environment, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}, stdout=subprocess.PIPE,
+    with subprocess.Popen(command, env={**environment, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"},
+                          stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
         for line in process.stdout or ():
             if CLOSING.match(line) or (line.startswith("localhost | ") and "=>" not in line):
@@ -96,14 +111,19 @@ def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> li
 
 
 def reported(environment: dict[str, str], folder: Path) -> dict:
-    """What a report of the role has, of an update in stages with a soak and a check."""
+    """Return the report data of the role, for an update in stages with a soak and a check."""
     (folder / "keep.yml").write_text(json.dumps([{"name": "Keep it", "ansible.builtin.copy": {
-        "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "kept.json"), "mode": "0600"}}]))
-    (folder / "smoke.yml").write_text(json.dumps([{"name": "Look", "ansible.builtin.pause": {"seconds": 3}}]))
-    variables = {"controller": "foo", "image": "myimage:v2", "stages": ["10%", "50%", "100%"], "soak": "8s",
+        "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "kept.json"),
+        "mode": "0600"}}]))
+    (folder / "smoke.yml").write_text(json.dumps([{"name": "Look",
+                                                   "ansible.builtin.pause": {"seconds": 3}}]))
+    variables = {"controller": "foo", "image": "myimage:v2", "stages": ["10%", "50%", "100%"],
+                 "soak": "8s",
                  "update_period": 1, "max_surge": 1,
-                 "verify_tasks": ["smoke.yml"], "after_tasks": ["keep.yml"], "report": str(folder / "page.html")}
-    subprocess.run(["ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables)], cwd=folder, env=environment,
+                 "verify_tasks": ["smoke.yml"], "after_tasks": ["keep.yml"],
+                 "report": str(folder / "page.html")}
+    subprocess.run(["ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables)],
+                   cwd=folder, env=environment,
                    check=True, stdin=subprocess.DEVNULL)
     data = json.loads((folder / "kept.json").read_text("utf-8"))
     return {**data, "user": "ada", "host": "controller", "page": "rollout.html"}

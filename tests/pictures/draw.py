@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""README's pictures, from what was recorded: a terminal, and the gist of a report. Pure.
+"""README's pictures, drawn from the recording: a terminal, and the summary of a report. Pure.
 
-SVG that follows the colours of the reader's system, and needs no font and no file beside it.
+The SVG follows the colours of the reader's system and needs no other file, not even a font.
 """
 
 from __future__ import annotations
@@ -21,79 +21,96 @@ CSS = ROOT / "roles/image_bump/templates/report.css.j2"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', monospace"
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 WIDTH, MARGIN = 860, 24
-#: Of the terminal: pixels of a letter, whatever font there is, and of a line.
+#: Pixels of a terminal's letter, with any font, and of a line.
 LETTER, LINE = 7.6, 19
 MUTED = "localhost | "
 
 
 def terminal(text: str) -> str:
-    """A terminal with these lines; what was typed is bold."""
+    """Return a terminal with these lines; typed lines are bold."""
     lines = text.rstrip("\n").split("\n")
     height = 2 * MARGIN + LINE * len(lines)
     body = []
     for number, line in enumerate(lines):
         y = MARGIN + LINE * number + 13
-        kind = "typed" if line.startswith("$ ") else "bad" if line.startswith("^C") else "good" if "CHANGED" in line else "told"
-        host, words = (MUTED, line[len(MUTED):]) if line.startswith(MUTED) and kind == "told" else ("", line)
+        kind = ("typed" if line.startswith("$ ") else "bad" if line.startswith("^C") else "good"
+                if "CHANGED" in line else "told")
+        host, words = ((MUTED, line[len(MUTED):]) if line.startswith(MUTED)
+                       and kind == "told" else ("", line))
         if host:
             body.append(_line(MARGIN, y, host.rstrip(), "muted"))
         if words:
             body.append(_line(MARGIN + LETTER * len(host), y, words, kind))
     style = f"text {{ font: 13px {MONO}; white-space: pre; }} .typed {{ font-weight: 700; }}"
-    return _picture(height, "A rollout in the terminal: interrupted half-way, and carried on by the same command", style, body)
+    return _picture(height,
+                    "A rollout in the terminal: interrupted half-way, and carried on by the same "
+                    "command", style, body)
 
 
 def report(data: dict[str, Any]) -> str:
-    """What a report tells first: what has become of it, stage by stage, and the sizes over time."""
-    it = rollouts.Report(data)
-    (rollout,) = it.rollouts
+    """Return the first part of a report: outcome, stages, and the sizes over time."""
+    summary = rollouts.Report(data)
+    (rollout,) = summary.rollouts
     y = MARGIN + 22
-    body = [f'<text class="title" x="{MARGIN}" y="{y}">{escape(data["namespace"])}/{escape(data["name"])}'
+    body = [f'<text class="title" x="{MARGIN}" '
+            f'y="{y}">{escape(data["namespace"])}/{escape(data["name"])}'
             f'<tspan class="good" dx="14" font-size="15">{escape(data["outcome"])}</tspan></text>',
-            f'<text x="{MARGIN}" y="{y + 30}">{escape(it.headline)}</text>']
+            f'<text x="{MARGIN}" y="{y + 30}">{escape(summary.headline)}</text>']
     y += 66
-    for stage in it.stages:
-        told = [soak.words for _rollout, soak in stage["soaks"]] + [f'{each["file"]} {each["outcome"]}' for each in stage["checks"]]
+    for stage in summary.stages:
+        notes = ([soak.words for _rollout, soak in stage["soaks"]]
+                 + [f'{check["file"]} {check["outcome"]}' for check in stage["checks"]])
         body += [f'<text x="{MARGIN}" y="{y}" font-weight="600">{escape(stage["stage"])}</text>',
-                 f'<text x="{MARGIN + 60}" y="{y}">{escape("; ".join(told))}</text>',
-                 f'<text class="muted" x="{WIDTH - MARGIN}" y="{y}" text-anchor="end">→ {escape(stage["decision"])}</text>',
-                 f'<line class="grid" x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{y + 10}" y2="{y + 10}"/>']
+                 f'<text x="{MARGIN + 60}" y="{y}">{escape("; ".join(notes))}</text>',
+                 f'<text class="muted" x="{WIDTH - MARGIN}" y="{y}" text-anchor="end">→ '
+                 f'{escape(stage["decision"])}</text>',
+                 f'<line class="grid" x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{y + 10}" '
+                 f'y2="{y + 10}"/>']
         y += 30
     y += 8
     x = MARGIN
-    for kind, words in (("old", "old pods"), ("new", "new pods"), ("available", "available"), ("soak", "watched"),
+    for kind, words in (("old", "old pods"), ("new", "new pods"), ("available", "available"),
+                        ("soak", "watched"),
                         ("pause", "checks"), ("floor", "floor"), ("ceiling", "ceiling")):
         box = f'x="{x}" y="{y - 9}" width="22" height="10"/>'
         under = f'<rect class="new" {box}' if kind == "pause" else ""
-        shape = (f'{under}<rect class="{kind}" {box}' if kind in ("old", "new", "soak", "pause") else
+        shape = (f'{under}<rect class="{kind}" {box}' if kind in ("old", "new", "soak", "pause")
+                 else
                  f'<line class="{kind}" x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}"/>')
         body.append(f'{shape}<text x="{x + 30}" y="{y}">{words}</text>')
         x += 116
     chart = sizes_chart.draw(rollout, WIDTH - 2 * MARGIN, 270, "chart")
     body.append(chart.replace("<svg ", f'<svg x="{MARGIN}" y="{y + 16}" ', 1))
     css = CSS.read_text("utf-8")
-    wanted = r"^(?:\.sizes \.number|\.(?:old|new|edge|available|floor|ceiling|grid|axis|soak|pause|handover)\b)[^{]*\{.*\}$"
-    style = "\n".join([f"text {{ font: 14px {SANS}; }} .title {{ font-size: 22px; font-weight: 700; }}",
-                       *re.findall(wanted, css, re.MULTILINE)])
-    return _picture(y + 16 + 270 + 8, f"The report of a rollout: {sizes_chart.describe(rollout)}", style, body)
+    rules = (r"^(?:\.sizes \.number|\.(?:old|new|edge|available|floor|ceiling|grid|axis|soak|pause|"
+             r"handover)\b)[^{]*\{.*\}$")
+    style = "\n".join([f"text {{ font: 14px {SANS}; }} .title {{ font-size: 22px; font-weight: "
+                       f"700; }}",
+                       *re.findall(rules, css, re.MULTILINE)])
+    return _picture(y + 16 + 270 + 8, f"The report of a rollout: {sizes_chart.describe(rollout)}",
+                    style, body)
 
 
 def _line(x: float, y: int, text: str, kind: str) -> str:
-    return (f'<text class="{kind}" x="{x:g}" y="{y}" textLength="{LETTER * len(text):g}" lengthAdjust="spacingAndGlyphs">'
+    return (f'<text class="{kind}" x="{x:g}" y="{y}" textLength="{LETTER * len(text):g}" '
+            f'lengthAdjust="spacingAndGlyphs">'
             f"{escape(text)}</text>")
 
 
 def _picture(height: int, title: str, style: str, body: list[str]) -> str:
     light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text("utf-8"), re.DOTALL)
-    colours = (f"svg {{{_joined(light)}}}\n@media (prefers-color-scheme: dark) {{ svg {{{_joined(dark)}}} }}\n"
+    colours = (f"svg {{{_joined(light)}}}\n@media (prefers-color-scheme: dark) {{ svg "
+               f"{{{_joined(dark)}}} }}\n"
                "text { fill: var(--text); } .muted { fill: var(--muted); }\n"
                ".good { fill: var(--good); } .bad { fill: var(--bad); }\n"
                ".frame { fill: var(--page); stroke: var(--rule); }")
     return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {WIDTH} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img" aria-label="{escape(title)}">',
         f"<style>\n{colours}\n{style}\n</style>",
-        f'<rect class="frame" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>', *body, "</svg>\n"])
+        f'<rect class="frame" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+        *body, "</svg>\n"])
 
 
 def _joined(rules: str) -> str:

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make test-releases`: random releases by ansible-playbook on a real API server, with kills and other clients.
+"""Run `make test-releases`: random releases with kills and other clients.
 
-    .venv/bin/python tests/releases [--seeds A-B] [--workers N] [--record]
+ansible-playbook runs them on a real API server.
 
-Each seed is one release: a request, what happens while its checks run, and what has to hold at the end. Every fourth one is over
-several clusters. Of one that fails, the request, the events and the whole output are shown.
+Each seed is a release: a request, events while its checks run, and promises at the end. Every
+fourth release covers several clusters. A failed one is shown with its request, events and output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration", "tests/unit")]
+sys.path[:0] = [str(ROOT / each)
+                for each in (".venv/collections", "tests/cluster", "tests/integration",
+                             "tests/unit")]
 
 import embedded  # noqa: E402
 from played import Release  # noqa: E402
@@ -34,7 +36,7 @@ NEXT_HEADING = "\n## Random histories"
 
 
 def play(seed: int) -> tuple[int, collections.Counter[str], str]:
-    """Play one release in a process of its own; return its seed, what was done, and its failure or ""."""
+    """Play a release in its own process; return its seed, its events, and its failure or ""."""
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
         with release:
@@ -49,8 +51,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/releases", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1-4", metavar="A-B", help="which seeds (default: 1-4)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="seeds played at the same time (default: 2)")
-    parser.add_argument("--record", action="store_true", help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
+    parser.add_argument("--workers", type=int, default=2, metavar="N",
+                        help="seeds played at the same time (default: 2)")
+    parser.add_argument("--record", action="store_true",
+                        help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
     begin()
     first, _dash, last = options.seeds.partition("-")
@@ -65,12 +69,14 @@ def main() -> int:
             print(f"seed {seed}: {failure}" if failure else f"seed {seed} passed", flush=True)
     print("\n".join(f"{count:6} {each}" for each, count in sorted(done.items())))
     those_failed = ", ".join(map(str, sorted(failed))) or "none"
-    print(f"{len(seeds)} releases in {(time.monotonic() - began) / 60:.1f} minutes; failed: {those_failed}")
+    print(f"{len(seeds)} releases in {(time.monotonic() - began) / 60:.1f} minutes; failed: "
+          f"{those_failed}")
     if options.record:
-        cells = [datetime.datetime.now(datetime.UTC).date(), options.seeds, len(seeds), done["over several clusters"],
-                 done["event: kill"], those_failed]
+        cells = [datetime.datetime.now(datetime.UTC).date(), options.seeds, len(seeds),
+                 done["over several clusters"], done["event: kill"], those_failed]
         head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
-        DOCUMENT.write_text(f"{head.rstrip()}\n| {' | '.join(map(str, cells))} |\n{heading}{rest}", "utf-8")
+        DOCUMENT.write_text(f"{head.rstrip()}\n| {' | '.join(map(str, cells))} |\n{heading}{rest}",
+                            "utf-8")
     return 1 if failed else 0
 
 

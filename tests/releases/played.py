@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One random release: its request and events, the play, and what has to hold at the end (docs/release.md)."""
+"""Play a random release: request, events, run, and the promises of docs/release.md."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import tempfile
 import typing as t
 from pathlib import Path
 
+import yaml
 from namespace import Namespace, eventually, manifest, role
 from plays import Playbooks, Shop
 from proc import descendants
@@ -25,10 +26,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: What other clients, or nobody, do while a check runs.
-EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish", "undo")
+#: Actions of other clients while a check runs; "passes" for no action.
+EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
+          "undo")
 V1, V2 = "myimage:v1", "myimage:v2"
-#: Runs of the playbook after which a release must have ended: each kill ends one.
+#: An image whose containers crash on the cluster's nodes.
+BROKEN = "myimage:v2-crash"
+#: The API server of an unreachable cluster: nothing listens on this port.
+UNREACHABLE = "https://127.0.0.1:1"
+#: The most runs of the playbook for a release: each kill ends a run.
 MOST_RUNS = 6
 #: Seconds after which a run counts as hung.
 LONGEST = 300
@@ -37,52 +43,70 @@ Json = dict[str, t.Any]
 
 
 class Events(Shop):
-    """Let the next event happen at each check, and answer whether that has passed."""
+    """Trigger the next event at each check, and answer whether the check has passed."""
 
     def __init__(self, release: Release) -> None:
         super().__init__()
         self.release, self.actions = release, dict.fromkeys(release.stages, self.happen)
 
     def happen(self) -> None:
-        """Take the next event; the answer to this check is 503 where it fails."""
+        """Take the next event; answer 503 if the check fails."""
         event, name = self.release.events.pop(0) if self.release.events else ("passes", "")
         self.broken = set(self.release.stages) if event == "fails" else set()
         self.release.happen(event, name)
 
 
 class Release:
-    """A release that its seed determines."""
+    """Release determined by its seed."""
 
     def __init__(self, seed: int, kubeconfig: str) -> None:
         self.seed, self.random = seed, random.Random(seed)
         self.done: collections.Counter[str] = collections.Counter()
         draw = self.random
         self.kind = draw.choice(KINDS)
-        self.hosts = [f"h{number}" for number in range(draw.choice((2, 3)))] if seed % 4 == 0 else ["localhost"]
-        self.names = {host: [f"{host}-{letter}" for letter in "abc"[:draw.choice((1, 1, 2, 3))]] for host in self.hosts}
-        self.is_single = self.hosts == ["localhost"] and len(self.names["localhost"]) == 1  # its kind is found by its name
+        self.hosts = ([f"h{number}" for number in range(draw.choice((2, 3)))] if seed % 4 == 0
+                      else ["localhost"])
+        self.names = {host: [f"{host}-{letter}" for letter in "abc"[:draw.choice((1, 1, 2, 3))]]
+                      for host in self.hosts}
+        # found by its name, without a kind
+        self.is_single = self.hosts == ["localhost"] and len(self.names["localhost"]) == 1
         self.replicas = draw.choice((1, 2, 4))
-        self.stages = sorted(draw.sample(["25%", "50%", "75%", "100%"], draw.randint(1, 3)), key=lambda stage: int(stage[:-1]))
+        self.stages = sorted(draw.sample(["25%", "50%", "75%", "100%"], draw.randint(1, 3)),
+                             key=lambda stage: int(stage[:-1]))
         self.request: Json = {
-            "kind": "" if self.is_single and draw.random() < 0.5 else self.kind, "image": V2, "stages": self.stages,
-            "verify_tasks": draw.choice((["check.yml"], ["check.yml"], [])), "after_tasks": ["tell.yml"],
+            "kind": "" if self.is_single and draw.random() < 0.5 else self.kind, "image": V2,
+            "stages": self.stages,
+            "verify_tasks": draw.choice((["check.yml"], ["check.yml"], [])),
+            "after_tasks": ["tell.yml"],
             "failure_tasks": ["tell.yml"],
-            "on_failure": draw.choice(("rollback", "rollback", "stop")), "concurrency": draw.choice((1, 5)),
+            "on_failure": draw.choice(("rollback", "rollback", "stop")),
+            "concurrency": draw.choice((1, 5)),
             "max_failures": draw.choice(("0", "100%")), "lock_timeout": 0, "progress_deadline": 60,
             "approve_within": "1s" if self.stages[-1] != "100%" and draw.random() < 0.5 else ""}
         every = [name for names in self.names.values() for name in names]
-        self.events = [(draw.choice(EVENTS), draw.choice(every)) for _check in range(draw.randint(0, 6))]
+        self.events = [(draw.choice(EVENTS), draw.choice(every))
+                       for _check in range(draw.randint(0, 6))]
         self.drawn = list(self.events)
         self.kubeconfig, self.foreign, self.output, self.process = kubeconfig, set[str](), "", None
         self.hash_seed = str(draw.randrange(1, 2**32))
+        self.request["image"] = draw.choice((V2, V2, V2, V2, V2, BROKEN))
+        if self.kind == "DaemonSet" and draw.random() < 0.5:  # a surge has no pause
+            self.stages = ["100%"]
+            self.request |= {"max_surge": "1", "max_unavailable": "0", "stages": self.stages,
+                             "verify_tasks": [], "approve_within": ""}
+        self.unreachable = (draw.choice(self.hosts) if len(self.hosts) > 1
+                            and draw.random() < 0.4 else "")
 
     def __str__(self) -> str:
-        return json.dumps({"seed": self.seed, "hosts": self.names, "request": self.request, "events": self.drawn,
-                           "PYTHONHASHSEED": self.hash_seed}, indent=1) + "\n" + self.output
+        return json.dumps({"seed": self.seed, "hosts": self.names, "request": self.request,
+                           "events": self.drawn,
+                           "unreachable": self.unreachable, "PYTHONHASHSEED": self.hash_seed},
+                          indent=1) + "\n" + self.output
 
     def __enter__(self) -> Release:
         self.stack = contextlib.ExitStack()
-        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-release-")))
+        folder = Path(self.stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="baton-release-")))
         self.namespace = Namespace(self.kubeconfig, f"release-{self.seed}")
         self.stack.callback(self.namespace.delete)
         for name in ("baton-stateful-sets", "baton-daemon-sets"):
@@ -93,22 +117,35 @@ class Release:
         for name in [*(name for names in self.names.values() for name in names), "bystander"]:
             self._make(name)
         self.shop = self.stack.enter_context(Events(self))
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
-        environment |= {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv" / "collections"), "ANSIBLE_HOME": str(folder / "ansible"),
-                        "ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
-                        "K8S_AUTH_KUBECONFIG": self.namespace.kubeconfig, "PYTHONHASHSEED": self.hash_seed,
+        environment = {key: value
+                       for key, value in os.environ.items()
+                       if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+        environment |= {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv" / "collections"),
+                        "ANSIBLE_HOME": str(folder / "ansible"),
+                        "ANSIBLE_LOCALHOST_WARNING": "false",
+                        "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+                        "K8S_AUTH_KUBECONFIG": self.namespace.kubeconfig,
+                        "PYTHONHASHSEED": self.hash_seed,
                         "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         self.playbooks = Playbooks(environment, folder, self.shop)
         self.playbooks.common = {"controller_namespace": self.namespace.name}
         self.playbooks.write("check.yml", [{"name": "Check", "ansible.builtin.uri": {
             "url": self.shop.url + "{{ image_bump_stage | urlencode }}"}}])
         self.playbooks.write("tell.yml", [{"name": "Tell", "ansible.builtin.copy": {
-            "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "told-{{ inventory_hostname }}.json"),
+            "content": "{{ image_bump_report_data | to_json }}",
+            "dest": str(folder / "told-{{ inventory_hostname }}.json"),
             "mode": "0600"}}])
-        hosts = {host: {"kubeconfig": self.namespace.kubeconfig, "names": names} for host, names in self.names.items()}
+        config = yaml.safe_load(Path(self.namespace.kubeconfig).read_text("utf-8"))
+        config["clusters"][0]["cluster"]["server"] = UNREACHABLE
+        unreachable = folder / "unreachable.yml"
+        unreachable.write_text(yaml.safe_dump(config), "utf-8")
+        hosts = {host: {"kubeconfig": str(unreachable) if host == self.unreachable
+                        else self.namespace.kubeconfig,
+                        "names": names} for host, names in self.names.items()}
         self.regions = {"first": self.hosts[:1], "second": self.hosts}  # the first host is in both
         self.playbooks.write("clusters.yml", {"all": {"children": {
-            region: {"hosts": {host: hosts[host] for host in members}} for region, members in self.regions.items()}}})
+            region: {"hosts": {host: hosts[host] for host in members}}
+            for region, members in self.regions.items()}}})
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -120,16 +157,18 @@ class Release:
             return
         own = {"serviceName": name} if self.kind == "StatefulSet" else {}
         self.namespace.create_any(self.kind, manifest(self.replicas, V1, name), **own)
-        eventually(lambda: len(self.images(name)) == self.replicas, f"{self.replicas} pods of {name}", seconds=60)
+        eventually(lambda: len(self.images(name)) == self.replicas,
+                   f"{self.replicas} pods of {name}", seconds=60)
 
     def images(self, name: str) -> list[str]:
         """Return the images of the pods of a controller."""
-        return [pod["spec"]["containers"][0]["image"] for pod in self.namespace.pods() if pod["metadata"]["labels"]["app"] == name]
+        return [pod["spec"]["containers"][0]["image"] for pod in self.namespace.pods()
+                if pod["metadata"]["labels"]["app"] == name]
 
-    # What happens
+    # Events
 
     def happen(self, event: str, name: str) -> None:
-        """Do what another client does, or kill the playbook."""
+        """Change the cluster as another client, or kill the playbook."""
         self.done[f"event: {event}"] += 1
         if event == "kill":
             for pid in descendants(self.process.pid):
@@ -137,7 +176,7 @@ class Release:
                     os.kill(pid, signal.SIGKILL)
         elif event in ("delete", "finish", "undo", "scale", "hold"):
             self.foreign.add(name)
-            with contextlib.suppress(RolloutError):  # there may be nothing to finish or to undo
+            with contextlib.suppress(RolloutError):  # no update may be in progress
                 getattr(self, f"_{event}")(name)
 
     def _path(self, name: str) -> str:
@@ -145,7 +184,7 @@ class Release:
         return f"{group}/namespaces/{self.namespace.name}/{self.kind.lower()}s/{name}"
 
     def _delete(self, name: str) -> None:
-        with contextlib.suppress(Exception):  # it may be gone already
+        with contextlib.suppress(Exception):  # perhaps already deleted
             self.namespace._call("DELETE", self._path(name), {"propagationPolicy": "Background"})
 
     def _finish(self, name: str) -> None:
@@ -157,45 +196,60 @@ class Release:
     def _scale(self, name: str) -> None:
         """Set the size, as kubectl scale does."""
         if self.kind != "DaemonSet":
-            with contextlib.suppress(Exception):  # it may be gone already
+            with contextlib.suppress(Exception):  # perhaps already deleted
                 larger = {"spec": {"replicas": self.replicas + 1}}
-                self.namespace._call("PATCH", self._path(name), larger, "application/merge-patch+json")
+                self.namespace._call("PATCH", self._path(name), larger,
+                                     "application/merge-patch+json")
 
     def _hold(self, name: str) -> None:
         """Hold the Lease of the controller, as a task of another client does."""
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         lease = {"metadata": {"name": f"baton-kubernetes.{self.kind.lower()}.{name}"}, "spec": {
-            "holderIdentity": "ada@elsewhere", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}}
+            "holderIdentity": "ada@elsewhere", "leaseDurationSeconds": 15, "acquireTime": now,
+            "renewTime": now}}
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
-        with contextlib.suppress(Exception):  # the task itself may hold it
+        with contextlib.suppress(Exception):  # the task itself may hold the Lease
             self.namespace._call("POST", path, lease)
 
     # The play
 
     def play(self) -> None:
-        """Run the release until it ends, and check what has to hold."""
+        """Run the release until it ends, and check the promises."""
         self.done["releases"] += 1
         if self.hosts != ["localhost"]:
             self.done["over several clusters"] += 1
+        if self.unreachable:
+            self.done["one cluster unreachable"] += 1
+        if self.request["image"] == BROKEN:
+            self.done["an image that never works"] += 1
+        if "max_surge" in self.request:
+            self.done["a DaemonSet with a surge"] += 1
         before = self.namespace._call("GET", self._path("bystander"), None)["spec"]["template"]
         stats = self._roll()
-        assert self.namespace._call("GET", self._path("bystander"), None)["spec"]["template"] == before
-        outcomes = {host: stats.get("clusters", {}).get(host) if len(self.hosts) > 1 else stats for host in self.hosts}
+        assert self.namespace._call("GET", self._path("bystander"),
+                                    None)["spec"]["template"] == before
+        outcomes = {host: stats.get("clusters", {}).get(host) if len(self.hosts) > 1 else stats
+                    for host in self.hosts}
         for host, ended in outcomes.items():
             if ended:
                 self._check(host, ended)
         if len(self.hosts) > 1:
             self._check_regions(outcomes)
-        assert len(self.events) < len(self.drawn) or not (self.drawn and self.request["verify_tasks"]), "no check has run"
-        if self.hosts == ["localhost"] and not self.foreign and outcomes["localhost"]["outcome"] == "updated":
+        if (self.request["verify_tasks"] and self.request["image"] != BROKEN
+                and self.hosts[0] != self.unreachable):
+            assert len(self.events) < len(self.drawn) or not self.drawn, "no check has run"
+        if (self.hosts == ["localhost"] and not self.foreign
+                and outcomes["localhost"]["outcome"] == "updated"):
             self._check_again(outcomes["localhost"])
 
     def _roll(self, **changes: t.Any) -> Json:
         variables = self.request | changes
-        playbook, options = ("image_bump", []) if self.hosts == ["localhost"] else ("regions", ["-i", "clusters.yml"])
+        playbook, options = (("image_bump", []) if self.hosts == ["localhost"]
+                             else ("regions", ["-i", "clusters.yml"]))
         if playbook == "image_bump":
             names = self.names["localhost"]
-            variables |= {"controller": names[0]} if self.is_single else {"controller": "", "names": names}
+            variables |= ({"controller": names[0]} if self.is_single
+                          else {"controller": "", "names": names})
         else:
             variables |= {"controller": "", "regions": list(self.regions)}
         for _run in range(MOST_RUNS):
@@ -208,15 +262,18 @@ class Release:
             assert self.process.returncode == -9, "the playbook has ended without a recap"
         raise AssertionError("the release does not end")
 
-    # What has to hold
+    # Promises
 
     def _check(self, host: str, ended: Json) -> None:
         outcome, message = ended["outcome"], ended["msg"]
+        if host == self.unreachable or (self.request["image"] == BROKEN and not self.foreign):
+            assert outcome not in ("updated", "paused"), (host, outcome)
         self.done[f"outcome: {outcome}"] += 1
         told = json.loads((self.playbooks.folder / f"told-{host}.json").read_text())
         assert (told["outcome"], told["message"]) == (outcome, message)
         pauses = [stage for stage in self.stages if self.request["verify_tasks"] or stage != "100%"]
-        rolled = [each["stage"] for each in told["stages"] if [check["file"] for check in each["checks"]] != ["approval"]]
+        rolled = [each["stage"] for each in told["stages"]
+                  if [check["file"] for check in each["checks"]] != ["approval"]]
         assert rolled in (pauses[:len(rolled)], [*pauses, "100%"]), rolled
         for earlier in told["stages"][:-1]:
             checks = {check["outcome"] for check in earlier["checks"]}
@@ -224,7 +281,7 @@ class Release:
         for name in self.names[host]:
             images, is_foreign = set(self.images(name)), name in self.foreign
             if outcome == "updated":
-                assert images == {V2} or is_foreign, (name, images)
+                assert images == {self.request["image"]} or is_foreign, (name, images)
             elif outcome == "rolled_back":
                 assert images == {V1} or is_foreign, (name, images)
             elif self.request["on_failure"] == "rollback" and images != {V1}:
@@ -237,11 +294,12 @@ class Release:
         for host in others:
             assert bool(outcomes[host]) is not has_failed, (host, outcomes)
             if has_failed:
-                assert all(set(self.images(name)) == {V1} for name in self.names[host] if name not in self.foreign)
+                assert all(set(self.images(name)) == {V1} for name in self.names[host]
+                           if name not in self.foreign)
 
     def _check_again(self, ended: Json) -> None:
-        """Nothing changes in a second run, and a rollback with the artifacts undoes the first."""
-        self._roll(after_tasks=[])  # which writes a file
+        """Check that a second run changes nothing, and that a rollback undoes the first."""
+        self._roll(after_tasks=[])  # a report is a change
         assert re.search(r"changed=0\b", self.output.rpartition("PLAY RECAP")[2])
         artifacts = {key: value for key, value in ended.items() if key not in ("outcome", "msg")}
         self.output += self.playbooks.run("rollback", **artifacts)

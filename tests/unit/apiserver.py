@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A small HTTP server in the place of the API server, and objects as that one shows them."""
+"""Run a small HTTP server in place of the API server, with objects of the API."""
 
 from __future__ import annotations
 
@@ -17,16 +17,22 @@ from builders import new, rc
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, scale
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Delete,
+    Handover,
+    scale,
+)
 
 BASE = "/api/v1/namespaces/default/replicationcontrollers"
 
 
 class Api(http.server.ThreadingHTTPServer):
-    """Gives the answers that a test has prepared, one for each request, and keeps the requests."""
+    """Server that returns prepared responses in order, and records the requests."""
 
     daemon_threads = True
-    request_queue_size = 128  # of connections that wait; a busy machine lets many come before it takes the first
+    # length of the listen backlog: on a busy machine many connections precede the first accept
+    request_queue_size = 128
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -36,11 +42,11 @@ class Api(http.server.ThreadingHTTPServer):
 
     @property
     def sent(self):
-        """Method and path of each request that was no watch."""
+        """Return method and path of each request except watches."""
         return [(method, path) for method, path, _headers, _body in self.requests]
 
     def handle_error(self, request, client_address):
-        """Connections that a test cuts are no news."""
+        """Ignore connections cut by a test."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -54,9 +60,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.server.closing.wait(10)
                 return
         else:
-            self.server.requests.append((self.command, self.path, self.headers, json.loads(body) if body else None))
+            self.server.requests.append((self.command, self.path, self.headers,
+                                         json.loads(body) if body else None))
             answers = self.server.answers
-        answer = answers.pop(0) if answers else status(404, f"unexpected: {self.command} {self.path}")
+        answer = (answers.pop(0) if answers
+                  else status(404, f"unexpected: {self.command} {self.path}"))
         answer(self, query)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one
@@ -66,7 +74,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def answer(content, code=200, **headers):
-    """An answer with this content as JSON, in the namespace of the tests if it is an object; or as these bytes."""
+    """Return a response with the content as JSON, or as bytes.
+
+    An object is placed in the namespace of the tests.
+    """
     if isinstance(content, dict) and "name" in content.get("metadata", {}):
         content = {**content, "metadata": {"namespace": "default", **content["metadata"]}}
 
@@ -82,18 +93,18 @@ def answer(content, code=200, **headers):
 
 
 def status(code, message="no", **fields):
-    """A failure in the API server's own words."""
+    """Return a failure in the API server's own words."""
     return answer({"kind": "Status", "code": code, "message": message, **fields}, code)
 
 
 def cut(handler, query):
-    """The connection is reset instead of an answer."""
+    """Reset the connection instead of an answer."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
 
 
 def half(handler, query):
-    """An answer that ends before it is complete."""
+    """Return a truncated response."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -101,13 +112,15 @@ def half(handler, query):
 
 
 def listed(*items, version="10", **metadata):
-    return answer({"kind": "ReplicationControllerList", "metadata": {"resourceVersion": version, **metadata},
+    return answer({"kind": "ReplicationControllerList",
+                   "metadata": {"resourceVersion": version, **metadata},
                    "items": list(items)})
 
 
 def item(version="1", **changes):
-    """A ReplicationController as the API server shows it."""
-    return {"kind": "ReplicationController", **rc(**{"namespace": "default", "resourceVersion": version, **changes})}
+    """Return a ReplicationController as the API server shows it."""
+    return {"kind": "ReplicationController",
+            **rc(**{"namespace": "default", "resourceVersion": version, **changes})}
 
 
 def shown(version="1", **changes):
@@ -118,7 +131,7 @@ PRIMARY = Controller.from_api(item())
 TO_2 = scale(PRIMARY, 2).write
 DELETE = Delete("foo", {"uid": "uid of foo"})
 CREATE = Create(new(name="bar"))
-#: What the server tells of a manifest that makes no sense.
+#: The server's error for an invalid manifest.
 CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
 
 
@@ -127,7 +140,7 @@ def event(kind, version, **changes):
 
 
 def stream(*events, tail=b""):
-    """A watch that brings these events and then ends."""
+    """Return a watch that sends the events and ends."""
     def send(handler, query):
         handler.server.watched = [*getattr(handler.server, "watched", ()), query]
         handler.send_response(200)
@@ -143,23 +156,27 @@ def pod(name, owner=None, **metadata):
 
 
 def pods(*items, **metadata):
-    return answer({"kind": "PodList", "metadata": {"resourceVersion": "1", **metadata}, "items": list(items)})
+    return answer({"kind": "PodList", "metadata": {"resourceVersion": "11", **metadata},
+                   "items": list(items)})
 
 
 def going_on():
     return True
 
 
-TAKER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar", "uid": "uid of bar", "controller": True}
+TAKER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar", "uid": "uid of bar",
+         "controller": True}
 
 
 def to_bar(*names):
-    """foo's pods of these names get another controller."""
-    return HandOver(tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo") for name in names), "uid of foo", TAKER, {})
+    """Return the write that reparents pods of foo by name."""
+    return Handover(tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo")
+                          for name in names), "uid of foo", TAKER, {})
 
 
 def a_scaler(**spec):
-    return {"kind": "HorizontalPodAutoscaler", "metadata": {"name": "hpa", "uid": "u", "annotations": {}},
+    return {"kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "hpa", "uid": "u", "annotations": {}},
             "spec": {"minReplicas": 2, **spec}}
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A task as Ansible asks for it, without a process of its own: of a module, or in Ansible's own one."""
+"""Run a task without a process of its own: as a module, or in Ansible's own process."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
 
 
 def as_done(planned):
-    """The result of check mode in the words of the task itself: what would be done is done."""
-    told = json.dumps(planned).replace("controllers would be", "controllers are").replace("would be a Dep", "is now a Dep")
+    """Return a check mode result in the task's own words: planned actions as done."""
+    told = json.dumps(planned).replace("controllers would be",
+                                       "controllers are").replace("would be a Dep", "is now a Dep")
     return json.loads(told.replace(" would be ", " is "))
 
 
 class Asked:
     def __init__(self, monkeypatch, capsys):
         self._monkeypatch, self._capsys = monkeypatch, capsys
-        #: What the last module has told of its options.
+        #: The last module's message about its options.
         self.invocation = None
 
     def module(self, module=rolling_update, check_mode=False, **arguments):
-        """The result that a module prints."""
+        """Return the result printed by a module."""
         arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
         self._monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        handlers = {number: signal.getsignal(number)
+                    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         self._capsys.readouterr()
         try:
             with pytest.raises(SystemExit) as ended:
@@ -46,7 +48,7 @@ class Asked:
         return result
 
     def here(self, **arguments):
-        """The answer in Ansible's own process; None where it is left to the module."""
+        """Return the answer in Ansible's own process; None if the module has to run."""
         params = here.parameters("UPDATE", arguments, ".")
         result = here.answer("update", params, ".", diff=False, only_look=True) if params else None
         if result:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A gateway to a cluster in memory, in the place of the one that talks HTTP, and the clock that goes with it."""
+"""Simulate a cluster in memory behind the gateway, and a clock."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import threading
 
 import pytest
 from builders import NOW, UPDATE
+from cluster_models import ClusterModel
+from idle import IdleGateway
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 
 
 class FakeClock(Clock):
-    """Time passes when somebody sleeps or waits, and the time of day stands still."""
+    """Clock that advances during sleeps and waits only; the time of day stands still."""
 
     def __init__(self):
         self.now = 1000.0
@@ -40,26 +40,30 @@ class FakeClock(Clock):
         self.now += seconds
 
 
-class Cluster(Alone):
-    """Everything happens during a wait, and every write is allowed, unless a test says otherwise."""
+class Cluster(IdleGateway):
+    """Cluster that settles during each wait and accepts every write by default."""
 
     def __init__(self, *items):
-        self.cluster, self.clock, self.lock = SimulatedCluster(items), FakeClock(), threading.RLock()
-        #: Called during each wait, and before each write, which it may refuse.
+        self.cluster, self.clock, self.lock = ClusterModel(
+            items), FakeClock(), threading.RLock()
+        #: Called during each wait, and before each write to allow or refuse the write.
         self.happens = self.cluster.settle
         self.allows = lambda write: True
-        #: The image that the server makes of every template; without one nobody may ask for it.
+        #: Image assigned by the server to every template; without an image, dry runs are
+        #: forbidden.
         self.stores = None
-        #: The reason for which pods that are not available wait.
+        #: The reason why unavailable pods wait.
         self.trouble = "ContainerCreating"
-        #: Controllers that were not heard of yet.
+        #: Controllers with no event so far.
         self.hidden = set()
-        #: Writes that somebody tried, those that landed and when, and some of what was asked, as verb and argument.
+        #: Attempted writes, applied writes with times, and some requests, as verb and argument.
         self.tries, self.writes, self.calls = [], [], []
 
     def controllers(self, kind=None):
         with self.lock:
-            return {name: it for name, it in self.cluster.controllers(kind).items() if name not in self.hidden}
+            return {name: it
+                    for name, it in self.cluster.controllers(kind).items()
+                    if name not in self.hidden}
 
     def items(self, kind=None):
         with self.lock:
@@ -107,8 +111,10 @@ class Cluster(Alone):
     def troubled_pods(self, controller):
         self.calls.append(("troubled_pods", controller.name))
         waiting = {"reason": self.trouble, "message": "no such image"}
-        return [{"metadata": {"name": f"{controller.name}-1", "uid": "u"}, "spec": {"containers": [{"name": "web"}]},
-                 "status": {"phase": "Pending", "containerStatuses": [{"name": "web", "state": {"waiting": waiting}}]}}]
+        return [{"metadata": {"name": f"{controller.name}-1", "uid": "u"},
+                 "spec": {"containers": [{"name": "web"}]},
+                 "status": {"phase": "Pending",
+                            "containerStatuses": [{"name": "web", "state": {"waiting": waiting}}]}}]
 
     def log(self, pod, container, previous):
         return ["the last words"]
@@ -117,7 +123,7 @@ class Cluster(Alone):
         return ""
 
     def called(self, verb):
-        """What was asked for by that verb, in its order."""
+        """Return the arguments of calls by verb, in order."""
         return [argument for each, argument in self.calls if each == verb]
 
     def run(self, request=UPDATE, **more):
@@ -129,23 +135,23 @@ class Cluster(Alone):
         return refused.value
 
     def stall(self):
-        """Everything happens but that a pod becomes ready."""
+        """Settle everything except the readiness of pods."""
         while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
             self.cluster.make(moves[0])
 
     def patch(self, name, path, value):
-        """What somebody else does."""
+        """Patch a controller as another client."""
         assert self.cluster.write(Patch(name, (put(path, value),)))
 
 
 def troubled(*items, trouble="ErrImagePull"):
-    """A cluster whose new pods wait for that reason."""
+    """Return a cluster with new pods that wait for the given reason."""
     cluster = Cluster(*items)
     cluster.happens, cluster.trouble, cluster.lines = cluster.stall, trouble, []
     return cluster
 
 
 def fails(cluster, **options):
-    """How the update ends there; its lines are kept with their times."""
+    """Return the error of a failing update; record progress lines with times."""
     return cluster.refusal(dataclasses.replace(UPDATE, **options),
                            say=lambda line: cluster.lines.append((cluster.clock.now, line)))

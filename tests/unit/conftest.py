@@ -1,19 +1,30 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What several files of unit tests use."""
+"""Share fixtures between the unit tests."""
 
 from __future__ import annotations
 
 import signal
+import threading
 
 import next_commands
 import pytest
+import sampling
+from apiserver import Api
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the points that only `make test-unit` and `make test-all` run."""
+    sampling.mark(items)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _commands_are_accepted():
-    """Fail a test in which an error shows a command that the module would refuse."""
+    """Fail a test with an error whose command the module would refuse."""
     with next_commands.watched():
         yield
 
@@ -21,7 +32,25 @@ def _commands_are_accepted():
 @pytest.fixture
 def handlers():
     """Leave the signals of the test run as they are."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    before = {number: signal.getsignal(number)
+              for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def api():
+    server = Api()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.closing.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def connection(api):
+    return Connection({"host": api.url, "api_key": "k"}, {})

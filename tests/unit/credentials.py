@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every way to give credentials, each with secrets in it that nobody may see."""
+"""List every way to provide credentials, each with secrets to protect."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 PASSWORD = "correct-horse-battery-staple"
 ARGUMENT = "an-argument-of-the-plugin-71c2"
-#: Options of a connection that hold no secret, whatever they say.
-PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persist_config", "impersonate_user",
+#: Connection options without secrets in any value.
+PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persist_config",
+          "impersonate_user",
           "impersonate_groups"}
 
-#: Prints the token that it is given, after it has complained of all that it was given.
+#: Plugin that quotes the input on stderr before printing a token.
 PLUGIN = """#!/bin/sh
 echo "I was given $* and $TOKEN" >&2
 [ -z "$FAILS" ] || exit 1
-echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'"$TOKEN"'"}}'
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", \
+"status": {"token": "'"$TOKEN"'"}}'
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """Options of a task, variables of its environment, and what is secret of them."""
+    """Options and environment variables of a task, and the secrets in both."""
 
     secrets: list[str]
     options: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: Secret too, but everybody sees it who may list processes: an argument of a program.
+    #: Secrets visible anyway in the list of processes, as arguments of a program.
     arguments: list[str] = dataclasses.field(default_factory=list)
-    #: Why no task that is given these can work, if so.
+    #: Reason why no task can work with these options, if any.
     is_wrong: str = ""
 
 
-def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str], str], proxy: str = "") -> dict[str, Way]:
-    """Each by its name. write() makes a file outside of all folders that Ansible writes to, and returns its path."""
+def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str], str],
+         proxy: str = "") -> dict[str, Way]:
+    """Return each way by name; write() creates a file outside of Ansible's folders."""
     server = {"host": host, **({"ca_cert": ca_cert} if ca_cert else {})}
     certificate, key = a_certificate()
     data = {"client-certificate-data": base64.b64encode(certificate.encode()).decode(),
@@ -57,7 +60,8 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
     as_text = yaml.safe_dump(with_key, width=60)
     as_base64 = base64.b64encode(as_text.encode()).decode()
     plugin = kubeconfig(server, {"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [write("plugin", PLUGIN), ARGUMENT],
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
+        "args": [write("plugin", PLUGIN), ARGUMENT],
         "interactiveMode": "Never", "env": [{"name": "TOKEN", "value": token}]}})
     address = f"http://me:{PASSWORD}@{proxy}"
     proxied = kubeconfig(server, {"token": token}, **{"proxy-url": address})
@@ -66,61 +70,91 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
     found = {
         "api-key": Way([token], {**server, "api_key": token}),
         "api-key-s-variable": Way([token], {}, {**environment, "K8S_AUTH_API_KEY": token}),
-        "password": Way(of_password, {**server, "username": "me", "password": PASSWORD}, is_wrong="anonymous"),
-        "password-s-variable": Way(of_password, {}, {**environment, "K8S_AUTH_USERNAME": "me", "K8S_AUTH_PASSWORD": PASSWORD},
+        "password": Way(of_password, {**server, "username": "me", "password": PASSWORD},
+                        is_wrong="anonymous"),
+        "password-s-variable": Way(of_password, {},
+                                   {**environment, "K8S_AUTH_USERNAME": "me",
+                                    "K8S_AUTH_PASSWORD": PASSWORD},
                                    is_wrong="anonymous"),
         "key": Way([token, key_line], {**server, **files, "api_key": token}),
-        "key-as-text": Way([key, key_line], {**server, **files, "client_key": key}, is_wrong=not_a_path),
-        "key-in-its-variable": Way([key, key_line], {}, {**environment, "K8S_AUTH_CERT_FILE": files["client_cert"],
-                                                         "K8S_AUTH_KEY_FILE": key}, is_wrong=not_a_path),
-        "certificate-with-key": Way([key, key_line], {**server, **files, "client_cert": certificate + key}, is_wrong=not_a_path),
-        "address": Way([PASSWORD, token], {**server, "host": host.replace("://", f"://me:{PASSWORD}@"), "api_key": token}),
+        "key-as-text": Way([key, key_line], {**server, **files, "client_key": key},
+                           is_wrong=not_a_path),
+        "key-in-its-variable": Way([key, key_line], {},
+                                   {**environment, "K8S_AUTH_CERT_FILE": files["client_cert"],
+                                    "K8S_AUTH_KEY_FILE": key}, is_wrong=not_a_path),
+        "certificate-with-key": Way([key, key_line],
+                                    {**server, **files, "client_cert": certificate + key},
+                                    is_wrong=not_a_path),
+        "address": Way([PASSWORD, token],
+                       {**server, "host": host.replace("://", f"://me:{PASSWORD}@"),
+                        "api_key": token}),
         "kubeconfig": Way(of_key, {"kubeconfig": with_key}),
         "kubeconfig-s-file": Way(of_key, {"kubeconfig": write("with-key", json.dumps(with_key))}),
         "kubeconfig-as-json": Way(of_key, {"kubeconfig": " " + json.dumps(with_key)}),
         "kubeconfig-as-yaml": Way(of_key, {"kubeconfig": as_text}),
-        "kubeconfig-as-base64": Way([*of_key, as_base64, as_base64[:60]], {"kubeconfig": as_base64}),
-        "half-a-kubeconfig": Way([as_base64[9:], as_base64[9:69]], {"kubeconfig": as_base64[9:]}, is_wrong=not_a_path),
-        "kubeconfig-in-its-variable": Way(of_key, {}, {"K8S_AUTH_KUBECONFIG": json.dumps(with_key)}),
+        "kubeconfig-as-base64": Way([*of_key, as_base64, as_base64[:60]],
+                                    {"kubeconfig": as_base64}),
+        "half-a-kubeconfig": Way([as_base64[9:], as_base64[9:69]], {"kubeconfig": as_base64[9:]},
+                                 is_wrong=not_a_path),
+        "kubeconfig-in-its-variable": Way(of_key, {},
+                                          {"K8S_AUTH_KUBECONFIG": json.dumps(with_key)}),
         "kubeconfig-s-variable": Way(of_key, {}, {"KUBECONFIG": write("in-variable", as_text)}),
         "plugin": Way([token], {"kubeconfig": plugin}, arguments=[ARGUMENT]),
-        "plugin-s-file": Way([token], {"kubeconfig": write("with-plugin", yaml.safe_dump(plugin))}, arguments=[ARGUMENT]),
-        "plugin-s-variable": Way([token], {}, {"KUBECONFIG": write("plugin-in-variable", yaml.safe_dump(plugin))},
+        "plugin-s-file": Way([token], {"kubeconfig": write("with-plugin", yaml.safe_dump(plugin))},
+                             arguments=[ARGUMENT]),
+        "plugin-s-variable": Way([token], {},
+                                 {"KUBECONFIG": write("plugin-in-variable", yaml.safe_dump(
+                                     plugin))},
                                  arguments=[ARGUMENT]),
-        "plugin-fails": Way([token], {"kubeconfig": plugin}, {"FAILS": "1"}, arguments=[ARGUMENT], is_wrong="I was given"),
-        "proxy-that-is-none": Way([PASSWORD, token], {**server, "api_key": token, "proxy": f"http://me:{PASSWORD}@["},
+        "plugin-fails": Way([token], {"kubeconfig": plugin}, {"FAILS": "1"}, arguments=[ARGUMENT],
+                            is_wrong="I was given"),
+        "proxy-that-is-none": Way([PASSWORD, token],
+                                  {**server, "api_key": token, "proxy": f"http://me:{PASSWORD}@["},
                                   is_wrong="cannot be set up"),
     }
     if proxy:
         found |= {
             "proxy": Way([*of_password, token], {**server, "api_key": token, "proxy": address}),
-            "proxy-headers": Way([*of_password, token], {**server, "api_key": token, "proxy": f"http://{proxy}", "proxy_headers": {
-                "proxy_basic_auth": f"me:{PASSWORD}", "basic_auth": f"me:{PASSWORD}", "user_agent": "curl/8"}}),
+            "proxy-headers": Way([*of_password, token],
+                                 {**server, "api_key": token, "proxy": f"http://{proxy}",
+                                  "proxy_headers": {
+                                      "proxy_basic_auth": f"me:{PASSWORD}", "basic_auth": f"me:{PASSWORD}",
+                                      "user_agent": "curl/8"}}),
             "proxy-header-s-variable": Way([*of_password, token], {}, {
                 **environment, "K8S_AUTH_API_KEY": token, "K8S_AUTH_PROXY": f"http://{proxy}",
                 "K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH": f"me:{PASSWORD}"}),
-            "proxy-s-variable": Way([PASSWORD, token], {}, {**environment, "K8S_AUTH_API_KEY": token, "K8S_AUTH_PROXY": address}),
-            "proxy-for-all": Way([PASSWORD, token], {}, {**environment, "K8S_AUTH_API_KEY": token, "HTTPS_PROXY": address,
-                                                         "HTTP_PROXY": address}),
+            "proxy-s-variable": Way([PASSWORD, token], {},
+                                    {**environment, "K8S_AUTH_API_KEY": token,
+                                     "K8S_AUTH_PROXY": address}),
+            "proxy-for-all": Way([PASSWORD, token], {},
+                                 {**environment, "K8S_AUTH_API_KEY": token, "HTTPS_PROXY": address,
+                                  "HTTP_PROXY": address}),
             "kubeconfig-with-proxy": Way([PASSWORD, token], {"kubeconfig": proxied}),
-            "file-with-proxy": Way([PASSWORD, token], {}, {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
+            "file-with-proxy": Way([PASSWORD, token], {},
+                                   {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
         }
     return found
 
 
-def kubeconfig(server: dict[str, t.Any], user: dict[str, t.Any], **cluster: t.Any) -> dict[str, t.Any]:
+def kubeconfig(server: dict[str, t.Any], user: dict[str, t.Any],
+               **cluster: t.Any) -> dict[str, t.Any]:
     trust = {"certificate-authority": server["ca_cert"]} if "ca_cert" in server else {}
-    return {"apiVersion": "v1", "kind": "Config", "current-context": "it", "users": [{"name": "me", "user": user}],
+    return {"apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "users": [{"name": "me", "user": user}],
             "clusters": [{"name": "it", "cluster": {"server": server["host"], **trust, **cluster}}],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}]}
 
 
 def a_certificate() -> tuple[str, str]:
-    """A certificate that signs itself, and its key, as PEM. The API server does not ask for it, but the client reads it."""
+    """Return a self-signed certificate and the key as PEM, read by the client only."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
     now = datetime.datetime.now(datetime.UTC)
-    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-              .not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256()))
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return signed.public_bytes(serialization.Encoding.PEM).decode(), key.private_bytes(*form).decode()
+    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(
+        key.public_key()).serial_number(1)
+        .not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(
+        key, hashes.SHA256()))
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption())
+    return signed.public_bytes(serialization.Encoding.PEM).decode(), key.private_bytes(
+        *form).decode()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""foo of each kind in a simulated cluster, with an autoscaler, and what the modules say of it."""
+"""Simulate foo of each kind with an autoscaler, for tests of the modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 
 
 class Cluster(Looked):
-    """A simulated cluster with foo and its autoscaler."""
+    """Simulated cluster with foo and its autoscaler."""
 
     def __init__(self, kind, strategy=""):
         super().__init__(Kind(kind), SIZE)

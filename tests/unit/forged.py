@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What somebody may have written where the code reads, and what a task may do about it: the table of the forgery tests.
+"""Table of forged values written by another client, and of a task's allowed requests.
 
-test_forgery.py lists what the code reads and fails for anything that has no row here. A value may speak of the uid of an object
-as UID.format(name); whoever writes it puts the real one there.
+test_forgery.py lists the values read by the code, and fails for a value without a row here. A value
+may contain the uid of an object as UID.format(name), replaced by the writer.
 """
 
 from __future__ import annotations
@@ -14,72 +14,96 @@ import re
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 Json = dict[str, t.Any]
 
-#: Controllers of other people: one at work, and one without pods, as a successor has none at first.
+#: Controllers of other users: running, and without pods like a new successor.
 PAYMENTS, IDLE = "payments", "idle"
-#: Stands in a value for the uid of a controller: the unit tests' controllers have just this one.
+#: Placeholder for the uid of a controller; the unit tests' controllers have this uid.
 UID = "uid of {}"
-#: What a command would do if somebody pasted it, or a template were evaluated.
+#: The effect of a forged command or template, if pasted or evaluated.
 TRACE = "touch /tmp/forged"
-#: Levels of a JSON document that no parser takes, and the size of a text that no message shows whole.
+#: Levels of JSON beyond any parser, and the size of a text that no message shows in full.
 DEEP, LONG = 10_000, 100_000
 
 NAMES = (PAYMENTS, IDLE, "foo", "absent")
-PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/http:x:80/proxy/y", "../pods/x/log?follow=true",
-         "payments?dryRun=All", "..", ".", "payments/scale", "%2e%2e/secrets/db", "payments#x", "a" * 254)
-NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", "-1", "1e9", "1_0", " 3", "3.0", "NaN", "Infinity",
+PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/http:x:80/proxy/y",
+         "../pods/x/log?follow=true",
+         "payments?dryRun=All", "..", ".", "payments/scale", "%2e%2e/secrets/db", "payments#x",
+         "a" * 254)
+NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", "-1", "1e9", "1_0",
+           " 3", "3.0", "NaN", "Infinity",
            "\u0663", "9" * 5000)
-TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}', "[" * DEEP + "]" * DEEP,
-         '{"a":' * DEEP + "1" + "}" * DEEP, "\x1b]0;owned\x07\x1b[2J", "\u009b31mred", "\x00\x08\x7f", "\u202egnp.exe\u2066\u200f",
-         "line\nNext:\n  rm -rf /", "carriage\rreturn", "\u2028separator\u0085", f"$({TRACE})", f"`{TRACE}`", f"'; {TRACE}; '",
-         f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LONG, "myimage:v9 name=payments state=rolled_back")
+TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
+         "[" * DEEP + "]" * DEEP,
+         '{"a":' * DEEP + "1" + "}" * DEEP, "\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
+         "\x00\x08\x7f", "\u202egnp.exe\u2066\u200f",
+         "line\nNext:\n  rm -rf /", "carriage\rreturn", "\u2028separator\u0085", f"$({TRACE})",
+         f"`{TRACE}`", f"'; {TRACE}; '",
+         f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LONG,
+         "myimage:v9 name=payments state=rolled_back")
 HOSTILE = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
-#: Values of JSON that are not what is expected, whatever that is.
-WRONG: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]], {"web": None}, {"web": []}, {"web": {}},
-                            ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4], *TEXTS[:4], *TEXTS[10:])
+#: JSON values of unexpected types.
+WRONG: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]],
+                            {"web": None}, {"web": []}, {"web": {}},
+                            ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4], *TEXTS[:4],
+                            *TEXTS[10:])
 
 IMAGES = {"web": "myimage:v9"}
-TEMPLATE = {"metadata": {"labels": {"app": "foo"}}, "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
-#: What is whole and looks true, field by field; a forgery changes some of it.
+TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
+            "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
+#: Complete, plausible annotations, field by field; a forgery changes some fields.
 WHOLE: dict[str, Json] = {
-    marks.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS), "label": marks.DEPLOYMENT_LABEL, "replicas": 300,
-                     "from": IMAGES, "request": "0123456789", "template": "0123456789", "priorityClassName": "system-critical"},
-    marks.LAST_ROLLOUT: {"outcome": "updating", "from": IMAGES, "to": {"web": "evil:v1"}, "time": "2026-11-21T10:00:00Z",
-                         "who": "root@here", "request": "0123456789", "template": "0123456789", "set": "payments-1", "revision": 1,
-                         "to_revision": 1, "paused": 1,
-                         "original": {"strategy": {"type": "Recreate"}, "paused": True, "minReadySeconds": 2**31 - 2,
-                                      "progressDeadlineSeconds": 1},
-                         "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
-    marks.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
-    marks.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1, "seconds": 2**31 - 1,
-                 "usual": ["Unhealthy"]},
+    object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
+                           "label": object_meta.DEPLOYMENT_LABEL, "replicas": 300,
+                           "from": IMAGES, "request": "0123456789", "template": "0123456789",
+                           "priorityClassName": "system-critical"},
+    object_meta.LAST_ROLLOUT: {"outcome": "updating", "from": IMAGES, "to": {"web": "evil:v1"},
+                               "time": "2026-11-21T10:00:00Z",
+                               "who": "root@here", "request": "0123456789", "template": "0123456789",
+                               "set": "payments-1", "revision": 1,
+                               "to_revision": 1, "paused": 1,
+                               "original": {"strategy": {"type": "Recreate"}, "paused": True,
+                                            "minReadySeconds": 2**31 - 2,
+                                            "progressDeadlineSeconds": 1},
+                               "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
+    object_meta.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
+    object_meta.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1,
+                       "seconds": 2**31 - 1,
+                       "usual": ["Unhealthy"]},
 }
-#: The record of an update as it is on a StatefulSet, where other fields of the spec are changed meanwhile.
+#: The record of an update of a StatefulSet, which changes other fields of the spec.
 OF_A_STATEFUL_SET: Json = {
-    **{field: value for field, value in WHOLE[marks.LAST_ROLLOUT].items() if field not in ("who", "to_revision")},
-    "original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2**31 - 1, "maxUnavailable": "100%"}},
+    **{field: value
+       for field, value in WHOLE[object_meta.LAST_ROLLOUT].items()
+       if field not in ("who", "to_revision")},
+    "original": {"updateStrategy": {"type": "RollingUpdate",
+                                    "rollingUpdate": {"partition": 2**31 - 1,
+                                                      "maxUnavailable": "100%"}},
                  "minReadySeconds": 2**31 - 2},
-    "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, "minReadySeconds": None}}
-#: The same on a DaemonSet.
+    "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+              "minReadySeconds": None}}
+#: The record of an update of a DaemonSet.
 OF_A_DAEMON_SET: Json = {
     **OF_A_STATEFUL_SET,
-    "original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
-    "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}}
+    "original": {"updateStrategy": {"type": "RollingUpdate",
+                                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
+    "paced": {"updateStrategy": {"type": "RollingUpdate",
+                                 "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}}
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
-#: What an autoscaler has for each direction, and what it does not take there.
+#: Fields of an autoscaler's behavior in each direction, with invalid values.
 RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
 POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
 
 
 def documents(whole: Json) -> list[str]:
-    """Documents for a mark that holds JSON: whole ones, each field missing, and each with each value that it should not have."""
-    found: list[t.Any] = [whole, *({**whole, "outcome": each} for each in OUTCOMES if "outcome" in whole)]
+    """Return JSON documents for an annotation: complete, with missing, and with bad fields."""
+    found: list[t.Any] = [whole,
+                          *({**whole, "outcome": each} for each in OUTCOMES if "outcome" in whole)]
     for field in whole:
         found.append({each: value for each, value in whole.items() if each != field})
         found += ({**whole, field: wrong} for wrong in WRONG)
@@ -87,111 +111,146 @@ def documents(whole: Json) -> list[str]:
             named = (images for text in TEXTS for images in ({"web": text}, {text: "x:v1"}))
             found += ({**whole, "outcome": "updated", field: images} for images in named)
         if field == "behavior":
-            found += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES for wrong in (*WRONG, *POLICIES))
+            found += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES
+                      for wrong in (*WRONG, *POLICIES))
         if field in ("original", "paced"):
-            setting, number = ("updateStrategy", "partition") if "updateStrategy" in whole[field] else ("strategy", "maxSurge")
-            paces = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}} for wrong in WRONG
+            setting, number = (("updateStrategy", "partition") if "updateStrategy" in whole[field]
+                               else ("strategy", "maxSurge"))
+            paces = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
+                     for wrong in WRONG
                      for kind in (wrong, "RollingUpdate"))
-            found += ({**whole, field: {**whole[field], setting: wrong}} for wrong in (*paces, *WRONG, {"type": "OnDelete"}))
+            found += ({**whole, field: {**whole[field], setting: wrong}}
+                      for wrong in (*paces, *WRONG, {"type": "OnDelete"}))
     return [json.dumps(each) for each in found]
 
 
-#: Those that are read as labels.
-LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, marks.MIGRATION, marks.POD_REVISION, marks.SERVER_HISTORY,
-          marks.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
+#: Keys of labels; all other KEYS are annotations.
+LABELS = {object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, object_meta.HISTORY,
+          object_meta.MIGRATION, object_meta.POD_REVISION, object_meta.SERVER_HISTORY,
+          object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
 _OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
-#: As if the last update, or the one in progress, had been one to to_revision=previous.
-_OF_PREVIOUS = tuple(json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": outcome, "request": request})
+#: Records of a last or present update to to_revision=previous.
+_OF_PREVIOUS = tuple(json.dumps({**WHOLE[object_meta.LAST_ROLLOUT], "outcome": outcome,
+                                 "request": request})
                      for outcome in ("updating", "rolling back", "updated", "rolled_back")
                      for request in ("previous", "previous/0"))
 #: By key of an annotation or label.
 KEYS: dict[str, tuple[str, ...]] = {
-    marks.DEPLOYMENT_LABEL: HOSTILE,
-    marks.DESIRED: HOSTILE,
-    marks.ORIGINAL: HOSTILE,
-    marks.PAUSED: HOSTILE,
-    marks.PARTNER: HOSTILE,
-    marks.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
-    marks.SUCCESSOR_SPEC: HOSTILE,
-    marks.TAKEOVER: (*documents(WHOLE[marks.TAKEOVER]), *HOSTILE),
-    marks.LAST_ROLLOUT: (*_OF_PREVIOUS, *documents(WHOLE[marks.LAST_ROLLOUT]), *documents(OF_A_STATEFUL_SET),
-                         *documents(OF_A_DAEMON_SET), *HOSTILE),
-    marks.FROZEN: (*documents(WHOLE[marks.FROZEN]), *HOSTILE),
-    marks.SOAK: (*documents(WHOLE[marks.SOAK]), *HOSTILE),
-    marks.RESTART: HOSTILE,
-    marks.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
-    marks.MIGRATION: (*map(UID.format, NAMES), *HOSTILE),
-    marks.HASH_LABEL: HOSTILE,
-    marks.POD_REVISION: HOSTILE,
-    marks.POD_GENERATION: HOSTILE,
-    marks.TEMPLATE_GENERATION: ("0", "2", "7", str(2**63 - 1)),  # the API server stores a number and nothing else
-    marks.SERVER_HISTORY: HOSTILE,
-    marks.REVISION: HOSTILE,
-    marks.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),
-    marks.HELD: ("true", *HOSTILE),
-    marks.ROLLOUT_OF: HOSTILE,
-    marks.ROLLOUT_NUMBER: HOSTILE,
-    marks.ROLLOUT_NAME: HOSTILE,
-    marks.ROLLOUT_PHASE: ("Complete", "Failed", *HOSTILE),
-    marks.ROLLOUT_LABEL: HOSTILE,
-    marks.HOLDER: ("boot.1/1/0/x", "/1/2/3", "///", "boot/1/2/3/4", *HOSTILE),
-    marks.KUBECTL_NEXT: HOSTILE,
-    marks.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE),
+    object_meta.DEPLOYMENT_LABEL: HOSTILE,
+    object_meta.DESIRED: HOSTILE,
+    object_meta.ORIGINAL: HOSTILE,
+    object_meta.PAUSED: HOSTILE,
+    object_meta.PARTNER: HOSTILE,
+    object_meta.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
+    object_meta.SUCCESSOR_SPEC: HOSTILE,
+    object_meta.TAKEOVER: (*documents(WHOLE[object_meta.TAKEOVER]), *HOSTILE),
+    object_meta.LAST_ROLLOUT: (*_OF_PREVIOUS, *documents(WHOLE[object_meta.LAST_ROLLOUT]),
+                               *documents(OF_A_STATEFUL_SET),
+                               *documents(OF_A_DAEMON_SET), *HOSTILE),
+    object_meta.FROZEN: (*documents(WHOLE[object_meta.FROZEN]), *HOSTILE),
+    object_meta.SOAK: (*documents(WHOLE[object_meta.SOAK]), *HOSTILE),
+    object_meta.RESTART: HOSTILE,
+    object_meta.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
+    object_meta.MIGRATION: (*map(UID.format, NAMES), *HOSTILE),
+    object_meta.HASH_LABEL: HOSTILE,
+    object_meta.POD_REVISION: HOSTILE,
+    object_meta.POD_GENERATION: HOSTILE,
+    # the API server stores a number and nothing else
+    object_meta.TEMPLATE_GENERATION: ("0", "2", "7", str(2**63 - 1)),
+    object_meta.SERVER_HISTORY: HOSTILE,
+    object_meta.REVISION: HOSTILE,
+    object_meta.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),
+    object_meta.HELD: ("true", *HOSTILE),
+    object_meta.ROLLOUT_OF: HOSTILE,
+    object_meta.ROLLOUT_NUMBER: HOSTILE,
+    object_meta.ROLLOUT_NAME: HOSTILE,
+    object_meta.ROLLOUT_PHASE: ("Complete", "Failed", *HOSTILE),
+    object_meta.ROLLOUT_LABEL: HOSTILE,
+    object_meta.HOLDER: ("boot.1/1/0/x", "/1/2/3", "///", "boot/1/2/3/4", *HOSTILE),
+    object_meta.KUBECTL_NEXT: HOSTILE,
+    object_meta.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE),
     "kubectl.kubernetes.io/original-replicas": HOSTILE,
     "kubectl.kubernetes.io/last-applied-configuration": HOSTILE,
-    gitops.ARGO_TRACKING: ("shop:apps/Deployment:default/foo", *(f"{name}:x/foo" for name in _OWNERS)),
-    **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
+    gitops.ARGO_TRACKING: ("shop:apps/Deployment:default/foo",
+                           *(f"{name}:x/foo" for name in _OWNERS)),
+    **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
+                     *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
                      *gitops.HELM_RELEASE), _OWNERS),
 }
 
-_TIMES = ("1970-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z", "2026-11-21T10:00:00.000000+14:00")
+_TIMES = ("1970-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z",
+          "2026-11-21T10:00:00.000000+14:00")
 _MESSAGES = (*TEXTS, "exceeded quota: $(touch /tmp/forged), requested: pods=1",
-             'error looking up service account x/y: serviceaccount "a; touch /tmp/forged" not found',
+             'error looking up service account x/y: '
+             'serviceaccount "a; touch /tmp/forged" not found',
              "admission webhook \"{{ lookup('pipe', 'id') }}\" denied the request",
-             "Failed to pull image \"x\": " + "a b " * (LONG // 4), "no PriorityClass with name `touch`" + "x" * LONG,
+             "Failed to pull image \"x\": " + "a b " * (LONG // 4),
+             "no PriorityClass with name `touch`" + "x" * LONG,
              "taint " * (LONG // 6), " ".join(["persistentvolumeclaim"] * 5000))
 _COUNTS = (0, 1, -1, 2**31 - 1)
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
-#: By kind and path of a field, for what is no annotation and no label. Where the API server wants a type, these have it.
+#: Other fields than annotations and labels, by kind and path, with the types that the API server
+#: requires.
 FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "controller": {
-        "status.conditions.message": _MESSAGES, "status.conditions.type": TEXTS[:1], "status.conditions.status": ("True",),
-        "status.replicas": _COUNTS, "status.readyReplicas": _COUNTS, "status.availableReplicas": _COUNTS,
+        "status.conditions.message": _MESSAGES, "status.conditions.type": TEXTS[:1],
+        "status.conditions.status": ("True",),
+        "status.replicas": _COUNTS, "status.readyReplicas": _COUNTS,
+        "status.availableReplicas": _COUNTS,
         "status.updatedReplicas": _COUNTS, "status.observedGeneration": (0, 2**62),
-        "spec.replicas": _COUNTS, "spec.selector": ({}, {"app": PAYMENTS}), "spec.minReadySeconds": _COUNTS,
-        "spec.template": (TEMPLATE,), "spec.strategy": ({"type": "Recreate"},), "spec.paused": (True,),
+        "spec.replicas": _COUNTS, "spec.selector": ({}, {"app": PAYMENTS}),
+        "spec.minReadySeconds": _COUNTS,
+        "spec.template": (TEMPLATE,), "spec.strategy": ({"type": "Recreate"},),
+        "spec.paused": (True,),
         "spec.progressDeadlineSeconds": _COUNTS,
         "spec.updateStrategy": ({"type": "OnDelete"}, {"type": "RollingUpdate"}),
         "spec.updateStrategy.rollingUpdate.partition": _COUNTS[:2] + _COUNTS[3:],
         "spec.ordinals.start": _COUNTS, "spec.podManagementPolicy": ("Parallel",),
         "spec.volumeClaimTemplates": ([{"metadata": {"name": PATHS[0]}, "spec": {}}],),
-        **{f"status.{field}": _COUNTS for field in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady",
-                                                    "numberAvailable", "updatedNumberScheduled", "numberMisscheduled")},
+        **{f"status.{field}": _COUNTS
+           for field in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady",
+                         "numberAvailable", "updatedNumberScheduled", "numberMisscheduled")},
         "status.currentRevision": TEXTS, "status.updateRevision": TEXTS,
         "metadata.name": NAMES, "metadata.uid": tuple(map(UID.format, NAMES)),
-        "metadata.ownerReferences": ([{"apiVersion": "v1", "kind": "x", "name": PATHS[0], "uid": "x",
-                                       "controller": True}],), "metadata.ownerReferences.controller": (True, False),
-        "metadata.managedFields.manager": ("argocd-controller", "kustomize-controller", "helm-controller", *TEXTS[10:]),
-        "metadata.creationTimestamp": _TIMES, "metadata.deletionTimestamp": _TIMES, "metadata.finalizers": (["x/y"],),
+        "metadata.ownerReferences": ([{"apiVersion": "v1", "kind": "x", "name": PATHS[0],
+                                       "uid": "x",
+                                       "controller": True}],),
+        "metadata.ownerReferences.controller": (True, False),
+        "metadata.managedFields.manager": ("argocd-controller", "kustomize-controller",
+                                           "helm-controller", *TEXTS[10:]),
+        "metadata.creationTimestamp": _TIMES, "metadata.deletionTimestamp": _TIMES,
+        "metadata.finalizers": (["x/y"],),
     },
-    "Lease": {"spec.holderIdentity": TEXTS, "spec.leaseDurationSeconds": (1, 15, 10**9, 2**31 - 1), "spec.renewTime": _TIMES,
-              "spec.acquireTime": _TIMES, "spec.leaseTransitions": _COUNTS, "metadata.annotations": (KEYS[marks.HOLDER],)},
-    "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS), "data.hash": HOSTILE, "data.uid": HOSTILE,
-                           "data.manifest": WRONG, "data.spec.template": (TEMPLATE, *WRONG), "data": WRONG,
+    "Lease": {"spec.holderIdentity": TEXTS, "spec.leaseDurationSeconds": (1, 15, 10**9, 2**31 - 1),
+              "spec.renewTime": _TIMES,
+              "spec.acquireTime": _TIMES, "spec.leaseTransitions": _COUNTS,
+              "metadata.annotations": (KEYS[object_meta.HOLDER],)},
+    "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS), "data.hash": HOSTILE,
+                           "data.uid": HOSTILE,
+                           "data.manifest": WRONG, "data.spec.template": (TEMPLATE, *WRONG),
+                           "data": WRONG,
                            "revision": (0, 1, 2, 2**31, 2**63 - 1),
-                           "metadata.labels": (KEYS[marks.HISTORY],), "metadata.ownerReferences": ([],)},
-    "Event": {"message": _MESSAGES, "reason": ("Failed", "Unhealthy", *TEXTS), "involvedObject.uid": tuple(map(UID.format, NAMES)),
-              "involvedObject.fieldPath": ("spec.containers{web}", *TEXTS), "count": _COUNTS, "series.count": _COUNTS,
+                           "metadata.labels": (KEYS[object_meta.HISTORY],),
+                           "metadata.ownerReferences": ([],)},
+    "Event": {"message": _MESSAGES, "reason": ("Failed", "Unhealthy", *TEXTS),
+              "involvedObject.uid": tuple(map(UID.format, NAMES)),
+              "involvedObject.fieldPath": ("spec.containers{web}", *TEXTS), "count": _COUNTS,
+              "series.count": _COUNTS,
               "lastTimestamp": _TIMES, "eventTime": _TIMES},
-    "Pod": {"status.reason": TEXTS, "status.message": _MESSAGES, "status.phase": ("Failed", "Succeeded", "Pending"),
-            "status.podIP": ("127.0.0.1",), "status.conditions.message": _MESSAGES, "status.conditions.reason": TEXTS,
-            "status.conditions.type": ("Ready", "PodScheduled", "DisruptionTarget"), "status.conditions.status": ("True", "False"),
-            "status.containerStatuses.name": ("web", *TEXTS), "status.containerStatuses.ready": (True, False),
-            "status.containerStatuses.restartCount": _COUNTS, "status.containerStatuses.state.waiting.reason": TEXTS,
+    "Pod": {"status.reason": TEXTS, "status.message": _MESSAGES,
+            "status.phase": ("Failed", "Succeeded", "Pending"),
+            "status.podIP": ("127.0.0.1",), "status.conditions.message": _MESSAGES,
+            "status.conditions.reason": TEXTS,
+            "status.conditions.type": ("Ready", "PodScheduled", "DisruptionTarget"),
+            "status.conditions.status": ("True", "False"),
+            "status.containerStatuses.name": ("web", *TEXTS),
+            "status.containerStatuses.ready": (True, False),
+            "status.containerStatuses.restartCount": _COUNTS,
+            "status.containerStatuses.state.waiting.reason": TEXTS,
             "status.containerStatuses.state.waiting.message": _MESSAGES,
             "status.containerStatuses.state.terminated.message": _MESSAGES,
             "status.containerStatuses.state.terminated.reason": TEXTS,
@@ -199,102 +258,155 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
             "status.containerStatuses.lastState.terminated.message": _MESSAGES,
             "status.containerStatuses.lastState.terminated.startedAt": _TIMES,
             "status.containerStatuses.lastState.terminated.finishedAt": _TIMES,
-            "status.containerStatuses.state.running": ({},), "status.containerStatuses.state.running.startedAt": _TIMES,
+            "status.containerStatuses.state.running": ({},),
+            "status.containerStatuses.state.running.startedAt": _TIMES,
             "status.conditions.lastTransitionTime": _TIMES, "status.initContainerStatuses": ([],),
-            "spec.containers.image": TEXTS, "spec.containers.name": ("web",), "spec.initContainers": ([],),
-            f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.key": ("metadata.name", *TEXTS),
-            f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.values": ([], list(TEXTS)),
-            "spec.nodeName": ("node", *TEXTS), "spec.restartPolicy": ("Always",), "spec.nodeSelector": ({"a": TEXTS[17]},),
-            "spec.schedulingGates.name": TEXTS, "spec.volumes.persistentVolumeClaim.claimName": TEXTS,
-            "spec.containers.resources.limits.memory": TEXTS, "spec.containers.resources.requests.cpu": TEXTS,
-            "spec.containers.startupProbe.failureThreshold": _COUNTS, "spec.containers.livenessProbe.periodSeconds": _COUNTS,
-            "spec.containers.readinessProbe.httpGet.path": TEXTS, "spec.containers.readinessProbe.httpGet.port": TEXTS,
-            "spec.containers.readinessProbe.tcpSocket.port": TEXTS, "spec.containers.readinessProbe.grpc.port": _COUNTS,
-            "spec.containers.readinessProbe.exec.command": (list(TEXTS),), "metadata.namespace": ("default",),
+            "spec.containers.image": TEXTS, "spec.containers.name": ("web",),
+            "spec.initContainers": ([],),
+            f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.key": (
+                "metadata.name", *TEXTS),
+            f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.values": (
+                [], list(TEXTS)),
+            "spec.nodeName": ("node", *TEXTS), "spec.restartPolicy": ("Always",),
+            "spec.nodeSelector": ({"a": TEXTS[17]},),
+            "spec.schedulingGates.name": TEXTS,
+            "spec.volumes.persistentVolumeClaim.claimName": TEXTS,
+            "spec.containers.resources.limits.memory": TEXTS,
+            "spec.containers.resources.requests.cpu": TEXTS,
+            "spec.containers.startupProbe.failureThreshold": _COUNTS,
+            "spec.containers.livenessProbe.periodSeconds": _COUNTS,
+            "spec.containers.readinessProbe.httpGet.path": TEXTS,
+            "spec.containers.readinessProbe.httpGet.port": TEXTS,
+            "spec.containers.readinessProbe.tcpSocket.port": TEXTS,
+            "spec.containers.readinessProbe.grpc.port": _COUNTS,
+            "spec.containers.readinessProbe.exec.command": (list(TEXTS),),
+            "metadata.namespace": ("default",),
             "metadata.deletionGracePeriodSeconds": (0,)},
-    "DeploymentConfig": {"spec.triggers.type": ("ImageChange", *TEXTS), "spec.triggers.imageChangeParams.from.name": TEXTS,
-                         "spec.triggers.imageChangeParams.containerNames": (list(TEXTS),), "spec.test": (True,),
-                         "spec.triggers.imageChangeParams.automatic": (True,), "spec.strategy.type": TEXTS,
-                         "spec.strategy.customParams.image": TEXTS, "spec.strategy.rollingParams.timeoutSeconds": _COUNTS,
+    "DeploymentConfig": {"spec.triggers.type": ("ImageChange", *TEXTS),
+                         "spec.triggers.imageChangeParams.from.name": TEXTS,
+                         "spec.triggers.imageChangeParams.containerNames": (list(TEXTS),),
+                         "spec.test": (True,),
+                         "spec.triggers.imageChangeParams.automatic": (True,),
+                         "spec.strategy.type": TEXTS,
+                         "spec.strategy.customParams.image": TEXTS,
+                         "spec.strategy.rollingParams.timeoutSeconds": _COUNTS,
                          "spec.revisionHistoryLimit": _COUNTS, "status.latestVersion": _COUNTS},
-    "HorizontalPodAutoscaler": {"spec.scaleTargetRef.kind": ("ReplicationController",), "spec.scaleTargetRef.name": NAMES,
-                                "spec.scaleTargetRef.apiVersion": ("v1", "x/y/z"), "spec.minReplicas": (1, 1000),
+    "HorizontalPodAutoscaler": {"spec.scaleTargetRef.kind": ("ReplicationController",),
+                                "spec.scaleTargetRef.name": NAMES,
+                                "spec.scaleTargetRef.apiVersion": ("v1", "x/y/z"),
+                                "spec.minReplicas": (1, 1000),
                                 "spec.behavior": ({},), "spec.maxReplicas": (1, 2**31 - 1),
                                 **{f"spec.behavior.scaleDown.{rule}": POLICIES for rule in RULES}},
-    "PodDisruptionBudget": {"spec.minAvailable": (0, "100%", 2**31 - 1, "9" * 9 + "%"), "spec.maxUnavailable": (0, "0%", "100%"),
-                            "spec.selector.matchLabels": ({}, {"app": "foo"}), "status.expectedPods": _COUNTS,
+    "PodDisruptionBudget": {"spec.minAvailable": (0, "100%", 2**31 - 1, "9" * 9 + "%"),
+                            "spec.maxUnavailable": (0, "0%", "100%"),
+                            "spec.selector.matchLabels": ({}, {"app": "foo"}),
+                            "status.expectedPods": _COUNTS,
                             "spec.selector.matchExpressions.operator": ("In", "Exists"),
-                            "spec.selector.matchExpressions.key": ("app",), "spec.selector.matchExpressions.values": (["foo"],)},
-    "ResourceQuota": {"status.hard": ({"pods": "0"}, {"pods": "9" * 300}), "status.used": ({"pods": "1E18"},),
+                            "spec.selector.matchExpressions.key": ("app",),
+                            "spec.selector.matchExpressions.values": (["foo"],)},
+    "ResourceQuota": {"status.hard": ({"pods": "0"}, {"pods": "9" * 300}),
+                      "status.used": ({"pods": "1E18"},),
                       "spec.scopes": (["Terminating"],), "spec.scopeSelector": ({},)},
-    "Service": {"spec.selector": ({"app": "foo"},), "spec.type": ("ExternalName",), "spec.publishNotReadyAddresses": (True,),
-                "spec.ports.targetPort": (80, "web"), "spec.ports.port": (80,), "spec.ports.protocol": ("UDP",)},
-    "template": {"spec.tolerations": ([],), "spec.terminationGracePeriodSeconds": _COUNTS, "spec.readinessGates": ([],),
-                 "spec.overhead": ({"cpu": "9" * 300},), "spec.containers.ports.containerPort": (80,),
+    "Service": {"spec.selector": ({"app": "foo"},), "spec.type": ("ExternalName",),
+                "spec.publishNotReadyAddresses": (True,),
+                "spec.ports.targetPort": (80, "web"), "spec.ports.port": (80,),
+                "spec.ports.protocol": ("UDP",)},
+    "template": {"spec.tolerations": ([],), "spec.terminationGracePeriodSeconds": _COUNTS,
+                 "spec.readinessGates": ([],),
+                 "spec.overhead": ({"cpu": "9" * 300},),
+                 "spec.containers.ports.containerPort": (80,),
                  "spec.containers.ports.hostPort": (80, 65535), "spec.hostNetwork": (True, False),
                  "spec.containers.lifecycle.preStop.sleep.seconds": (0, 2**62),
                  "spec.containers.command": (["sleep", "9" * 5000],)},
-    "Node": {"spec.taints.key": TEXTS, "spec.taints.value": TEXTS, "spec.taints.effect": ("NoSchedule",),
-             "spec.unschedulable": (True,), "metadata.labels": ({},), "status.allocatable": ({"cpu": "0"},)},
+    "Node": {"spec.taints.key": TEXTS, "spec.taints.value": TEXTS,
+             "spec.taints.effect": ("NoSchedule",),
+             "spec.unschedulable": (True,), "metadata.labels": ({},),
+             "status.allocatable": ({"cpu": "0"},)},
 }
 
-#: Several marks that are true together: what one annotation alone does not bring about. By object, "foo" being the one that
-#: the task names.
+#: Combinations of plausible annotations by object; "foo" is the controller that the task names.
 RECIPES: dict[str, dict[str, dict[str, str]]] = {
-    "a takeover that names payments": {"foo": {marks.TAKEOVER: json.dumps(WHOLE[marks.TAKEOVER])}},
-    "a partner, with its uid": {"foo": {marks.PARTNER: PAYMENTS, marks.PARTNER_UID: UID.format(PAYMENTS), marks.DESIRED: "3"}},
-    "a partner that shrinks": {"foo": {marks.PARTNER: PAYMENTS, marks.PARTNER_UID: UID.format(PAYMENTS), marks.DESIRED: "0"}},
-    "an idle partner": {"foo": {marks.PARTNER: IDLE, marks.PARTNER_UID: UID.format(IDLE), marks.DESIRED: "0"}},
+    "a takeover that names payments": {
+        "foo": {object_meta.TAKEOVER: json.dumps(WHOLE[object_meta.TAKEOVER])}},
+    "a partner, with its uid": {"foo": {object_meta.PARTNER: PAYMENTS,
+                                        object_meta.PARTNER_UID: UID.format(PAYMENTS),
+                                        object_meta.DESIRED: "3"}},
+    "a partner that shrinks": {"foo": {object_meta.PARTNER: PAYMENTS,
+                                       object_meta.PARTNER_UID: UID.format(PAYMENTS),
+                                       object_meta.DESIRED: "0"}},
+    "an idle partner": {"foo": {object_meta.PARTNER: IDLE,
+                                object_meta.PARTNER_UID: UID.format(IDLE),
+                                object_meta.DESIRED: "0"}},
     "payments says that it is foo's": {
-        PAYMENTS: {marks.PARTNER: "foo", marks.PARTNER_UID: UID.format("foo"), marks.DESIRED: "3",
-                   marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "updating"})}},
+        PAYMENTS: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
+                   object_meta.DESIRED: "3",
+                   object_meta.LAST_ROLLOUT: json.dumps(
+                       {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
     "an idle one says that it is foo's": {
-        IDLE: {marks.PARTNER: "foo", marks.PARTNER_UID: UID.format("foo"), marks.DESIRED: "3",
-               marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "updating"})}},
+        IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
+               object_meta.DESIRED: "3",
+               object_meta.LAST_ROLLOUT: json.dumps(
+                   {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
     "an idle one says so, and foo names another": {
-        "foo": {marks.PARTNER: "absent"},
-        IDLE: {marks.PARTNER: "foo", marks.PARTNER_UID: UID.format("foo"), marks.DESIRED: "3",
-               marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "updating"})}},
-    "payments is in a handover": {PAYMENTS: {marks.TAKEOVER: json.dumps({**WHOLE[marks.TAKEOVER], "next": "foo"}),
-                                             marks.PARTNER: "foo"}},
-    "300 at the beginning": {"foo": {marks.ORIGINAL: "300"}},
-    "300 at the beginning, and a partner that is gone": {"foo": {marks.ORIGINAL: "300", marks.PARTNER: "absent"}},
-    "0 at the beginning": {"foo": {marks.ORIGINAL: "0"}},
-    "1 at the beginning": {"foo": {marks.ORIGINAL: "1"}},
-    "1000000000 at the beginning": {"foo": {marks.ORIGINAL: "1000000000"}},
-    "kubectl was at work": {PAYMENTS: {marks.KUBECTL_SOURCE: "foo:0123"}},
-    "an update that goes on, at the pace of somebody else": {"foo": {marks.LAST_ROLLOUT: json.dumps(WHOLE[marks.LAST_ROLLOUT])}},
-    "an update of nothing": {"foo": {marks.LAST_ROLLOUT: '{"outcome":"updating"}'}},
+        "foo": {object_meta.PARTNER: "absent"},
+        IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
+               object_meta.DESIRED: "3",
+               object_meta.LAST_ROLLOUT: json.dumps(
+                   {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
+    "payments is in a handover": {
+        PAYMENTS: {object_meta.TAKEOVER: json.dumps({**WHOLE[object_meta.TAKEOVER], "next": "foo"}),
+                   object_meta.PARTNER: "foo"}},
+    "300 at the beginning": {"foo": {object_meta.ORIGINAL: "300"}},
+    "300 at the beginning, and a partner that is gone": {
+        "foo": {object_meta.ORIGINAL: "300", object_meta.PARTNER: "absent"}},
+    "0 at the beginning": {"foo": {object_meta.ORIGINAL: "0"}},
+    "1 at the beginning": {"foo": {object_meta.ORIGINAL: "1"}},
+    "1000000000 at the beginning": {"foo": {object_meta.ORIGINAL: "1000000000"}},
+    "kubectl was at work": {PAYMENTS: {object_meta.KUBECTL_SOURCE: "foo:0123"}},
+    "an update that goes on, at the pace of somebody else": {
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(WHOLE[object_meta.LAST_ROLLOUT])}},
+    "an update of nothing": {"foo": {object_meta.LAST_ROLLOUT: '{"outcome":"updating"}'}},
     "an update of a StatefulSet that goes on, where all pods were to be missing before": {
-        "foo": {marks.LAST_ROLLOUT: json.dumps(OF_A_STATEFUL_SET)}},
-    "a rollback of a StatefulSet that goes on, at its usual pace": {"foo": {marks.LAST_ROLLOUT: json.dumps({
-        **OF_A_STATEFUL_SET, "outcome": "rolling back", "original": {}, "paced": {}})}},
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(OF_A_STATEFUL_SET)}},
+    "a rollback of a StatefulSet that goes on, at its usual pace": {
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps({
+            **OF_A_STATEFUL_SET, "outcome": "rolling back", "original": {}, "paced": {}})}},
     "an update of a DaemonSet that goes on, where all pods were to be missing before": {
-        "foo": {marks.LAST_ROLLOUT: json.dumps(OF_A_DAEMON_SET)}},
-    "a rollback of a DaemonSet that goes on, to what nobody has made": {"foo": {marks.LAST_ROLLOUT: json.dumps({
-        **OF_A_DAEMON_SET, "outcome": "rolling back", "set": "foo-nowhere", "original": {}, "paced": {}})}},
-    "a rollback that goes on": {"foo": {marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "rolling back"})}},
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(OF_A_DAEMON_SET)}},
+    "a rollback of a DaemonSet that goes on, to what nobody has made": {
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps({
+            **OF_A_DAEMON_SET, "outcome": "rolling back", "set": "foo-nowhere", "original": {},
+            "paced": {}})}},
+    "a rollback that goes on": {
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(
+            {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "rolling back"})}},
 }
 
-#: Where a task may send requests, the namespace being NS.
+#: Paths that a task may request, in the namespace NS.
 EXPECTED = re.compile(
-    r"/api/v1/namespaces/NS(/events|/services|/resourcequotas|/pods(/[a-z0-9.-]+(/log)?)?|/replicationcontrollers(/[a-z0-9.-]+)?)?"
-    r"|/apis/apps/v1/namespaces/NS/(replicasets|deployments|controllerrevisions|statefulsets|daemonsets)(/[a-z0-9.-]+)?"
+    r"/api/v1/namespaces/NS(/events|/services|/resourcequotas|/pods(/[a-z0-9.-]+(/log)?)?"
+    r"|/replicationcontrollers(/[a-z0-9.-]+)?)?"
+    r"|/apis/apps/v1/namespaces/NS/(replicasets|deployments|controllerrevisions|statefulsets"
+    r"|daemonsets)(/[a-z0-9.-]+)?"
     r"|/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers(/[a-z0-9.-]+)?"
-    r"|/apis/policy/v1/namespaces/NS/poddisruptionbudgets|/apis/coordination.k8s.io/v1/namespaces/NS/leases(/[a-z0-9.-]+)?"
+    r"|/apis/policy/v1/namespaces/NS/poddisruptionbudgets"
+    r"|/apis/coordination.k8s.io/v1/namespaces/NS/leases(/[a-z0-9.-]+)?"
     r"|/api/v1/nodes|/apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
 
-#: What moves a cursor, hides text, or turns its direction. A line end stands only in texts that have lines.
-_RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+#: Characters that move the cursor, hide text, or change its direction. Line ends are allowed in
+#: texts with lines only.
+_RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
+                  "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _WITH_LINES = ("msg", "why", "next_command", "suggestion")
 #: No line of an output is longer.
 LONGEST_LINE = 8192
 
 
 def raw(told: t.Any, name: str = "") -> list[str]:
-    """What is wrong with the texts in a result, in one phrase each."""
+    """Yield a phrase for each bad text in a result."""
     if isinstance(told, dict):
-        return [each for key, value in told.items() for each in (*raw(key, "a key"), *raw(value, str(key)))]
+        return [each for key, value in told.items()
+                for each in (*raw(key, "a key"), *raw(value, str(key)))]
     if isinstance(told, (list, tuple)):
         return [each for value in told for each in raw(value, name)]
     if not isinstance(told, str):

@@ -8,37 +8,48 @@ from __future__ import annotations
 import dataclasses
 
 from builders import plan, rc
+from idle import IdleGateway
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import find
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import label_selectors, marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import find
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import (
+    SimulatedMigration,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import (
+    label_selectors,
+    object_meta,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Step
 
 MIGRATE = request_from({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
-MIGRATE_CONFIG = request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated", "to_kind": "Deployment"})
+MIGRATE_CONFIG = request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated",
+                               "to_kind": "Deployment"})
 BACK = dataclasses.replace(MIGRATE_CONFIG, state=State.ROLLED_BACK)
-ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
-       "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment", "delete ControllerRevision"]
+ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
+       "hand over Pod",
+       "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment",
+       "delete ControllerRevision"]
 
 
 class World:
     """foo with two pods, in memory."""
 
     def __init__(self, *items, **objects):
-        pods = tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo") for name in ("foo-a", "foo-b"))
-        self.cluster = SimulatedMigration(items or [rc(replicas=2)], lambda kind, name: objects.get(kind), lambda selector: pods)
+        pods = tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo")
+                     for name in ("foo-a", "foo-b"))
+        self.cluster = SimulatedMigration(items or [rc(replicas=2)],
+                                          lambda kind, name: objects.get(kind),
+                                          lambda selector: pods)
 
     def decide(self, request=MIGRATE):
         return plan(request, find(request, self.cluster))
 
     def go(self, steps=100, request=MIGRATE):
-        """That many steps, or all; what they were."""
+        """Take this many steps, or all; return them."""
         done = []
         while len(done) < steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
@@ -57,45 +68,54 @@ class World:
         return self.find("ReplicaSet", f"foo-{self.kept['hash']}")
 
     def becomes(self, item, **status):
-        """Something is there in the place of what was, or with another status."""
-        self.cluster._items[item["kind"], item["metadata"]["name"]] = {**item, "status": {**item.get("status", {}), **status}}
+        """Replace an object, or its status."""
+        self.cluster._items[item["kind"], item["metadata"]["name"]] = {
+            **item, "status": {**item.get("status", {}), **status}}
 
     def pods(self, *owners, **labels):
-        self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner) for owner in owners)
+        self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner)
+                                   for owner in owners)
 
 
 def after(step):
-    """As it is after that step."""
+    """Return the state after a step."""
     world = World()
     world.go(ALL.index(step) + 1)
     return world
 
 
 #: The steps of a DeploymentConfig.
-THERE = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
-         "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment"]
-ALL_OF_CONFIG = ["pace DeploymentConfig", *THERE, "delete DeploymentConfig", "delete ControllerRevision"]
+THERE = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
+         "hand over Pod",
+         "delete ReplicationController", "restore ReplicaSet", "create Deployment",
+         "pace Deployment"]
+ALL_OF_CONFIG = ["pace DeploymentConfig", *THERE, "delete DeploymentConfig",
+                 "delete ControllerRevision"]
 UID = "uid of the config"
 
 
 def config(latest=1, annotations=None, metadata=None, **spec):
     template = rc()["spec"]["template"]
     return {"kind": "DeploymentConfig",
-            "metadata": {"name": "foo", "uid": UID, "resourceVersion": "7", "generation": 1, "labels": {"app": "foo"},
+            "metadata": {"name": "foo", "uid": UID, "resourceVersion": "7", "generation": 1,
+                         "labels": {"app": "foo"},
                          "annotations": annotations or {}, **(metadata or {})},
-            "spec": {"replicas": 2, "selector": {"app": "foo"}, "template": template, "triggers": [{"type": "ConfigChange"}],
+            "spec": {"replicas": 2, "selector": {"app": "foo"}, "template": template,
+                     "triggers": [{"type": "ConfigChange"}],
                      "strategy": {"type": "Rolling"}, **spec},
             "status": {"latestVersion": latest, "observedGeneration": 1}}
 
 
 def rollout(number=1, replicas=2, phase="Complete", **more):
     name = f"foo-{number}"
-    item = rc(name, replicas, **{"annotations": {marks.ROLLOUT_PHASE: phase}, "ownerReferences": [
-        {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}], **more})
+    item = rc(name, replicas,
+              **{"annotations": {object_meta.ROLLOUT_PHASE: phase}, "ownerReferences": [
+                  {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}], **more})
     labels = {"app": "foo", "deploymentconfig": "foo", "deployment": name}
     item["spec"]["selector"] = labels
     item["spec"]["template"]["metadata"] = {"labels": labels, "annotations": {
-        "note": "x", marks.ROLLOUT_OF: "foo", marks.ROLLOUT_NAME: name, marks.ROLLOUT_NUMBER: str(number)}}
+        "note": "x", object_meta.ROLLOUT_OF: "foo", object_meta.ROLLOUT_NAME: name,
+        object_meta.ROLLOUT_NUMBER: str(number)}}
     return item
 
 
@@ -103,8 +123,10 @@ class ConfigWorld:
     def __init__(self, item=None, *rollouts, found=lambda kind, name: None):
         rollouts = rollouts or (rollout(),)
         labels = rollouts[0]["spec"]["selector"]
-        pods = tuple(Pod(name, f"uid of {name}", labels, f"uid of {rollouts[0]['metadata']['name']}") for name in ("a", "b"))
-        self.cluster = SimulatedMigration(rollouts, found, lambda selector: pods, [config() if item is None else item])
+        pods = tuple(Pod(name, f"uid of {name}", labels,
+                         f"uid of {rollouts[0]['metadata']['name']}") for name in ("a", "b"))
+        self.cluster = SimulatedMigration(rollouts, found, lambda selector: pods,
+                                          [config() if item is None else item])
 
     def observe(self, request=MIGRATE_CONFIG):
         return find(request, self.cluster)
@@ -123,15 +145,17 @@ class ConfigWorld:
 
     def becomes(self, kind, name="foo", **fields):
         item = self.cluster._items[kind, name]
-        self.cluster._items[kind, name] = {**item, **{field: {**item[field], **value} for field, value in fields.items()}}
+        self.cluster._items[kind, name] = {**item,
+                                           **{field: {**item[field], **value}
+                                              for field, value in fields.items()}}
 
     @property
     def owners(self):
         return {pod.owner for pod in self.cluster.live_pods({})}
 
 
-class MigrationGateway(Alone):
-    """What a task sees of a simulated migration."""
+class MigrationGateway(IdleGateway):
+    """Gateway of a task to a simulated migration."""
 
     def __init__(self, cluster, kind, followed, may_see=True):
         self.cluster, self.kind, self.followed, self.may_see = cluster, kind, followed, may_see
@@ -149,14 +173,20 @@ class MigrationGateway(Alone):
         return self.cluster.find(kind, name)
 
     def names(self, selectors):
-        return [name for name, it in self.controllers().items() if label_selectors.matches(selectors, it.labels)]
+        return [name
+                for name, it in self.controllers().items()
+                if label_selectors.matches(selectors, it.labels)]
 
     def migrations(self):
-        items = (item for (kind, _name), item in self.cluster._items.items() if item and kind == REVISION)
-        return [item for item in items if marks.MIGRATION in item["metadata"]["labels"]] if self.may_see else None
+        items = (item
+                 for (kind, _name), item in self.cluster._items.items() if item
+                 and kind == REVISION)
+        return ([item for item in items if object_meta.MIGRATION in item["metadata"]["labels"]]
+                if self.may_see else None)
 
-    def others(self, name):
-        return [kind for kind in Kind if kind is not self.kind and self.cluster._items.get((kind, name))]
+    def other_kinds(self, name):
+        return [kind for kind in Kind
+                if kind is not self.kind and self.cluster._items.get((kind, name))]
 
     def live_pods(self, selector):
         return self.cluster.live_pods(selector)
@@ -165,4 +195,4 @@ class MigrationGateway(Alone):
         return []
 
     def close(self):
-        """Nothing is open."""
+        """Close nothing."""

@@ -10,7 +10,10 @@ import dataclasses
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import loop, table
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending, artifacts
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import (
+    Ending,
+    artifacts,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import History, Turn
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 
@@ -21,28 +24,33 @@ MOST_TURNS = 200
 
 
 def variables(**changes: t.Any) -> Json:
-    """Return what the lookup release_request reads; files are given by their hook as a list of names."""
+    """Return the output of the lookup release_request; files has lists of names by hook."""
     files = {hook: [{"typed": name, "path": f"/{name}"} for name in changes.pop(hook, [])]
              for hook in ("before", "verify", "after", "failure")}
-    options = {"namespace": "shop", "on_failure": "rollback", "image": "myimage:v2", **changes.pop("options", {})}
-    given = {"role": "image_bump", "layer": "role", "selection": {"name": "a"}, "stages": ["100%"], "analyses": [],
-             "approve_within": "", "report": "", "has_page": False, "has_artifacts": False, "check_mode": False, "host": "",
+    options = {"namespace": "shop", "on_failure": "rollback", "image": "myimage:v2",
+               **changes.pop("options", {})}
+    given = {"role": "image_bump", "layer": "role", "selection": {"name": "a"}, "stages": ["100%"],
+             "analyses": [],
+             "approve_within": "", "report": "", "has_page": False, "has_artifacts": False,
+             "check_mode": False, "host": "",
              "errors": [], "previous": {}, **changes}
-    return {**given, "options": {option: value for option, value in options.items() if value is not None}, "files": files}
+    return {**given,
+            "options": {option: value for option, value in options.items() if value is not None},
+            "files": files}
 
 
 @dataclasses.dataclass
 class Controller:
-    """A controller of the model: its images, and how far an update has come."""
+    """Controller of the model: the images, and the progress of an update."""
 
     image: str = "myimage:v1"
-    #: The image of an update in progress, "" without one, and its share of new pods in percent.
+    #: The image of the update in progress, or "", and the percentage of new pods.
     coming: str = ""
     share: int = 0
     is_deleted: bool = False
     #: Held by another client.
     is_locked: bool = False
-    #: The share of new pods at which they become unavailable.
+    #: The percentage of new pods at which the new pods become unavailable.
     breaks_at: int = 101
     #: Whether the last update was rolled back.
     was_rolled_back: bool = False
@@ -53,7 +61,7 @@ class Cluster:
 
     def __init__(self, **controllers: Controller) -> None:
         self.controllers = controllers
-        #: The names of the controllers that tasks have changed.
+        #: The names of controllers changed by tasks.
         self.touched: set[str] = set()
 
     def update(self, options: Json) -> Json:
@@ -63,29 +71,36 @@ class Cluster:
         results, failures = [], 0
         for name in names:
             if failures and options.get("max_failures") != "100%":
-                results.append({"name": name, "skipped": True, "failed": False, "changed": False, "msg": "not started"})
+                results.append({"name": name, "skipped": True, "failed": False, "changed": False,
+                                "msg": "not started"})
                 continue
-            results.append({"name": name, "skipped": False, "failed": False, **self._one(name, options)})
+            results.append({"name": name, "skipped": False, "failed": False,
+                            **self._one(name, options)})
             failures += results[-1]["failed"]
         if is_single:
             return results[0]
-        return {"results": results, "failed": bool(failures), "changed": any(each["changed"] for each in results),
-                "msg": "; ".join(each["msg"] for each in results if each["failed"]) or "all as requested"}
+        return {"results": results, "failed": bool(failures),
+                "changed": any(result["changed"] for result in results),
+                "msg": "; ".join(result["msg"] for result in results if result["failed"])
+                or "all as requested"}
 
     def look(self, options: Json) -> Json:
         """Run rolling_update_info."""
         names = [options["name"]] if "name" in options else options.get("names", [])
-        return {"rollouts": [{**self.rollout(name), "name": name, "pods": [{"name": f"{name}-x", "is_new": True}]}
+        return {"rollouts": [{**self.rollout(name), "name": name,
+                              "pods": [{"name": f"{name}-x", "is_new": True}]}
                              for name in names if not self.controllers[name].is_deleted]}
 
     def rollout(self, name: str, before: str = "") -> Json:
-        """Return what the module returns as rollout."""
+        """Return the module's result key rollout."""
         it = self.controllers[name]
         phase = "paused" if it.coming else "complete"
-        return {"phase": phase, "direction": "forward" if it.coming else None, "since": NOW, "desired": 100,
+        return {"phase": phase, "direction": "forward" if it.coming else None, "since": NOW,
+                "desired": 100,
                 "controller": {"images": {"web": it.image}, "replicas": 100 - it.share},
                 "next": {"images": {"web": it.coming}, "replicas": it.share} if it.coming else None,
-                "images": {"before": {"web": before or it.image}, "after": {"web": it.coming or it.image}},
+                "images": {"before": {"web": before or it.image},
+                           "after": {"web": it.coming or it.image}},
                 "last_rollout": {"outcome": "rolled_back" if it.was_rolled_back else "updated"}}
 
     def _one(self, name: str, options: Json) -> Json:
@@ -96,7 +111,8 @@ class Cluster:
             return self._failed(name, "another task works on it", rollout=self.rollout(name))
         if options.get("state") == "rolled_back":
             if not it.coming:
-                return self._failed(name, "there is no update in progress to roll back", rollout=self.rollout(name))
+                return self._failed(name, "there is no update in progress to roll back",
+                                    rollout=self.rollout(name))
             return self._done(name, it.image, coming="", share=0, was_rolled_back=True)
         image = options.get("images", {}).get("web") or options["image"]
         if it.coming and it.coming != image:
@@ -110,9 +126,11 @@ class Cluster:
                 it.coming, it.share, it.was_rolled_back = "", 0, True
             else:
                 it.coming, it.share = image, it.breaks_at
-            return self._failed(name, "the new pods cannot become available", changed=True, rollout=self.rollout(name))
+            return self._failed(name, "the new pods cannot become available", changed=True,
+                                rollout=self.rollout(name))
         if "pause_at" not in options:
-            return self._done(name, it.image, image=image, coming="", share=0, was_rolled_back=False)
+            return self._done(name, it.image, image=image, coming="", share=0,
+                              was_rolled_back=False)
         if share <= it.share and it.coming:
             return {"changed": False, "msg": f"{name} is paused", "rollout": self.rollout(name)}
         return self._done(name, it.image, coming=image, share=share)
@@ -124,17 +142,19 @@ class Cluster:
 
     def _failed(self, name: str, what: str, changed: bool = False, **more: t.Any) -> Json:
         return {"failed": True, "changed": changed, "msg": f"{what}: all the words",
-                "failure": {"what": what, "where": name, "why": "", "next_command": f"ansible -m x -a name={name}"}, **more}
+                "failure": {"what": what, "where": name, "why": "",
+                            "next_command": f"ansible -m x -a name={name}"}, **more}
 
 
 class Killed(Exception):
-    """The process of the role has ended in the middle of a turn."""
+    """End of the role's process in the middle of a turn."""
 
 
 class Run:
-    """One run of a role, turn by turn."""
+    """Run of a role, turn by turn."""
 
-    def __init__(self, given: Json, cluster: Cluster, files: t.Mapping[str, t.Callable[[Cluster], str]] | None = None,
+    def __init__(self, given: Json, cluster: Cluster,
+                 files: t.Mapping[str, t.Callable[[Cluster], str]] | None = None,
                  answer: t.Callable[[Cluster], t.Any] = bool, killed_at: int = -1) -> None:
         self.request, self.cluster = Request.of(copy.deepcopy(given)), cluster
         self.files, self.answer, self.killed_at = files or {}, answer, killed_at
@@ -142,11 +162,12 @@ class Run:
         self.stats: Json = {}
 
     def run(self) -> Run:
-        """Take every turn to the end. Raises Killed, after or before the act of the turn killed_at."""
+        """Take every turn to the end; raise Killed before or after the action of turn killed_at."""
         done: Json = {}
         failure: Json = {}
         for number in range(MOST_TURNS):
-            decided = loop.decide(self.request, self.state, done, failure, NOW, {"user": "ada", "host": "h"})
+            decided = loop.decide(self.request, self.state, done, failure, NOW,
+                                  {"user": "ada", "host": "h"})
             self.state, self.facts = decided["state"], decided["facts"]
             turn = Turn(**self.state["turn"])
             if turn.purpose == "end":
@@ -174,10 +195,13 @@ class Run:
         if turn.do == "analyze":
             done: list[Json] = []
             for pair in turn.analyses:
-                options = table.analysis_options(table.Release(self.request, self.history), pair, done)
-                if why := self.files.get(f"analysis of {options['name']}", lambda _cluster: "")(self.cluster):
+                options = table.analysis_options(table.Release(self.request, self.history), pair,
+                                                 done)
+                if why := self.files.get(f"analysis of {options['name']}",
+                                         lambda _cluster: "")(self.cluster):
                     return {"results": done}, why
-                done.append({"name": options["name"], "msg": "measured", "old_pods": ["x"], "metrics": [], "measurements": []})
+                done.append({"name": options["name"], "msg": "measured", "old_pods": ["x"],
+                             "metrics": [], "measurements": []})
             return {"results": done}, ""
         if turn.do == "tell":
             self.stats = artifacts(self.request, self.history, self.ending)

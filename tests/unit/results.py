@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Results of the module as the tests of the report need them: small, with everything that can be in them."""
+"""Build small results of the module for the tests of the report, with every possible key."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import typing as t
 
 Json = dict[str, t.Any]
 
-FAILURE = {"what": "the new pods cannot become available", "where": "ReplicationController default/shop", "why": "no such image",
+FAILURE = {"what": "the new pods cannot become available",
+           "where": "ReplicationController default/shop", "why": "no such image",
            "next_command": "ansible ...", "causes": [
-               {"kind": "image", "reason": "ImagePullBackOff", "message": "no such image", "suggestion": "push it", "pods": 1,
-                "is_fatal": True, "pod": "shop-1-x", "container": "web", "is_restarted": False, "log": ["the last words"]}]}
+               {"kind": "image", "reason": "ImagePullBackOff", "message": "no such image",
+                "suggestion": "push it", "pods": 1,
+                "is_fatal": True, "pod": "shop-1-x", "container": "web", "is_restarted": False,
+                "log": ["the last words"]}]}
 
 
 def updated(name: str = "shop", begin: int = 0) -> Json:
     """Four pods are rolled at once, with a handover."""
     return {
-        "name": name, "changed": True, "msg": f"{name} is updated to myimage:v2: 4 of 4 replicas available",
-        "steps": [step("create", f"{name}-1", None, {"web": "myimage:v2"}, begin), step("scale", f"{name}-1", 0, 4, begin + 1),
+        "name": name, "changed": True,
+        "msg": f"{name} is updated to myimage:v2: 4 of 4 replicas available",
+        "steps": [step("create", f"{name}-1", None, {"web": "myimage:v2"}, begin),
+                  step("scale", f"{name}-1", 0, 4, begin + 1),
                   step("delete", f"{name}-1", 4, None, begin + 3)],
         "sizes": [size(begin, 4), size(begin + 1, 4, (1, 0)), size(begin + 2, 0, (4, 4)),
                   size(begin + 3, 0, phase="taking_over"), size(begin + 4, 4, phase="complete")],
@@ -27,7 +32,7 @@ def updated(name: str = "shop", begin: int = 0) -> Json:
 
 
 def paused(name: str = "shop") -> Json:
-    """The first of the four."""
+    """Return the result of an update paused at 1 new pod of 4."""
     return {"name": name, "changed": True, "msg": "paused",
             "steps": [step("scale", f"{name}-1", 0, 1), step("scale", name, 4, 3, 2)],
             "sizes": [size(0, 4), size(1, 4, (1, 0)), size(2, 3, (1, 1)), size(3, 3, (1, 1))],
@@ -35,32 +40,40 @@ def paused(name: str = "shop") -> Json:
 
 
 def soaked(name: str = "shop", has_failed: bool = False) -> Json:
-    """The first of the four, watched for two seconds."""
+    """Return the result of a pause at 1 new pod of 4, with a soak of two seconds."""
     watched = {**size(3, 3, (1, 1)), "is_watched": True}
     result = paused(name) | {"sizes": [*paused(name)["sizes"][:3], watched, size(5, 3, (1, 1))]}
-    failure = {"failed": True, "failure": FAILURE | {"what": "the new pods have not passed the soak; shop is rolled back"}}
+    failure = {"failed": True,
+               "failure": FAILURE
+               | {"what": "the new pods have not passed the soak; shop is rolled back"}}
     return result | (failure if has_failed else {})
 
 
 def failed(name: str = "shop") -> Json:
-    """The image is not there."""
+    """Return the result of a missing image."""
     return {"name": name, "changed": True, "failed": True, "msg": "it failed", "failure": FAILURE,
-            "steps": [step("scale", f"{name}-1", 0, 1)], "sizes": [size(0, 4), size(1, 4, (1, 0)), size(9, 4, (1, 0))],
+            "steps": [step("scale", f"{name}-1", 0, 1)],
+            "sizes": [size(0, 4), size(1, 4, (1, 0)), size(9, 4, (1, 0))],
             "rollout": rollout(name, "progressing") | {"next": {"name": f"{name}-1"}}}
 
 
 def rollout(name: str, phase: str, last: Json | None = None) -> Json:
-    return {"phase": phase, "controller": {"name": name, "replicas": 4, "available": 4}, "next": None, "floor": 4, "ceiling": 5,
-            "last_rollout": last, "images": {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}}
+    return {"phase": phase, "controller": {"name": name, "replicas": 4, "available": 4},
+            "next": None, "floor": 4, "ceiling": 5,
+            "last_rollout": last,
+            "images": {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}}
 
 
 def step(action: str, name: str, before: t.Any, after: t.Any, second: int = 0) -> Json:
-    return {"action": action, "kind": "ReplicationController", "name": name, "from": before, "to": after, "at": at(second)}
+    return {"action": action, "kind": "ReplicationController", "name": name, "from": before,
+            "to": after, "at": at(second)}
 
 
-def size(second: int, replicas: int, successor: tuple[int, int] | None = None, phase: str = "progressing") -> Json:
-    """One sample; next in replicas and available ones."""
-    return {"at": at(second), "phase": phase, "controller": {"replicas": replicas, "available": replicas},
+def size(second: int, replicas: int, successor: tuple[int, int] | None = None,
+         phase: str = "progressing") -> Json:
+    """Return a sample; next is replicas and available replicas of the successor."""
+    return {"at": at(second), "phase": phase,
+            "controller": {"replicas": replicas, "available": replicas},
             "next": {"replicas": successor[0], "available": successor[1]} if successor else None}
 
 
@@ -69,14 +82,18 @@ def at(second: int) -> str:
 
 
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
-    """A check that has measured two metrics twice; of the second, the last measurement has the outcome."""
+    """Return a check with two measurements of two metrics; the last one has this outcome."""
     def one(metric: str, number: int, **given: t.Any) -> Json:
-        return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z", "outcome": "passed",
+        return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",
+                "outcome": "passed",
                 "reason": "", "new": 0.999, "old": 0.998, "samples": None, **given}
 
-    return {"file": "rollout_analysis", "outcome": outcome, "message": "measured", "at": "2026-11-21T10:00:04Z", "measured": {
-        "name": name,
-        "metrics": [{"name": "success_rate", "thresholds": {"min": 0.99, "max_decrease": 0.001}},
-                    {"name": "latency", "thresholds": {"max_ratio_to_old": 1.5, "max": 0.5}}],
-        "measurements": [one("success_rate", 1), one("latency", 1, new=0.1, old=0.2), one("success_rate", 2, new=None, old=None),
-                         one("latency", 2, new=0.4, old=0.2, outcome=outcome, reason="0.4 is more than 0.3")]}}
+    return {"file": "rollout_analysis", "outcome": outcome, "message": "measured",
+            "at": "2026-11-21T10:00:04Z", "measured": {
+                "name": name,
+                "metrics": [{"name": "success_rate", "thresholds": {"min": 0.99, "max_decrease": 0.001}},
+                            {"name": "latency", "thresholds": {"max_ratio_to_old": 1.5, "max": 0.5}}],
+                "measurements": [one("success_rate", 1), one("latency", 1, new=0.1, old=0.2),
+                                 one("success_rate", 2, new=None, old=None),
+                                 one("latency", 2, new=0.4, old=0.2, outcome=outcome,
+                                     reason="0.4 is more than 0.3")]}}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What docs/awx gives to be imported is what AWX takes, and what the playbooks know."""
+"""Compare the importable files of docs/awx with AWX and with the playbooks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from ansible_collections.baton.kubernetes.plugins.lookup import release_request
 ROOT = Path(__file__).parents[2]
 AWX = ROOT / "docs" / "awx"
 #: Types of questions and of their defaults (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
-TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str, "integer": int}
+TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str,
+         "integer": int}
 
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def survey(request):
-    """A survey, and the text of the playbook that it asks for, with the options that its role finds by their short names."""
-    files = [ROOT / "playbooks" / f"{request.param}.yml", ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
+    """Return a survey and its playbook's text, with the role's options by short name."""
+    files = [ROOT / "playbooks" / f"{request.param}.yml",
+             ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())
-    playbook += "".join(f"{{{{ {name.removeprefix(request.param + '_')} }}}}\n" for name in release_request.specs(request.param))
+    playbook += "".join(f"{{{{ {name.removeprefix(request.param + '_')} }}}}\n"
+                        for name in release_request.specs(request.param))
     return json.loads((AWX / f"{request.param}.survey.json").read_text()), playbook
 
 
@@ -65,24 +68,32 @@ def test_each_playbook_can_be_chosen_in_the_project():
     imported = {path.stem: yaml.safe_load(path.read_text())[0]["ansible.builtin.import_playbook"]
                 for path in (AWX / "project").glob("*.yml")}
 
-    assert imported == {path.stem: f"baton.kubernetes.{path.stem}" for path in (ROOT / "playbooks").glob("*.yml")}
+    assert imported == {path.stem: f"baton.kubernetes.{path.stem}"
+                        for path in (ROOT / "playbooks").glob("*.yml")}
 
 
 def test_the_workflow_with_an_approval_runs_what_there_is_and_goes_back_where_nobody_approves():
     page = (ROOT / "docs" / "awx.md").read_text()
-    templates, workflow = (yaml.safe_load(block)[0]["tasks"] for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    templates, workflow = (yaml.safe_load(block)[0]["tasks"]
+                           for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
                            if "awx.awx" in block)
     playbooks = {each["name"]: each["playbook"] for each in templates[-1]["loop"]}
-    nodes = {node["identifier"]: node for node in workflow[0]["awx.awx.workflow_job_template"]["workflow_nodes"]}
+    nodes = {node["identifier"]: node
+             for node in workflow[0]["awx.awx.workflow_job_template"]["workflow_nodes"]}
 
-    jobs = {name: node for name, node in nodes.items() if node["unified_job_template"]["type"] == "job_template"}
-    assert {name: playbooks[node["unified_job_template"]["name"]] for name, node in jobs.items()} == {
+    jobs = {name: node
+            for name, node in nodes.items()
+            if node["unified_job_template"]["type"] == "job_template"}
+    assert {name: playbooks[node["unified_job_template"]["name"]]
+            for name, node in jobs.items()} == {
         "canary": "image_bump", "rest": "image_bump", "back": "rollback"}
-    questions = {each["variable"] for each in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
+    questions = {each["variable"]
+                 for each in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
     assert all(node.get("extra_data", {}).keys() <= questions for node in jobs.values())
     following = {(name, when): [each["identifier"] for each in to] for name, node in nodes.items()
                  for when, to in node.get("related", {}).items()}
-    assert following == {("canary", "success_nodes"): ["approve"], ("approve", "success_nodes"): ["rest"],
+    assert following == {("canary", "success_nodes"): ["approve"],
+                         ("approve", "success_nodes"): ["rest"],
                          ("approve", "failure_nodes"): ["back"]}
     assert nodes["approve"]["unified_job_template"]["timeout"] > 0
 
@@ -97,30 +108,37 @@ def test_the_execution_environment_has_the_packages_of_the_documentation():
 
 def test_the_execution_environment_has_the_versions_that_are_tested():
     definition = yaml.safe_load((AWX / "execution-environment.yml").read_text())
-    assert re.fullmatch(r"[a-z./\d-]+@sha256:[0-9a-f]{64}", definition["images"]["base_image"]["name"])
+    assert re.fullmatch(r"[a-z./\d-]+@sha256:[0-9a-f]{64}",
+                        definition["images"]["base_image"]["name"])
     environment = definition["dependencies"]
     pins = {line.split()[0] for path in ("requirements.txt", "tests/requirements.txt")
             for line in (ROOT / path).read_text().splitlines() if not line.startswith("#")}
-    programs = {environment[program]["package_pip"] for program in ("ansible_core", "ansible_runner")}
+    programs = {environment[program]["package_pip"]
+                for program in ("ansible_core", "ansible_runner")}
     assert {*environment["python"]} | programs <= pins
 
 
 def test_project_and_execution_environment_get_the_collection_from_one_place():
-    """Which tests/integration/test_awx.py installs it from."""
+    """tests/integration/test_awx.py installs the collection from there."""
     environment = yaml.safe_load((AWX / "execution-environment.yml").read_text())["dependencies"]
     project = yaml.safe_load((AWX / "project" / "collections" / "requirements.yml").read_text())
 
-    assert environment["galaxy"]["collections"] == project["collections"] and len(project["collections"]) == 1
+    assert (environment["galaxy"]["collections"] == project["collections"]
+            and len(project["collections"]) == 1)
 
 
-def test_the_rulebook_gives_a_playbook_of_the_collection_variables_that_it_knows_and_nothing_to_evaluate():
-    (ruleset,) = yaml.safe_load((ROOT / "extensions" / "eda" / "rulebooks" / "rollback.yml").read_text())
+def test_the_rulebook_passes_known_variables_to_a_playbook_and_no_templates():
+    (ruleset,) = yaml.safe_load((ROOT / "extensions" / "eda" / "rulebooks"
+                                 / "rollback.yml").read_text())
     (rule,) = ruleset["rules"]
     action = rule["action"]["run_playbook"]
 
-    playbook = (ROOT / "playbooks" / f"{action['name'].removeprefix('baton.kubernetes.')}.yml").read_text()
+    playbook = (ROOT / "playbooks"
+                / f"{action['name'].removeprefix('baton.kubernetes.')}.yml").read_text()
     assert all(re.search(rf"{{{{.*\b{variable}\b", playbook) for variable in action["extra_vars"])
-    labels = {label for value in action["extra_vars"].values() for label in re.findall(r"labels\.(\w+)", value)}
+    labels = {label for value in action["extra_vars"].values()
+              for label in re.findall(r"labels\.(\w+)", value)}
     names = dict(re.findall(r'\blabels\.(\w+) is match\("(.*?)"\)', rule["condition"]))
     assert labels == set(names) and labels and " or " not in rule["condition"]
-    assert not [name for name in names.values() if re.match(name, "{{ lookup('pipe', 'id') }}") or re.match(name, "a{{ 1 }}")]
+    assert not [name for name in names.values()
+                if re.match(name, "{{ lookup('pipe', 'id') }}") or re.match(name, "a{{ 1 }}")]

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every error in the code stands in docs/errors.md in its own words, every row of planner and handover in docs/how-it-works.md, and
-the chances in docs/analysis.md are right."""
+"""Compare the docs with the code: errors, rows of planners and handover, and probabilities."""
 
 from __future__ import annotations
 
@@ -22,22 +21,24 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = " ".join((ROOT / "docs" / "errors.md").read_text(encoding="utf-8").split())
-#: Who makes errors, and which argument is what failed.
+#: Functions that create errors, with the argument for the failed step.
 MAKERS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2, "as_error": 1}
 
 
 def fixed_texts(node):
-    """The parts of a message that are the same each time; none where it is put together elsewhere."""
+    """Return the constant parts of a message; none if built elsewhere."""
     if isinstance(node, ast.BinOp):
         return fixed_texts(node.left) + fixed_texts(node.right)
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-    return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return [part.value for part in parts
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)]
 
 
 def messages():
     for path in sorted((ROOT / "plugins" / "module_utils").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            maker = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+            maker = (getattr(node.func, "id", getattr(node.func, "attr", ""))
+                     if isinstance(node, ast.Call) else "")
             if maker in MAKERS and len(node.args) > MAKERS[maker]:
                 texts = [text.strip(" .;:,()") for text in fixed_texts(node.args[MAKERS[maker]])]
                 if any(texts):
@@ -52,27 +53,32 @@ def test_an_error_is_documented(text):
 def test_the_rows_of_the_planner_are_the_documented_table():
     table = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
     planned, told = (set(table.findall((ROOT / path).read_text(encoding="utf-8")))
-                     for path in ("plugins/module_utils/flows/stepped/planner.py", "docs/how-it-works.md"))
+                     for path in ("plugins/module_utils/flows/client_driven/planner.py",
+                                  "docs/how-it-works.md"))
 
     assert planned - {"| - | yes | ... |"} == told and len(told) > 10
 
 
 def test_the_rows_of_the_handover_are_the_documented_table():
     row = re.compile(r'^ *(?:# |""")?(\|(?: (?:[^|]+ )?\|){4})', re.MULTILINE)
-    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8").partition("\n## The handover\n")[2].partition("\n## ")[0]
-    decided, told = (row.findall(text)
-                     for text in ((ROOT / "plugins/module_utils/flows/handover.py").read_text(encoding="utf-8"), page))
+    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
+    section = page.partition("\n## The handover\n")[2].partition("\n## ")[0]
+    source = (ROOT / "plugins/module_utils/flows/handover.py").read_text(encoding="utf-8")
+    decided, documented = row.findall(source), row.findall(section)
 
-    assert sorted(decided) == sorted(told[1:]) and told[0] == "| foo | next | what is true | step |" and len(decided) > 10
+    assert (sorted(decided) == sorted(documented[1:])
+            and documented[0] == "| foo | next | what is true | step |" and len(decided) > 10)
 
 
 def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     row = re.compile(r"^ *(?:# )?(\|(?: [^|]+ \|){4})$", re.MULTILINE)
     page, planner, back = ((ROOT / path).read_text(encoding="utf-8") for path in (
-        "docs/openshift.md", "plugins/module_utils/flows/migration/planner.py", "plugins/module_utils/flows/migration/back.py"))
+        "docs/openshift.md", "plugins/module_utils/flows/migration/planner.py",
+        "plugins/module_utils/flows/migration/back.py"))
     told = row.findall(page.partition("\n## Row by row\n")[2].partition("\n## ")[0])
 
-    assert told == row.findall(planner.partition("\n# A DeploymentConfig\n")[2]) + row.findall(back) and len(told) > 20
+    assert (told == row.findall(planner.partition("\n# A DeploymentConfig\n")[2])
+            + row.findall(back) and len(told) > 20)
 
 
 @pytest.mark.parametrize("decision, page", [
@@ -80,15 +86,17 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     ("plugins/module_utils/release/begun.py", "roles/image_bump/README.md"),
 ])
 def test_the_rows_of_a_decision_of_the_roles_are_the_documented_table(decision, page):
-    rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"),
+                                   re.MULTILINE)
                         for path in (decision, page))
 
     assert len(rows) >= 5 and "\n".join(rows) in "\n".join(documented)
 
 
 def lines_of(table):
-    """The cells of each row of a table of a page, but for its head."""
-    return [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines() if line.startswith("| ")][1:]
+    """Return the cells of each row of a page's table, without the head."""
+    return [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()
+            if line.startswith("| ")][1:]
 
 
 def test_each_line_of_the_comparison_names_the_tests_that_run_it():
@@ -101,7 +109,8 @@ def test_each_line_of_the_comparison_names_the_tests_that_run_it():
         tests = re.findall(r"`(\S+)::(\w+)`", cell)
         assert tests, line
         for file, name in tests:
-            assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{line}: {name}"
+            assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (
+                f"{line}: {name}")
 
 
 def test_the_messages_are_found():
@@ -109,23 +118,28 @@ def test_the_messages_are_found():
 
 
 def test_how_likely_a_sample_misleads_is_what_is_documented():
-    """Of a version with so many errors, with 1% allowed; each counted out."""
+    """Each probability is exact, for a version with this error rate and a limit of 1%."""
     page = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
-    slow, usual = (sum(math.comb(600, each) * share**each * (1 - share)**(600 - each) for each in those)
+    slow, usual = (sum(math.comb(600, each) * share**each * (1 - share)**(600 - each)
+                       for each in those)
                    for share, those in ((0.2, range(61)), (0.045, range(61, 601))))
-    assert f"passes with a probability of {slow:.0e}, one in which 4.5% are fails with {usual:.0e}" in page.replace("\n", " ")
-    rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
+    assert (f"passes with a probability of {slow:.0e}, "
+            f"one in which 4.5% are fails with {usual:.0e}") in page.replace("\n", " ")
+    rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$",
+                      page, re.MULTILINE)
     assert len(rows) == 5
     for samples, allowed, *told in rows:
         count, most = int(samples.replace(",", "")), int(allowed)
         assert most == count // 100
-        chances = [[math.comb(count, failed) * share**failed * (1 - share)**(count - failed) for failed in range(count + 1)]
+        chances = [[math.comb(count, failed) * share**failed * (1 - share)**(count - failed)
+                    for failed in range(count + 1)]
                    for share in (0.05, 0.0003, 0.001)]
         misled = [sum(chances[0][:most + 1]), *(sum(each[most + 1:]) for each in chances[1:])]
         assert told == [f"{chance:.0e}" for chance in misled], samples
 
 
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")), ROOT / "README.md"]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")),
+         ROOT / "README.md"]
 OPTIONS = {"rolling_update": task.UPDATE_OPTIONS, "rolling_update_info": task.INFO_OPTIONS,
            "rollout_analysis": task.ANALYSIS_OPTIONS}
 AD_HOC = re.compile(r"ansible localhost -m baton\.kubernetes\.(\w+) -a '([^'.]*)'")
@@ -139,18 +153,19 @@ def ad_hoc_examples():
 
 @pytest.mark.parametrize("module, options", list(ad_hoc_examples()))
 def test_the_module_accepts_the_options_of_an_example(module, options):
-    """For each change; `make test-all` runs the examples of all pages, `make test` those of README."""
+    """Runs for each change; `make test-all` runs all examples, `make test` README's."""
     errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
 
     assert not errors, shlex.quote(options)
 
 
 def role_examples():
-    """Return each role of each playbook of the pages, with the variables that the example gives it."""
+    """Return each role of each playbook in the pages, with the example's variables."""
     for page in PAGES:
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             document, *_more = yaml.load_all(block, AnsibleLoader)
-            plays = [play for play in document if "hosts" in play] if isinstance(document, list) else []
+            plays = ([play for play in document if "hosts" in play] if isinstance(document, list)
+                     else [])
             for role in (role for play in plays for role in play.get("roles", ())):
                 yield pytest.param(role, id=f"{page.relative_to(ROOT)}-{role['role']}")
 
@@ -158,7 +173,8 @@ def role_examples():
 @pytest.mark.parametrize("role", list(role_examples()))
 def test_a_role_knows_the_variables_of_an_example(role):
     name = role["role"].removeprefix("baton.kubernetes.")
-    specs = yaml.safe_load((ROOT / "roles" / name / "meta" / "argument_specs.yml").read_text("utf-8"))
+    specs = yaml.safe_load((ROOT / "roles" / name / "meta"
+                            / "argument_specs.yml").read_text("utf-8"))
 
     given = {key for key in {**role, **role.get("vars", {})} if key.startswith(f"{name}_")}
     assert given and given <= set(specs["argument_specs"]["main"]["options"])

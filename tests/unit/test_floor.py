@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The oldest versions that are supported: the same ones everywhere, and a sentence where it is an older one."""
+"""Check that all files name the same oldest versions, and the refusal of older versions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def test_an_older_python_is_told_so_in_a_result_of_the_module(monkeypatch, capsy
         runpy.run_path(str(FLOOR))
 
     result = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 1 and result["failed"] and "needs Python 3.9 or newer" in result["msg"]
-    assert sys.executable in result["msg"] and "3.8.18" in result["msg"] and "\n" not in result["msg"]
+    assert (ended.value.code == 1 and result["failed"]
+            and "needs Python 3.9 or newer" in result["msg"])
+    assert (sys.executable in result["msg"] and "3.8.18" in result["msg"]
+            and "\n" not in result["msg"])
 
 
 @pytest.mark.parametrize("path", [FLOOR, *MODULES], ids=lambda path: path.name)
@@ -40,12 +42,14 @@ def test_what_an_older_python_reads_is_what_it_can_read(path):
     """Python 3.6 has no annotations from __future__."""
     tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 6))
 
-    assert not any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in ast.walk(tree))
+    assert not any(isinstance(node, ast.ImportFrom) and node.module == "__future__"
+                   for node in ast.walk(tree))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_a_module_asks_for_the_python_before_anything_else_of_ours(path):
-    ours = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)
+    ours = [node for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.ImportFrom)
             and str(node.module).startswith("ansible_collections")]
 
     assert ours[0].names[0].name == "floor"
@@ -53,9 +57,11 @@ def test_a_module_asks_for_the_python_before_anything_else_of_ours(path):
 
 def test_the_oldest_versions_are_the_same_everywhere():
     fragment = read("plugins/doc_fragments/connection.py")
-    document = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|", read("docs/versions.md"), re.MULTILINE))
+    document = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|", read("docs/versions.md"),
+                               re.MULTILINE))
     rows = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.", read("tests/versions/packages.py"))
-    core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(">=").removesuffix(".0")
+    core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
+        ">=").removesuffix(".0")
     python = ".".join(map(str, runpy.run_path(str(FLOOR))["OLDEST"]))
 
     assert f"python >= {python}\n" in fragment
@@ -66,4 +72,5 @@ def test_the_oldest_versions_are_the_same_everywhere():
             for path in ROOT.glob("roles/*/meta/main.yml")} == {core}
     oldest = document["Python package `kubernetes`"]
     assert rows and rows[1] == oldest
-    assert f"kubernetes >= {oldest}.0 " in fragment and f"kubernetes>={oldest}.0" in read("meta/ee-requirements.txt")
+    assert (f"kubernetes >= {oldest}.0 " in fragment
+            and f"kubernetes>={oldest}.0" in read("meta/ee-requirements.txt"))

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What somebody else may have written where the code reads: no task does for its author what that one could not do.
+"""Check that a forged value makes no task do more than its author could do directly.
 
-First that nothing is read which the table of forged values (forged.py) leaves out; then tasks on the simulated cluster, in every
-phase of each flow, with any of those values on one controller. The same on a real API server: tests/integration/test_forgery.py.
+First, every value read by the code has forged values (forged.py). Then tasks run on the simulated
+cluster, in every phase of each flow, with forged values on one controller.
+tests/integration/test_forgery.py does the same on a real API server.
 """
 
 from __future__ import annotations
@@ -21,26 +22,38 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from forged import FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, TEMPLATE, UID, WHOLE, WRONG, raw
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
+from idle import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import around
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import related
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import (
+    SimulatedGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset import find as daemonset
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import hash_of
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.find import most_missing
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
+    expected_successor,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset import (
+    observed as daemonset,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import (
+    hash_of,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import (
+    SimulatedMigration,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.observed import (
+    most_missing,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    InternalError,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
@@ -51,56 +64,69 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     REVISION,
     Create,
     Delete,
-    HandOver,
+    Handover,
     Patch,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import StandingClock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import FixedClock
 
 Json = dict[str, t.Any]
 
 ROOMS = Path(__file__).parents[2] / "plugins" / "module_utils"
-#: Examples of each property, where somebody wants others than a test has: FORGERIES=10000.
+#: Examples of each property; the variable FORGERIES=10000 asks for more.
 EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 
 
-# What is read has forged values
+# Values that are read
 
-#: Files that read nothing of others, but a user's options and our own results (release/); and Prometheus' answers, of which
-#: odd ones are in cluster/test_prometheus.py.
-OWN = ("cluster/connection.py", "cluster/prometheus.py", "cluster/secrets.py", "model/analysis.py", "model/label_selectors.py",
-       "model/options.py", "model/verdicts.py", "run/driver.py", "run/fleet.py", "run/patience.py", "task.py")
+#: Files that read only the user's options, results of the collection (release/), or Prometheus,
+#: tested in analysis/test_prometheus.py.
+OWN = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/exec_plugin.py",
+       "analysis/prometheus.py", "cluster/secrets.py", "analysis/spec.py",
+       "model/label_selectors.py", "model/definition.py",
+       "model/options.py", "analysis/outcome.py", "run/driver.py", "run/fleet.py",
+       "run/deadlines.py", "task.py")
 READERS = [name for path in sorted(ROOMS.rglob("*.py"))
            if (name := str(path.relative_to(ROOMS))) not in OWN and not name.startswith("release/")]
-#: What is no field of an object of others: JSON of a patch or of an answer, and what is our own while the task runs.
-NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",
-              "generateName", "resourceVersion", "generation", "metadata", "spec", "status", "annotations", "labels", "namespace",
-              "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers", "pods",
+#: Keys other than fields of clients' objects: JSON of a patch or a response, and a task's
+#: own data.
+NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion",
+              "container", "previous", "limit", "budgets", "autoscalers",
+              "generateName", "resourceVersion", "generation", "metadata", "spec", "status",
+              "annotations", "labels", "namespace",
+              "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers",
+              "pods",
               "gitVersion", "columnDefinitions", "rows", "cells", "images"}
-#: Functions of model/fields that read a field, by whatever name they are imported.
-_READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text", "_number"}
+#: Functions of model/fields that read a field, under any imported name.
+_READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text",
+            "_number"}
 
 
 def fields_read(tree: ast.AST) -> set[str]:
-    """The constant keys by which something is looked up."""
+    """Return the constant keys of all lookups."""
     found = set()
     for node in ast.walk(tree):
         keys: list[ast.expr] = []
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             keys = [node.slice]
         elif isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            keys = node.args[:1] if name == "get" else node.args if name in _READING else []  # what else get is given is no key
-        found |= {each.value for each in keys if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+            name = (node.func.attr if isinstance(node.func, ast.Attribute)
+                    else getattr(node.func, "id", ""))
+            # other arguments of get are no keys
+            keys = node.args[:1] if name == "get" else node.args if name in _READING else []
+        found |= {key.value for key in keys
+                  if isinstance(key, ast.Constant) and isinstance(key.value, str)}
     return {each for each in found if re.fullmatch(r"[a-z][A-Za-z]*", each)}
 
 
 def named_in_the_table() -> set[str]:
-    """Each part of each path, and each field of a document."""
+    """Return each part of each path, and each field of a document."""
     parts = {part for paths in FIELDS.values() for path in paths for part in path.split(".")}
-    fields = {field for key in KEYS for text in KEYS[key][:1] if text.startswith("{") for field in json.loads(text)}
-    inside = {"scaleUp", "rollingUpdate", "maxSurge", "maxUnavailable", "type", "template", "selector", "metadata"}
+    fields = {field for key in KEYS for text in KEYS[key][:1] if text.startswith("{")
+              for field in json.loads(text)}
+    inside = {"scaleUp", "rollingUpdate", "maxSurge", "maxUnavailable", "type", "template",
+              "selector", "metadata"}
     return parts | fields | inside
 
 
@@ -112,20 +138,25 @@ def test_each_field_that_is_read_has_forged_values(name):
 
 
 def test_each_key_of_an_annotation_or_label_has_forged_values():
-    """Those of the one room that knows them, and whatever looks like one anywhere."""
-    constants = {value for name, value in vars(marks).items() if name.isupper() and isinstance(value, str)}
-    texts = {node.value for path in ROOMS.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    """Finds the keys of object_meta and similar texts anywhere."""
+    constants = {value
+                 for name, value in vars(object_meta).items() if name.isupper()
+                 and isinstance(value, str)}
+    texts = {node.value for path in ROOMS.rglob("*.py")
+             for node in ast.walk(ast.parse(path.read_text("utf-8")))
              if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     of_others = r"argoproj\.io|fluxcd\.io|helm\.sh"
-    alike = {each for each in texts if re.fullmatch(rf"[a-z.-]*(kubernetes\.io|baton\.kubernetes|{of_others})/[a-z-]+", each)}
+    alike = {text for text in texts
+             if re.fullmatch(rf"[a-z.-]*(kubernetes\.io|baton\.kubernetes|{of_others})/[a-z-]+",
+                             text)}
 
     assert (constants | alike) - {"node.kubernetes.io/unschedulable"} - set(KEYS) == set()
 
 
 def test_each_kind_that_is_read_has_forged_values():
-    kinds = {each.lower() for each in FIELDS} | {kind.lower() for kind in Kind}
+    kinds = {field.lower() for field in FIELDS} | {kind.lower() for kind in Kind}
 
-    assert {resource.removesuffix("s") for resource in around.GROUPS} - kinds == set()
+    assert {resource.removesuffix("s") for resource in related.GROUPS} - kinds == set()
 
 
 def test_what_has_no_forged_values_is_found():
@@ -133,60 +164,71 @@ def test_what_has_no_forged_values_is_found():
     assert fields_read(ast.parse(source)) == {"secretWord", "other", "third"}
 
 
-# A cluster with other people in it
+# A cluster with other users
 
 SIZE, SURGE = 3, 1
 SIZES = {"foo": SIZE, PAYMENTS: SIZE + 1}
-FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "migration")
-#: Those whose pods the server makes itself, from ControllerRevisions.
+FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet",
+         "migration")
+#: Kinds whose pods the server creates from ControllerRevisions.
 BY_REVISIONS = ("StatefulSet", "DaemonSet")
-#: One of which no pod ever gets ready, with one of these.
+#: Images whose pods never become ready.
 BROKEN = "myimage:v3"
-#: Images that somebody has asked for.
+#: Images requested by users.
 ASKED_FOR = {"myimage:v0", "myimage:v1", "myimage:v2", BROKEN, ""}
 
 
 class Killed(BaseException):
-    """The client dies here."""
+    """Death of the client at a write."""
 
 
 class Broken(AssertionError):
-    """A task does what nobody may make it do."""
+    """Action of a task that no annotation may cause."""
 
 
 def controller(name: str, replicas: int, kind: str, image: str = "myimage:v0") -> Json:
-    """One that is settled, with pods of its own."""
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "web", "image": image}]}}
+    """Return a settled controller with its own pods."""
+    template = {"metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "web", "image": image}]}}
     labels = {"app": name}
-    spec = {"replicas": replicas, "template": template, "selector": labels if kind == Kind.REPLICATION_CONTROLLER else
+    spec = {"replicas": replicas, "template": template,
+            "selector": labels if kind == Kind.REPLICATION_CONTROLLER else
             {"matchLabels": labels}}
     if kind == Kind.DEPLOYMENT:
-        spec |= {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+        spec |= {"strategy": {"type": "RollingUpdate",
+                              "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
                  "progressDeadlineSeconds": 600}
     if kind == Kind.STATEFUL_SET:
         spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
     if kind == Kind.DAEMON_SET:
-        spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+        spec |= {"updateStrategy": {"type": "RollingUpdate",
+                                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
     counts = dict.fromkeys((
-        "replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "desiredNumberScheduled", "currentNumberScheduled",
+        "replicas", "readyReplicas", "availableReplicas", "updatedReplicas",
+        "desiredNumberScheduled", "currentNumberScheduled",
         "numberReady", "numberAvailable", "updatedNumberScheduled"), replicas)
     return {"kind": kind, "spec": spec, "status": {"observedGeneration": 1, **counts}, "metadata": {
-        "name": name, "uid": UID.format(name), "resourceVersion": "1", "generation": 1, "labels": labels, "annotations": {},
+        "name": name, "uid": UID.format(name), "resourceVersion": "1", "generation": 1,
+        "labels": labels, "annotations": {},
         "namespace": "default"}}
 
 
 def autoscaler(name: str, target: str, kind: str) -> Json:
-    reference = {"kind": kind, "name": target, "apiVersion": "v1" if kind == Kind.REPLICATION_CONTROLLER else "apps/v1"}
-    return {"kind": AUTOSCALER, "metadata": {"name": name, "uid": UID.format(name), "annotations": {}, "namespace": "default"},
+    reference = {"kind": kind, "name": target,
+                 "apiVersion": "v1" if kind == Kind.REPLICATION_CONTROLLER else "apps/v1"}
+    return {"kind": AUTOSCALER,
+            "metadata": {"name": name, "uid": UID.format(name), "annotations": {},
+                         "namespace": "default"},
             "spec": {"minReplicas": 2, "maxReplicas": 5, "scaleTargetRef": reference}}
 
 
-class Namespace(Alone):
-    """What is there at first: the real cluster of a check mode, which only reads it."""
+class Namespace(IdleGateway):
+    """Initial cluster: the real cluster of check mode, which only reads."""
 
     def __init__(self, kind: str) -> None:
         self.kind = Kind(kind)
-        self.there = [controller("foo", SIZE, kind), controller(PAYMENTS, SIZES[PAYMENTS], kind), controller(IDLE, 0, kind)]
+        self.there = [controller("foo", SIZE, kind), controller(PAYMENTS, SIZES[PAYMENTS], kind),
+                      controller(IDLE, 0, kind)]
         self.scalers: list[Json] = []
         self.kept: list[Json] = []
 
@@ -197,25 +239,30 @@ class Namespace(Alone):
         return {}
 
     def find(self, kind: str, name: str) -> Json | None:
-        return next((it for it in self.kept if kind == REVISION and it["metadata"]["name"] == name), None)
+        return next((it for it in self.kept if kind == REVISION and it["metadata"]["name"] == name),
+                    None)
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        return tuple(Pod(f"{name}-{number}", f"uid of {name}-{number}", item["metadata"]["labels"], item["metadata"]["uid"])
-                     for item in self.there for name in [item["metadata"]["name"]] for number in range(item["spec"]["replicas"])
+        return tuple(Pod(f"{name}-{number}", f"uid of {name}-{number}", item["metadata"]["labels"],
+                         item["metadata"]["uid"])
+                     for item in self.there for name in [item["metadata"]["name"]]
+                     for number in range(item["spec"]["replicas"])
                      if selector.items() <= item["metadata"]["labels"].items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         if self.kind in BY_REVISIONS:
-            return [it for it in self.kept if marks.owner_uid(it) in uids]
-        return [it for it in self.kept if (it["metadata"].get("labels") or {}).get(marks.HISTORY) in uids]
+            return [it for it in self.kept if object_meta.owner_uid(it) in uids]
+        return [it for it in self.kept
+                if (it["metadata"].get("labels") or {}).get(object_meta.HISTORY) in uids]
 
     def objects(self, resource: str) -> list[Json] | None:
         return self.scalers if resource == "horizontalpodautoscalers" else []
 
     def dry_run(self, write: t.Any) -> Json:
-        """Nothing is changed on its way in; nobody gives a template here."""
+        """Change nothing on admission; nobody provides a template here."""
         if isinstance(write, Patch):
-            return patched(next(it for it in self.there if it["metadata"]["name"] == write.name), write)
+            return patched(next(it for it in self.there if it["metadata"]["name"] == write.name),
+                           write)
         return write.manifest
 
     def why_absent(self, name: str) -> str:
@@ -224,14 +271,14 @@ class Namespace(Alone):
 
 @dataclasses.dataclass
 class World:
-    """A namespace in which tasks are run one after the other: each is a check mode that goes on where the last one has ended."""
+    """Namespace for consecutive tasks: each check mode continues in the final state of the last."""
 
     flow: str
     own: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
     told: list[t.Any] = dataclasses.field(default_factory=list)
-    #: The controller that somebody has written marks on.
+    #: The controller with forged annotations.
     forged: str = ""
-    #: Somebody's own, in the place of ours.
+    #: Controllers of other users with the name of a successor.
     squatters: set[str] = dataclasses.field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -239,135 +286,156 @@ class World:
         self.real = Namespace(kind)
         self.kind = kind
         if self.flow == "migration":
-            self.model: t.Any = SimulatedMigration(self.real.items(), self.real.find, self.real.live_pods)
+            self.model: t.Any = SimulatedMigration(self.real.items(), self.real.find,
+                                                   self.real.live_pods)
         elif kind == Kind.DEPLOYMENT:
-            self.model = SimulatedDeployments(self.real.items(), [])
+            self.model = DeploymentModel(self.real.items(), [])
             self.model.settle()
         elif kind in BY_REVISIONS:
-            model = SimulatedStatefulSets if kind == Kind.STATEFUL_SET else SimulatedDaemonSets
+            model = StatefulSetModel if kind == Kind.STATEFUL_SET else DaemonSetModel
             self.model = model(self.real.items())
             self.model.broken = frozenset({BROKEN})
             self.model.settle()
         else:
-            self.model = SimulatedCluster(self.real.items(), kind, self.real.revisions)
+            self.model = ClusterModel(self.real.items(), kind, self.real.revisions)
 
     def copy(self) -> World:
-        """Another one in the same state."""
+        """Return a copy in the same state."""
         other = World(self.flow, set(self.own))
         if isinstance(self.model, SimulatedMigration):
             for field in ("_items", "_pods"):
                 setattr(other.model, field, copy.copy(getattr(self.model, field)))
         else:
             other.model = self.model.copy()
-        if isinstance(self.model, SimulatedCluster):
-            other.model._look_up_revisions, other.model._first = other.real.revisions, [UID.format("foo")]
+        if isinstance(self.model, ClusterModel):
+            other.model._look_up_revisions, other.model._first = other.real.revisions, [
+                UID.format("foo")]
         return other
 
-    # What is there
+    # Objects
 
     def tables(self) -> list[dict]:
-        """Where the model keeps its controllers."""
-        if isinstance(self.model, SimulatedDeployments):
+        """Return the model's tables of controllers."""
+        if isinstance(self.model, DeploymentModel):
             return [self.model.items, self.model.sets.items]
-        return [self.model._items if isinstance(self.model, SimulatedMigration) else self.model.items]
+        return [self.model._items if isinstance(self.model, SimulatedMigration)
+                else self.model.items]
 
     def each(self) -> dict[str, tuple[dict, t.Any, Json]]:
         """Name, place and object of every controller."""
-        return {item["metadata"]["name"]: (table, key, item) for table in self.tables() for key, item in table.items()
+        return {item["metadata"]["name"]: (table, key, item) for table in self.tables()
+                for key, item in table.items()
                 if item and item["kind"] != REVISION}
 
     def annotate(self, name: str, annotations: t.Mapping[str, str]) -> None:
         table, key, item = self.each()[name]
         labels = {key: value for key, value in annotations.items() if key in LABELS}
-        metadata = {**item["metadata"], "annotations": {**(item["metadata"].get("annotations") or {}), **annotations},
+        metadata = {**item["metadata"],
+                    "annotations": {**(item["metadata"].get("annotations") or {}), **annotations},
                     "labels": {**(item["metadata"].get("labels") or {}), **labels}}
         table[key] = {**item, "metadata": metadata}
 
     def has_its_pace(self) -> bool:
-        """Whether the user's Deployment goes on as it did before anybody updated it."""
+        """Return whether the user's Deployment has its baseline settings."""
         spec = self.each()["foo"][2]["spec"]
-        return (spec["strategy"].get("rollingUpdate") == {"maxSurge": "25%", "maxUnavailable": "25%"}
+        return (spec["strategy"].get("rollingUpdate")
+                == {"maxSurge": "25%", "maxUnavailable": "25%"}
                 and not spec.get("minReadySeconds") and not spec.get("paused"))
 
     def add_revisions(self, made: list[Json]) -> None:
-        """Those that somebody has made; the models of StatefulSets and DaemonSets have those of the server beside them."""
+        """Add forged revisions; models of StatefulSets and DaemonSets also have the server's."""
         self.real.kept += made
         if self.flow in BY_REVISIONS:
             kept, self.model.kept = self.model.kept, {}
-            self.model._look_up_revisions = lambda uids: [it for uid in uids for it in (*kept.get(uid, ()), *made)
-                                                          if marks.owner_uid(it) == uid]
+            self.model._look_up_revisions = lambda uids: [
+                it for uid in uids for it in (*kept.get(uid, ()), *made)
+                if object_meta.owner_uid(it) == uid]
 
     def add_squatter(self, size: int, has_marks: bool) -> None:
-        """Somebody's controller in the place of the successor that the next update makes, with a template of his own."""
+        """Add another user's controller with the name of the next successor."""
         if "foo" not in self.each():
             return
         there = Controller.from_api(self.each()["foo"][2], self.kind)
-        name, label = expected_successor(request_from({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), there)
+        name, label = expected_successor(
+            request_from({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), there)
         if name in self.each():
             return
         item = controller(name, size, self.kind, "evil:v1")
-        item["spec"]["template"]["metadata"]["labels"] |= {"app": "foo", marks.DEPLOYMENT_LABEL: label}
+        item["spec"]["template"]["metadata"]["labels"] |= {
+            "app": "foo", object_meta.DEPLOYMENT_LABEL: label}
         labels = item["spec"]["template"]["metadata"]["labels"]
-        item["spec"]["selector"] = labels if self.kind == Kind.REPLICATION_CONTROLLER else {"matchLabels": labels}
+        item["spec"]["selector"] = (labels if self.kind == Kind.REPLICATION_CONTROLLER
+                                    else {"matchLabels": labels})
         if has_marks:
-            item["metadata"]["annotations"] = {marks.PARTNER: "foo", marks.PARTNER_UID: there.uid, marks.DESIRED: str(SIZE),
-                                               marks.ORIGINAL: str(SIZE), marks.LAST_ROLLOUT: KEYS[marks.LAST_ROLLOUT][0]}
+            item["metadata"]["annotations"] = {object_meta.PARTNER: "foo",
+                                               object_meta.PARTNER_UID: there.uid,
+                                               object_meta.DESIRED: str(SIZE),
+                                               object_meta.ORIGINAL: str(SIZE),
+                                               object_meta.LAST_ROLLOUT: KEYS[
+                                                   object_meta.LAST_ROLLOUT][0]}
         note(f"a squatter of {size}, with marks: {has_marks}")
         self.model.items[name] = self.model.seen[name] = item
         self.squatters.add(name)
-        self.own.discard(name)  # one that the user had before may have been there
+        self.own.discard(name)  # a ReplicaSet of the user may have existed
 
     def is_own(self, name: str) -> bool:
         return name in self.own or self.is_of_own_set(name)
 
     def is_of_own_set(self, name: str) -> bool:
-        """ReplicaSets that the server has made for the user's Deployment."""
+        """Return whether the server made the ReplicaSet for the user's Deployment."""
         there = self.each().get(name)
         owners = there[2]["metadata"].get("ownerReferences", ()) if there else ()
         return any(ref["name"] in self.own for ref in owners)
 
     def others(self) -> Json:
-        """What no task on foo may change. Sizes of pods come and go by themselves."""
-        found = {name: {"metadata": {key: value for key, value in item["metadata"].items() if key != "generation"},
+        """Return the state that no task on foo may change; sizes change by themselves."""
+        found = {name: {"metadata": {key: value
+                                     for key, value in item["metadata"].items()
+                                     if key != "generation"},
                         "spec": item["spec"]} for name, (_table, _key, item) in self.each().items()
                  if not self.is_own(name) and name not in self.squatters}
-        for each in found.values():  # the server counts there
+        for each in found.values():  # the server counts pods
             annotations = each["metadata"].get("annotations") or {}
             each["metadata"] = {**each["metadata"], "annotations": {
-                key: value for key, value in annotations.items() if key not in (marks.REVISION, marks.FORMER_REVISIONS)}}
+                key: value
+                for key, value in annotations.items()
+                if key not in (object_meta.REVISION, object_meta.FORMER_REVISIONS)}}
         return copy.deepcopy(found)
 
     def pods(self) -> list[t.Any]:
-        """Those of the user's controllers, as far as the model has some of its own."""
+        """Return the pods of the users' controllers, as far as the model has any."""
         if self.flow in BY_REVISIONS:
-            return [pod for name in self.own & self.model.items.keys() for pod in self.model.pods(name)]
-        model = self.model.sets if isinstance(self.model, SimulatedDeployments) else self.model
-        uids = {item["metadata"]["uid"] for name, (_table, _key, item) in self.each().items() if self.is_own(name)}
+            return [pod for name in self.own & self.model.items.keys()
+                    for pod in self.model.pods(name)]
+        model = self.model.sets if isinstance(self.model, DeploymentModel) else self.model
+        uids = {item["metadata"]["uid"]
+                for name, (_table, _key, item) in self.each().items() if self.is_own(name)}
         return [pod for pod in getattr(model, "pods", ()) if pod.owner in uids]
 
-    # What is done
+    # Tasks
 
     def run(self, kill_after: int | None = None, **params: t.Any) -> Json:
-        """A task in the middle of all this. Raises RolloutError, Killed, Broken, and whatever else is wrong with the code."""
+        """Run a task. Raises RolloutError, Killed or Broken, and any error of the code."""
         given = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
         if params.get("state") == "migrated":
             given["to_kind"] = "Deployment"
         request = request_from(given)
-        clock = StandingClock()
+        clock = FixedClock()
         gateway = Guarded(self, request, clock, kill_after)
         return driver.run(choose(request), request, gateway, clock, self.told.append)
 
     def info(self) -> Json:
-        """What the info module tells of the namespace."""
+        """Return the info module's result for the namespace."""
         wish = request_from({"name": "any", "kind": self.kind, "state": "rolled_back"})
-        gateway = Guarded(self, wish, StandingClock(), 0)
+        gateway = Guarded(self, wish, FixedClock(), 0)
         return {"rollouts": task._rollouts(choose(wish), wish, gateway, {"name": None})}
 
 
 class Guarded(SimulatedGateway):
-    """Judges each write before it is carried out: one of a billion pods would be the end of the test."""
+    """Gateway that judges each write before the execution: a billion pods end the test."""
 
-    def __init__(self, world: World, request: Request, clock: StandingClock, kill_after: int | None) -> None:
+    def __init__(self, world: World, request: Request, clock: FixedClock,
+                 kill_after: int | None) -> None:
         super().__init__(world.real, clock.sleep, world.model)
         self.world, self.request, self.left = world, request, kill_after
         self.kind = world.kind
@@ -382,11 +450,12 @@ class Guarded(SimulatedGateway):
         if done:
             if isinstance(write, Create):
                 self.world.own.add(write.name)
-                self.world.squatters.discard(write.name)  # somebody's is gone, in the place of which this one is
+                # another user deleted the squatter; the task's controller has the name now
+                self.world.squatters.discard(write.name)
             self.judge_pods()
         return done
 
-    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
+    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
         return len(write.pods) if self.write(write) else 0
 
     def wait(self, seconds: float) -> None:
@@ -394,7 +463,7 @@ class Guarded(SimulatedGateway):
         self.judge_pods()
 
     def judge(self, write: t.Any) -> None:
-        if isinstance(write, HandOver):
+        if isinstance(write, Handover):
             self.judge_hand_over(write)
             return
         if write.kind == "Pod":
@@ -414,7 +483,8 @@ class Guarded(SimulatedGateway):
                 raise Broken(f"{write.name} gets the size {value}")
             if path == "/spec/strategy" and value.get("type") != "RollingUpdate":
                 raise Broken(f"{write.name} gets the strategy {value}")
-            if path == "/spec/updateStrategy" and missing(value.get("rollingUpdate") or {}, SIZE) > 1:
+            if (path == "/spec/updateStrategy"
+                    and missing(value.get("rollingUpdate") or {}, SIZE) > 1):
                 raise Broken(f"{write.name} gets the strategy {value}")
             if path == "/spec/minReadySeconds" and self.kind in BY_REVISIONS:
                 raise Broken(f"{write.name} gets {value} seconds")
@@ -422,11 +492,13 @@ class Guarded(SimulatedGateway):
                 raise Broken(f"{write.name} gets the images {images_of(value)}")
 
     def judge_target(self, write: t.Any) -> None:
-        is_expected = write.name == self.request.name or write.name.startswith(f"{self.request.name}-")
+        is_expected = (write.name == self.request.name
+                       or write.name.startswith(f"{self.request.name}-"))
         if write.kind == REVISION:
             if not is_expected:
                 raise Broken(f"writes the {write.kind} {write.name}")
-        elif write.name in self.world.squatters and not isinstance(write, Create):  # whose maker may delete it, too
+        # the owner may delete the squatter, too
+        elif write.name in self.world.squatters and not isinstance(write, Create):
             sizes = [value for path, value in operations(write, {}) if path == "/spec/replicas"]
             if any(size > self.world.each()[write.name][2]["spec"]["replicas"] for size in sizes):
                 raise Broken(f"somebody's {write.name} gets pods")
@@ -435,29 +507,37 @@ class Guarded(SimulatedGateway):
             raise Broken(f"writes to {write.kind} {write.name}: {write}")
 
     def judge_pod(self, write: t.Any) -> None:
-        """Only one that is not ready may go, and is then made anew; up to a pause of a DaemonSet any, as judge_pods() allows it."""
+        """Allow the deletion of an unready pod, which is then recreated.
+
+        Until a DaemonSet pauses, any pod may be deleted, as in judge_pods().
+        """
         if self.kind == Kind.DAEMON_SET:
             own = [pod.name for pod in self.world.model.pods(self.request.name)]
             if not self.request.pause_at or not isinstance(write, Delete) or write.name not in own:
                 raise Broken(f"deletes the pod {write.name}: {write}")
             return
         name, _dash, number = write.name.rpartition("-")
-        ready = [pod.number for pod in self.world.model.pods(name) if pod.ready] if name == self.request.name else None
+        ready = ([pod.number for pod in self.world.model.pods(name) if pod.ready]
+                 if name == self.request.name else None)
         if not isinstance(write, Delete) or ready is None or int(number) in ready:
             raise Broken(f"deletes the pod {write.name}: {write}")
 
-    def judge_hand_over(self, write: HandOver) -> None:
-        uids = {item["metadata"]["uid"]: name for name, (_table, _key, item) in self.world.each().items()}
+    def judge_hand_over(self, write: Handover) -> None:
+        uids = {item["metadata"]["uid"]: name
+                for name, (_table, _key, item) in self.world.each().items()}
         for uid in (write.giver, write.taker["uid"]):
             if uid in uids and not self.world.is_own(uids[uid]):
-                raise Broken(f"the pods of {uids[uid]} get another controller, or a controller gets pods: {write}")
+                raise Broken(f"the pods of {uids[uid]} get another controller, or a controller "
+                             f"gets pods: {write}")
 
     def judge_autoscaler(self, write: Patch) -> None:
-        found = next(it for it in self.objects("horizontalpodautoscalers") or () if it["metadata"]["name"] == write.name)
+        found = next(it for it in self.objects("horizontalpodautoscalers") or ()
+                     if it["metadata"]["name"] == write.name)
         if found["spec"]["scaleTargetRef"]["name"] != self.request.name:
             raise Broken(f"writes to the autoscaler of another controller: {write.name}")
         for operation in write.operations:
-            if operation["path"] == "/spec/minReplicas" and operation["op"] == "add" and operation["value"] not in range(6):
+            if (operation["path"] == "/spec/minReplicas" and operation["op"] == "add"
+                    and operation["value"] not in range(6)):
                 raise Broken(f"minReplicas of {write.name} becomes {operation['value']!r}")
 
     def judge_pods(self) -> None:
@@ -468,20 +548,22 @@ class Guarded(SimulatedGateway):
             return
         if len(pods) > size + SURGE:
             raise Broken(f"{len(pods)} pods")
-        if not isinstance(self.world.model, SimulatedMigration) and sum(pod.ready for pod in pods) < size:
+        if (not isinstance(self.world.model, SimulatedMigration)
+                and sum(pod.ready for pod in pods) < size):
             raise Broken(f"only {sum(pod.ready for pod in pods)} pods are ready")
 
 
 def operations(write: t.Any, spec: Json) -> list[tuple[str, t.Any]]:
-    """What a write sets, by path."""
+    """Return the operations of a write, by path."""
     if isinstance(write, Patch):
-        return [(each["path"], each["value"]) for each in write.operations if each["op"] in ("add", "replace")]
+        return [(operation["path"], operation["value"]) for operation in write.operations
+                if operation["op"] in ("add", "replace")]
     return [(f"/spec/{field}", value) for field, value in spec.items()]
 
 
-# What is tried
+# Properties
 
-#: What a client was asked for before somebody wrote what he should not; the client died after some of its writes.
+#: Requests before the forgery; the client died after some of its writes.
 BEFORE: dict[str, list[Json]] = {
     "idle": [],
     "updating": [{"image": "myimage:v2"}],
@@ -493,7 +575,7 @@ BEFORE: dict[str, list[Json]] = {
     "stuck, and going back": [{"image": BROKEN}, {"state": "rolled_back"}],
     "migrating": [{"state": "migrated"}],
 }
-#: What is asked for then.
+#: Requests after the forgery.
 TASKS: dict[str, Json] = {
     "updated": {"image": "myimage:v2"},
     "unchanged": {"image": "myimage:v1"},
@@ -508,8 +590,9 @@ TASKS: dict[str, Json] = {
 }
 
 
-#: What is of the right type, and too much.
-LIKELY = (2**31 - 2, 300, True, "myimage:v0", {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}})
+#: Values of the right type, but too large.
+LIKELY = (2**31 - 2, 300, True, "myimage:v0",
+          {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}})
 
 
 def may_be_asked(flow: str, params: Json) -> bool:
@@ -517,12 +600,13 @@ def may_be_asked(flow: str, params: Json) -> bool:
         return params.get("state") == "migrated"
     if params.get("image") == BROKEN and flow not in BY_REVISIONS:
         return False
-    return params.get("state") != "migrated" and not (flow in ("Deployment", *BY_REVISIONS) and "next_name" in params)
+    return (params.get("state") != "migrated"
+            and not (flow in ("Deployment", *BY_REVISIONS) and "next_name" in params))
 
 
 @functools.cache
 def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
-    """One in which foo has been updated once, and something else was begun since; it is copied before it is used."""
+    """Return a world after one update of foo and the start of another; copy before use."""
     world = World(flow)
     if flow != "migration":
         world.run(image="myimage:v1")
@@ -540,79 +624,100 @@ def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """A namespace in the middle of something."""
+    """Draw a namespace in the middle of an update, or at rest."""
     flow = draw(st.sampled_from(FLOWS))
-    phase = draw(st.sampled_from([name for name, tasks in BEFORE.items() if all(may_be_asked(flow, it) for it in tasks)]))
+    phase = draw(st.sampled_from([name
+                                  for name, tasks in BEFORE.items()
+                                  if all(may_be_asked(flow, it) for it in tasks)]))
     writes = draw(st.integers(0, 14)) if BEFORE[phase] else 0
     note(f"{flow}, {phase}, killed after {writes} writes")
     return world_after(flow, phase, writes, draw(st.booleans())).copy()
 
 
 def texts(key: str) -> st.SearchStrategy[str]:
-    """What may stand in a mark: what the table has, and what nobody has thought of."""
-    invented = st.recursive(st.sampled_from(WRONG) | st.integers() | st.text(max_size=20), lambda inner: st.lists(inner, max_size=2)
-                            | st.dictionaries(st.text(max_size=5), inner, max_size=2), max_leaves=4).map(json.dumps)
+    """Draw texts for an annotation: rows of the table, and random ones."""
+    invented = st.recursive(st.sampled_from(WRONG) | st.integers() | st.text(max_size=20),
+                            lambda inner: st.lists(inner, max_size=2)
+                            | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+                            max_leaves=4).map(json.dumps)
     return st.sampled_from(KEYS[key]) | st.sampled_from(KEYS[key]) | st.text(max_size=30) | invented
 
 
 @st.composite
 def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
-    """Marks on one controller: whoever may annotate several may do so much that little is left to keep from him."""
+    """Draw annotations for one controller.
+
+    A user who may annotate several controllers may do nearly anything.
+    """
     if draw(st.booleans()):
         recipe = draw(st.sampled_from(sorted(RECIPES)))
         ((name, annotations),) = list(RECIPES[recipe].items())[-1:]
         return name, annotations
     name = draw(st.sampled_from(["foo", *sorted(world.each())]))
-    there = (world.each()[name][2]["metadata"].get("annotations") or {}) if name in world.each() else {}
+    there = ((world.each()[name][2]["metadata"].get("annotations") or {}) if name in world.each()
+             else {})
     true = [key for key in WHOLE if key in there]
-    if true and draw(st.booleans()):  # what is true, but for one field
+    if true and draw(st.booleans()):  # plausible, except for a field
         key = draw(st.sampled_from(true))
         document = json.loads(there[key])
         field = draw(st.sampled_from(sorted(document)))
-        inside = document[field] if isinstance(document[field], dict) and document[field] and draw(st.booleans()) else document
+        inside = (document[field] if isinstance(document[field], dict) and document[field]
+                  and draw(st.booleans()) else document)
         wrong = st.sampled_from(LIKELY) | st.sampled_from(WRONG)
-        inside[draw(st.sampled_from(sorted(inside))) if inside is not document else field] = draw(wrong)
+        inside[draw(st.sampled_from(sorted(inside))) if inside is not document
+               else field] = draw(wrong)
         return name, {key: json.dumps(document)}
-    keys = draw(st.lists(st.sampled_from(sorted(KEYS)) | st.sampled_from(sorted(WHOLE)), min_size=1, max_size=4, unique=True))
+    keys = draw(st.lists(st.sampled_from(sorted(KEYS)) | st.sampled_from(sorted(WHOLE)), min_size=1,
+                         max_size=4, unique=True))
     return name, {key: draw(texts(key)) for key in keys}
 
 
 def real_hash(world: World) -> str:
-    """What a migration of foo would have."""
+    """Return the hash of a migration of foo."""
     template = world.each()["foo"][2]["spec"]["template"] if "foo" in world.each() else {}
-    return hash_of(Request("foo"), Controller.from_api({"metadata": {"name": "foo"}, "spec": {"template": template}}))
+    return hash_of(Request("foo"),
+                   Controller.from_api({"metadata": {"name": "foo"},
+                                        "spec": {"template": template}}))
 
 
 @st.composite
 def revisions(draw: st.DrawFn, world: World) -> list[Json]:
-    """ControllerRevisions that somebody has made: of a history, or of a migration."""
+    """Draw forged ControllerRevisions: of a history, or of a migration."""
     item = world.each().get("foo")
     uid = item[2]["metadata"]["uid"] if item else "x"
     found = []
     manifest = controller("foo", 300, Kind.REPLICATION_CONTROLLER, "evil:v1")
     manifest["spec"] |= {"selector": {"app": PAYMENTS}, "minReadySeconds": 0}
-    begun = [{"hash": value, "uid": uid, "manifest": each} for value in ("0123456789", "../../secrets/db", real_hash(world))
+    begun = [{"hash": value, "uid": uid, "manifest": each}
+             for value in ("0123456789", "../../secrets/db", real_hash(world))
              for each in (manifest, {})]
     for number in range(draw(st.integers(0, 2))):
-        data = draw(st.just({"template": json.dumps(TEMPLATE)}) | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(begun)
+        data = draw(st.just({"template": json.dumps(TEMPLATE)})
+                    | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(begun)
                     | st.sampled_from(WRONG))
-        labels = draw(st.sampled_from([{marks.HISTORY: uid}, {marks.SERVER_HISTORY: "0"}, {}]))
-        owners = draw(st.sampled_from([[], [{"kind": "x", "name": "x", "uid": uid, "controller": True}]]))
+        labels = draw(st.sampled_from([{object_meta.HISTORY: uid},
+                                       {object_meta.SERVER_HISTORY: "0"}, {}]))
+        owners = draw(st.sampled_from([[],
+                                       [{"kind": "x", "name": "x", "uid": uid,
+                                         "controller": True}]]))
         name = "foo-migration" if world.flow == "migration" else f"mine-{number}"
-        found.append({"kind": REVISION, "revision": draw(st.sampled_from([0, 1, 2, 3, 2**63 - 1])), "data": data,
-                      "metadata": {"name": name, "labels": labels, "ownerReferences": owners, "annotations": {
-                          marks.LAST_ROLLOUT: draw(texts(marks.LAST_ROLLOUT))}}})
+        found.append({"kind": REVISION, "revision": draw(st.sampled_from([0, 1, 2, 3, 2**63 - 1])),
+                      "data": data,
+                      "metadata": {"name": name, "labels": labels, "ownerReferences": owners,
+                                   "annotations": {
+                                       object_meta.LAST_ROLLOUT: draw(texts(object_meta.LAST_ROLLOUT))}}})
     return found
 
 
 def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
-    """Settings of a property; a failure is repeated by the seed that Hypothesis prints."""
+    """Return the settings of a property; Hypothesis prints the seed of a failure."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    return settings(max_examples=EXAMPLES or examples, deadline=None, suppress_health_check=checks, print_blob=True)
+    return settings(max_examples=EXAMPLES or examples, deadline=None, suppress_health_check=checks,
+                    print_blob=True)
 
 
 def outcome(work: t.Callable[[], Json]) -> Json:
-    """What a task tells; whatever else goes wrong is a traceback."""
+    """Return a task's result or error; any other exception is a traceback."""
     try:
         return work()
     except InternalError:
@@ -624,9 +729,10 @@ def outcome(work: t.Callable[[], Json]) -> Json:
 @property_test(100)
 @given(st.data())
 def test_where_nobody_has_written_anything_no_task_is_refused_for_it(data):
-    """Else the property below would say nothing."""
+    """Otherwise the property below would prove nothing."""
     world = data.draw(worlds())
-    params = data.draw(st.sampled_from([it for it in TASKS.values() if may_be_asked(world.flow, it)]))
+    params = data.draw(st.sampled_from([it for it in TASKS.values()
+                                        if may_be_asked(world.flow, it)]))
     note(f"{params}")
     before = world.others()
 
@@ -637,7 +743,7 @@ def test_where_nobody_has_written_anything_no_task_is_refused_for_it(data):
 
 
 def forged_world(data: t.Any) -> World:
-    """One in which somebody has written marks on a controller, and on what else he may make."""
+    """Draw a world with forged annotations on a controller and forged related objects."""
     world = data.draw(worlds())
     name, annotations = data.draw(forgeries(world))
     note(f"{name}: {({key: value[:300] for key, value in annotations.items()})}")
@@ -647,9 +753,11 @@ def forged_world(data: t.Any) -> World:
     if world.flow in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET) and data.draw(st.booleans()):
         world.add_squatter(data.draw(st.sampled_from([0, SIZE])), data.draw(st.booleans()))
     if data.draw(st.booleans()):
-        world.real.scalers = [autoscaler("hpa", "foo", world.kind), autoscaler("hpa-of-payments", PAYMENTS, world.kind)]
+        world.real.scalers = [autoscaler("hpa", "foo", world.kind),
+                              autoscaler("hpa-of-payments", PAYMENTS, world.kind)]
         scaler = data.draw(st.sampled_from(world.real.scalers))
-        scaler["metadata"]["annotations"] = {marks.FROZEN: data.draw(texts(marks.FROZEN))}
+        scaler["metadata"]["annotations"] = {
+            object_meta.FROZEN: data.draw(texts(object_meta.FROZEN))}
         note(f"{scaler['metadata']}")
     if data.draw(st.booleans()):
         world.add_revisions(data.draw(revisions(world)))
@@ -661,14 +769,16 @@ def forged_world(data: t.Any) -> World:
 @given(st.data())
 def test_a_task_does_nothing_for_whoever_may_write_marks(data):
     world = forged_world(data)
-    params = data.draw(st.sampled_from([it for it in TASKS.values() if may_be_asked(world.flow, it)]))
+    params = data.draw(st.sampled_from([it for it in TASKS.values()
+                                        if may_be_asked(world.flow, it)]))
     note(f"{params}")
     before = world.others()
 
     told = outcome(functools.partial(world.run, **params))
 
     assert world.others() == before
-    assert world.flow != "Deployment" or "failure" in told or told["rollout"]["phase"] != "complete" or world.has_its_pace()
+    assert (world.flow != "Deployment" or "failure" in told
+            or told["rollout"]["phase"] != "complete" or world.has_its_pace())
     assert raw(told) == [] and [wrong for line in world.told for wrong in raw(line)] == []
 
 
@@ -679,18 +789,20 @@ def test_the_info_module_tells_of_all_whatever_somebody_has_written(data):
 
     told = world.info()
 
-    assert PAYMENTS in [each["name"] for each in told["rollouts"]] or world.forged == PAYMENTS
+    assert PAYMENTS in [rollout["name"] for rollout in told["rollouts"]] or world.forged == PAYMENTS
     assert raw(told) == []
 
 
 @property_test(100)
 @given(st.data())
 def test_the_tasks_of_others_are_as_ever(data):
-    """Marks on one's own controller, or on one without pods, keep nobody from updating another one."""
+    """Annotations on another controller, or on a controller without pods, block no task."""
     world = forged_world(data)
-    is_migrating = world.flow == "migration" and any(name.startswith("foo-") for name in world.each())
-    assume(world.forged != PAYMENTS and not is_migrating)  # the model of a migration is of one alone
-    world.model.settle()  # what is under way there goes on by itself
+    is_migrating = (world.flow == "migration"
+                    and any(name.startswith("foo-") for name in world.each()))
+    # the model of a migration has a single controller
+    assume(world.forged != PAYMENTS and not is_migrating)
+    world.model.settle()  # the update in progress continues by itself
     world.real.scalers = world.real.scalers[:1]
     world.own = {PAYMENTS}
     before = world.others()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Random histories in the simulated cluster, always the same ones; `tests/histories` makes others, on a real cluster too."""
+"""Play fixed random histories on the simulated cluster; `tests/histories` plays others."""
 
 from __future__ import annotations
 

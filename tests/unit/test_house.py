@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rules of the house that import-linter cannot see: who may ask which kind, and how large a room may be."""
+"""Hold the rules that import-linter cannot see: comparisons of kinds, and sizes of files."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ import pytest
 
 ROOMS = Path(__file__).parents[2] / "plugins" / "module_utils"
 FILES = {str(path.relative_to(ROOMS)): path for path in sorted(ROOMS.rglob("*.py"))}
-#: Where a kind or a state may be compared with: the flows, each of which is for some of them, and the kinds themselves.
+#: Where the code may compare a kind or a state: in the flows, and in the kinds themselves.
 MAY_ASK = ("flows/", "model/kinds.py")
-#: Lines of a file and of a class; longer ones are read in one go by nobody.
+#: The most lines of a file and of a class.
 LONGEST_FILE, LONGEST_CLASS = 450, 200
 
 
 def compared(tree):
-    """Each comparison with a member of Kind or State, or with the class of one kind, by its line."""
+    """Yield the line of each comparison with a member of Kind or State, or with a kind's class."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
-            members = [each for operand in operands for each in ast.walk(operand) if isinstance(each, ast.Attribute)]
-            if any(isinstance(each.value, ast.Name) and each.value.id in ("Kind", "State") for each in members):
+            members = [each for operand in operands for each in ast.walk(operand)
+                       if isinstance(each, ast.Attribute)]
+            if any(isinstance(member.value, ast.Name) and member.value.id in ("Kind", "State")
+                   for member in members):
                 yield node.lineno
         elif (
             isinstance(node, ast.Call)
@@ -39,8 +41,10 @@ def test_nobody_else_asks_which_kind_or_state(name):
     assert list(compared(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
-@pytest.mark.parametrize("code", ["kind is Kind.DEPLOYMENT", "it.state != State.MIGRATED", "kind in (Kind.REPLICA_SET,)",
-                                  "isinstance(primary, Deployment)"])
+@pytest.mark.parametrize("code",
+                         ["kind is Kind.DEPLOYMENT", "it.state != State.MIGRATED",
+                          "kind in (Kind.REPLICA_SET,)",
+                          "isinstance(primary, Deployment)"])
 def test_such_a_question_is_found(code):
     assert list(compared(ast.parse(code))) == [1]
 

@@ -1,52 +1,55 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which pods are new: the module's soak, rolling_update_info and rollout_analysis agree, for every kind and in every phase."""
+"""Check that soak, rolling_update_info and rollout_analysis agree on the new pods."""
 
 from __future__ import annotations
 
 import pytest
 from builders import rc, template
+from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from clusters import Cluster
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import spec as analysis_spec
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import analysis
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import Reading
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.watched import Watched
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 SPECS = {
     "ReplicaSet": {"replicas": 3},
     "Deployment": {"replicas": 3, "progressDeadlineSeconds": 600,
-                   "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
-    "StatefulSet": {"replicas": 3, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}},
-    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
+                   "strategy": {"type": "RollingUpdate",
+                                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
+    "StatefulSet": {"replicas": 3,
+                    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}},
+    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate",
+                                     "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
 }
 
 
 def model(kind):
-    """foo in the simulated cluster of its kind, with three pods."""
+    """Return foo in the simulated cluster of its kind, with three pods."""
     if kind == "ReplicationController":
-        return SimulatedCluster([rc()])
-    item = {"kind": kind, "metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
-            "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(), **SPECS[kind]},
+        return ClusterModel([rc()])
+    item = {"kind": kind,
+            "metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
+            "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(),
+                     **SPECS[kind]},
             "status": {"desiredNumberScheduled": 3}}
-    make = {"ReplicaSet": lambda: SimulatedCluster([item], Kind.REPLICA_SET),
-            "Deployment": lambda: SimulatedDeployments([item], []),
-            "StatefulSet": lambda: SimulatedStatefulSets([item]), "DaemonSet": lambda: SimulatedDaemonSets([item])}
+    make = {"ReplicaSet": lambda: ClusterModel([item], Kind.REPLICA_SET),
+            "Deployment": lambda: DeploymentModel([item], []),
+            "StatefulSet": lambda: StatefulSetModel([item]),
+            "DaemonSet": lambda: DaemonSetModel([item])}
     return make[kind]()
 
 
 class World(Cluster):
-    """A gateway to the simulated cluster, whose pods carry the labels that the server gives them."""
+    """Gateway to the simulated cluster; pods carry the labels set by the server."""
 
     http = None
 
@@ -56,35 +59,42 @@ class World(Cluster):
         self.cluster.settle()
         self.happens = self.cluster.settle
         pods = getattr(self.cluster, "sets", self.cluster)
-        self.live_pods, self.all_pods = pods.live_pods, getattr(self.cluster, "all_pods", lambda controller: [])
+        self.live_pods, self.all_pods = pods.live_pods, getattr(
+            self.cluster, "all_pods", lambda controller: [])
 
     def revisions(self, uids):
         return None if self.hides_revisions else self.cluster.revisions(uids)
 
     def pods(self, controller):
-        return [{"metadata": {"name": pod.name, "uid": pod.uid, "labels": pod.labels}, "spec": {}, "status": {}}
+        return [{"metadata": {"name": pod.name, "uid": pod.uid, "labels": pod.labels}, "spec": {},
+                 "status": {}}
                 for pod in self.live_pods(controller.selector) if pod.owner == controller.uid]
 
     watched_pods = pods
 
     def close(self):
-        """Nothing is open."""
+        """Close nothing."""
 
     def update(self, **params):
         self.run(request_from({"name": "foo", "kind": str(self.kind), **params}))
 
 
 def of_info(world):
-    (rollout,) = task.info({"namespace": "default", "name": "foo", "kind": str(world.kind), "pods": True})["rollouts"]
-    return {pod["name"] for pod in rollout["pods"] if pod["is_new"]}, {pod["name"] for pod in rollout["pods"] if not pod["is_new"]}
+    (rollout,) = task.info({"namespace": "default", "name": "foo", "kind": str(world.kind),
+                            "pods": True})["rollouts"]
+    return {pod["name"] for pod in rollout["pods"] if pod["is_new"]}, {
+        pod["name"] for pod in rollout["pods"] if not pod["is_new"]}
 
 
 def of_analysis(world):
     of_metrics = task.ANALYSIS_OPTIONS["metrics"]["options"]
-    metrics = [{option: spec.get("default") for option, spec in of_metrics.items()} | {"min": 1, "query": "$pods"}]
-    defaults = {option: spec.get("default") for option, spec in analysis.ARGUMENT_SPEC.items()}
-    result = task.analysis({**{option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}, **defaults,
-                            "name": "foo", "kind": str(world.kind), "prometheus_url": "http://x", "metrics": metrics})
+    metrics = [{option: spec.get("default") for option, spec in of_metrics.items()}
+               | {"min": 1, "query": "$pods"}]
+    defaults = {option: spec.get("default") for option, spec in analysis_spec.ARGUMENT_SPEC.items()}
+    result = task.analysis({**{option: spec.get("default")
+                               for option, spec in task.ANALYSIS_OPTIONS.items()}, **defaults,
+                            "name": "foo", "kind": str(world.kind), "prometheus_url": "http://x",
+                            "metrics": metrics})
     return set(result["new_pods"]), set(result["old_pods"])
 
 
@@ -92,8 +102,11 @@ def of_soak(world):
     request = request_from({"name": "foo", "kind": str(world.kind), "state": "rolled_back"})
     flow = choose(request)
     watched = Watched(world)
-    watched.look(request, flow.standing(request, flow.find(request, world, world.revisions(["uid of foo"]) or [])))
-    return {pod["metadata"]["name"] for pod in watched.new.values()}, {pod["metadata"]["name"] for pod in watched.old.values()}
+    watched.look(request,
+                 flow.standing(request,
+                               flow.find(request, world, world.revisions(["uid of foo"]) or [])))
+    return {pod["metadata"]["name"] for pod in watched.new.values()}, {
+        pod["metadata"]["name"] for pod in watched.old.values()}
 
 
 @pytest.fixture
@@ -101,7 +114,8 @@ def world(monkeypatch):
     def make(kind):
         it = World(kind)
         monkeypatch.setattr(task, "_gateway", lambda *given, **more: it)
-        monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query, stop: Reading(1.0))
+        monkeypatch.setattr(task.prometheus.Prometheus, "ask",
+                            lambda self, query, stop: Reading(1.0))
         return it
     return make
 
@@ -125,7 +139,8 @@ def test_new_pods_are_those_of_the_update_in_progress_and_all_pods_without_one(w
     for sources in (before, [of(it) for of in SOURCES]):
         assert [(len(new), old) for new, old in sources] == [(3, set())] * 3
     for sources in phases:
-        assert sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1 and len(sources[0][1]) in (2, 3)
+        assert (sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1
+                and len(sources[0][1]) in (2, 3))
     assert phases[0] == phases[1], "the pods that are rolled back are still the new ones"
 
 

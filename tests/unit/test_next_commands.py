@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every command that an error shows is pasted by a test, or listed with the reason why not (tests/integration/next_commands.py)."""
+"""Check that a test pastes every command of an error; next_commands.py has exceptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ROOT = Path(__file__).parents[2]
-PASTING = ast.parse((ROOT / "tests" / "integration" / "test_next_commands.py").read_text(encoding="utf-8"))
+PASTING = ast.parse((ROOT / "tests" / "integration"
+                     / "test_next_commands.py").read_text(encoding="utf-8"))
 
 
 def test_every_function_that_makes_a_command_is_listed():
@@ -25,12 +26,15 @@ def test_every_function_that_makes_a_command_is_listed():
 def test_each_is_pasted_by_a_test_or_has_a_reason(site):
     tests = {node.name for node in PASTING.body if isinstance(node, ast.FunctionDef)}
 
-    assert next_commands.SITES[site] in tests or next_commands.SITES[site].startswith(("not pasted", "not a command: "))
+    assert (next_commands.SITES[site] in tests
+            or next_commands.SITES[site].startswith(("not pasted", "not a command: ")))
 
 
 @pytest.mark.parametrize("command, what", [
-    ("ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=a:1 nope=1'", AssertionError),
-    ("ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=a:1 nodes=x kind=DaemonSet'", RolloutError),
+    ("ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=a:1 nope=1'",
+     AssertionError),
+    ("ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=a:1 nodes=x "
+     "kind=DaemonSet'", RolloutError),
     ("ansible localhost -m baton.kubernetes.rolling_update -a 'image=a:1'", RolloutError),
     ("kubectl -n default explode rc foo", AssertionError),
 ])

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""README's pictures are of today: drawn from what was recorded, in the words that the code says now; `make pictures`."""
+"""Check that README's pictures match the recording and the messages (`make pictures`)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ KEPT = "keep foo-HASH: myimage:v1 as revision 1"
 
 
 def steps(lines):
-    """Without what depends on how fast a cluster is, and with one name for what a hash is part of."""
-    return {HASH.sub("foo-HASH", line) for line in lines if not line.startswith(("waiting: ", "warning: "))}
+    """Return the steps without durations, and with one name for every hash."""
+    return {HASH.sub("foo-HASH", line) for line in lines
+            if not line.startswith(("waiting: ", "warning: "))}
 
 
-@pytest.mark.parametrize("name, drawn", [(NAMES[0], draw.terminal(TERMINAL)), (NAMES[1], draw.report(REPORT))])
+@pytest.mark.parametrize("name, drawn",
+                         [(NAMES[0], draw.terminal(TERMINAL)), (NAMES[1], draw.report(REPORT))])
 def test_a_picture_is_what_is_drawn_today(name, drawn):
     assert (PICTURES / name).read_text("utf-8") == drawn, "make pictures"
 
@@ -41,9 +43,10 @@ def test_the_terminal_says_what_the_code_says_today():
     said: list[str] = []
     result = Cluster(rc(replicas=4)).run(UPDATE, say=said.append)
 
-    told = [line.removeprefix("localhost | ") for line in TERMINAL.splitlines() if re.match(r"localhost \| [a-z]", line)]
+    told = [line.removeprefix("localhost | ") for line in TERMINAL.splitlines()
+            if re.match(r"localhost \| [a-z]", line)]
     assert steps(told) - steps(said) <= {KEPT} and len(told) > 15, "make pictures"
-    # What was done between the interruption and the end, nobody was told.
+    # The time between the interruption and the end has no lines.
     assert all(line.startswith("scale ") for line in steps(said) - steps(told)), "make pictures"
     assert f'"msg": "{result["msg"]}"' in TERMINAL, "make pictures"
 
@@ -54,8 +57,10 @@ def test_it_needs_nothing_beside_it_and_fits_both_colour_schemes(name):
     tree = ElementTree.fromstring(text)
 
     assert "prefers-color-scheme: dark" in text
-    assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\(|<script|/(tmp|work|root|home)/", text)
+    assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\(|<script|/(tmp|work|root|home)/",
+                         text)
     width = float(tree.get("width"))
-    for each in tree.iter("{http://www.w3.org/2000/svg}text"):
-        assert float(each.get("x", 0)) + float(each.get("textLength", 0)) <= width - draw.MARGIN / 2, "".join(each.itertext())
+    for element in tree.iter("{http://www.w3.org/2000/svg}text"):
+        assert float(element.get("x", 0)) + float(
+            element.get("textLength", 0)) <= width - draw.MARGIN / 2, "".join(element.itertext())
     assert f"docs/pictures/{name}" in (ROOT / "README.md").read_text("utf-8")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is fetched is what was tried: each package has a version and hashes. `make pins` writes the lock files."""
+"""Check that each pinned package has a version and hashes; `make pins` writes the lock files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt
 
 
 def pins(path):
-    """Package: version, and how many hashes it has."""
+    """Return the version and the number of hashes of each package."""
     text = re.sub(r"#.*", "", (ROOT / path).read_text()).replace("\\\n", " ")
     found = {}
     for line in filter(str.strip, text.splitlines()):
         name, version, *hashes = re.split(r"==| +--hash=", line.strip())
-        count = sum(bool(re.fullmatch(r"sha256:[0-9a-f]{64}", each)) for each in hashes)
+        count = sum(bool(re.fullmatch(r"sha256:[0-9a-f]{64}", digest)) for digest in hashes)
         found[re.sub(r"[-_.]+", "-", name).lower()] = (version, count)
     return found
 
@@ -31,7 +31,8 @@ def pins(path):
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_file_has_the_versions_that_were_chosen_and_a_hash_of_each_package(lock):
     locked = pins(lock)
-    wanted = {name: version for path in LOCKS[lock] for name, (version, _hashes) in pins(path).items()}
+    wanted = {name: version for path in LOCKS[lock]
+              for name, (version, _hashes) in pins(path).items()}
 
     assert wanted and {name: locked.get(name, ("none", 0))[0] for name in wanted} == wanted
     assert [name for name, (_version, hashes) in locked.items() if not hashes] == []
@@ -40,4 +41,5 @@ def test_a_lock_file_has_the_versions_that_were_chosen_and_a_hash_of_each_packag
 def test_lock_files_agree():
     ours, docs = pins("tests/requirements.lock"), pins("docs/requirements.lock")
 
-    assert {name: docs[name] for name in docs.keys() & ours.keys()} == {name: ours[name] for name in docs.keys() & ours.keys()}
+    assert {name: docs[name] for name in docs.keys() & ours.keys()} == {
+        name: ours[name] for name in docs.keys() & ours.keys()}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How tests/cluster has its programs built: by a Go that is played here, which writes each with the name that Go would give it."""
+"""Build the programs of tests/cluster with a fake Go that names outputs like Go."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ done
 
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
-    """What Go was asked, but for its version."""
+    """Return the arguments passed to Go, without the version."""
     go = tmp_path / "path" / "go"
     go.parent.mkdir()
     go.write_text(GO)
@@ -39,7 +39,8 @@ def calls(tmp_path, monkeypatch):
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    return lambda: [line for line in (tmp_path / "calls").read_text().splitlines() if not line.startswith("version ")]
+    return lambda: [line for line in (tmp_path / "calls").read_text().splitlines()
+                    if not line.startswith("version ")]
 
 
 def files(folder):
@@ -54,7 +55,8 @@ def test_all_are_built_at_once_and_each_program_has_its_own_name(calls, tmp_path
     assert all(path.name == name for name, path in paths.items())
     assert [(call.split()[0], call.split()[1].rpartition("/")[2]) for call in calls()] == [
         ("list", "kubernetes"), ("build", "kubernetes")]
-    assert {path.name for path in (tmp_path / "cache").rglob(".*")} == set(), "nothing is left half-written"
+    assert {path.name for path in (tmp_path / "cache").rglob(".*")} == set(), (
+        "nothing is left half-written")
 
 
 def test_what_is_there_is_not_built_again(calls):
@@ -65,14 +67,17 @@ def test_what_is_there_is_not_built_again(calls):
     assert calls() == before
 
     binaries.provide([*binaries.NEEDED, "kubectl"])
-    assert [call.split()[-1] for call in calls()[len(before):]] == [binaries.PACKAGES["kubectl"][1]] * 2
+    assert [call.split()[-1]
+            for call in calls()[len(before):]] == [binaries.PACKAGES["kubectl"][1]] * 2
 
 
-def test_a_build_that_fails_leaves_no_program_and_the_next_one_goes_on(calls, tmp_path, monkeypatch):
-    """Of a module whose last program fails, those that were written before are drafts, which nobody finds."""
+def test_a_build_that_fails_leaves_no_program_and_the_next_one_goes_on(
+        calls, tmp_path, monkeypatch):
+    """If a later program of a module fails, the earlier programs remain drafts, never used."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")
     with pytest.raises(ClusterError,
-                       match=r"(?s)^building .*kube-scheduler.* failed, exit code 1:.*no space left for kube-scheduler"):
+                       match=r"(?s)^building .*kube-scheduler.* failed, exit code 1:.*no space "
+                             r"left for kube-scheduler"):
         binaries.provide()
     assert not [path for path in files(tmp_path / "cache") if "/.drafts/" not in path]
 
@@ -101,4 +106,5 @@ def test_how_long_it_still_takes(monkeypatch):
     assert list(progress.count(["a"])) == ["a"]
     assert str(progress) == ", 1 of 4, about 90 s left"
     list(progress.count("bcdefg"))
-    assert str(progress) == ", 4 of 4, about 8 s left", "more than were announced; the last one takes a while"
+    assert str(progress) == ", 4 of 4, about 8 s left", (
+        "more than were announced; the last one takes a while")

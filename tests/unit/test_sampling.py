@@ -16,7 +16,8 @@ from sampling import sample, shard
 
 ROOT = Path(__file__).parents[2]
 INTEGRATION = ROOT / "tests" / "integration"
-TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+) \| (?P<guards>.+) \|$",
+TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+) \| (?P<guards>.+) "
+                   r"\|$",
                    re.MULTILINE)
 
 
@@ -68,7 +69,7 @@ def test_shards_have_each_item_once():
 
 
 def marked(path):
-    """Return whether a file has a test that `make test` runs in part, or not at all."""
+    """Return whether `make test` skips a test of the file, or runs only a part."""
     return any(isinstance(node, ast.Attribute) and node.attr in ("sample", "full")
                for node in ast.walk(ast.parse(path.read_text("utf-8"))))
 
@@ -84,5 +85,6 @@ def test_each_file_that_is_run_in_part_has_its_guards_in_contributing():
         assert guards, row[0]
         for file, test in guards:
             text = (ROOT / "tests" / "unit" / file).read_text("utf-8")
-            assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), f"{file} has no {test}"
+            assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), (
+                f"{file} has no {test}")
         assert int(row["sample"]) < int(row["all"])

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every way to give credentials, every way to fail: nobody tells a secret. Tasks that work: integration/test_credentials.py."""
+"""Check for every kind of credentials and every failure that no output has a secret.
+
+integration/test_credentials.py checks successful tasks.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,14 @@ from kubernetes.config import kube_config
 
 from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import ARGUMENT_SPEC
-from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info, rollout_analysis
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import (
+    ARGUMENT_SPEC,
+)
+from ansible_collections.baton.kubernetes.plugins.modules import (
+    rolling_update,
+    rolling_update_info,
+    rollout_analysis,
+)
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
@@ -30,10 +39,11 @@ NAMES = list(ways("http://x", None, TOKEN, lambda name, content: name, proxy="pr
 
 @pytest.fixture(scope="module")
 def refusing():
-    """A server that accepts nobody."""
+    """Run a server that refuses every client."""
     with Api() as server:
         server.answers = Always(status(401, "Unauthorized"))
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01},
+                         daemon=True).start()
         yield server.url
         server.shutdown()
 
@@ -50,14 +60,17 @@ class Always(list):
 
 @pytest.fixture
 def logged(monkeypatch):
-    """What modules tell the system's log, which others may read."""
+    """Return a module's messages in the system's log, readable by others."""
     lines = []
-    monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog", lambda self, text: lines.append(text))
+    monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog",
+                        lambda self, text: lines.append(text))
     monkeypatch.setattr(basic, "has_journal", False)
     return lines
 
 
-@pytest.mark.parametrize("failure", ["nobody answers", "nobody is accepted", "an option that is none", "no such context"])
+@pytest.mark.parametrize("failure",
+                         ["nobody answers", "nobody is accepted", "an option that is none",
+                          "no such context"])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch, capsys, tmp_path):
     def write(title, content):
@@ -67,7 +80,8 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
     url = refusing if failure == "nobody is accepted" else "http://127.0.0.1:1"
     way = ways(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", way.environment.get("KUBECONFIG", "/not/there"))
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION",
+                        way.environment.get("KUBECONFIG", "/not/there"))
     for variable, value in way.environment.items():
         monkeypatch.setenv(variable, value)
     wrong = {"an option that is none": {"nonsense": 1}, "no such context": {"context": "nowhere"}}
@@ -75,7 +89,8 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
     asked, told = Asked(monkeypatch, capsys), []
 
     metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}
-    for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}), (rollout_analysis, metrics)):
+    for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
+                         (rollout_analysis, metrics)):
         result = asked.module(module, name="foo", **wish, **options)
         told += [result, asked.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
@@ -83,9 +98,11 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
 
     if failure == "no such context":
         given = name == "kubeconfig" or name.startswith("kubeconfig-as-")
-        assert not given or told[0]["msg"].startswith("there is no context nowhere in the kubeconfig.\nReason: it has: it\n")
+        assert (not given
+                or told[0]["msg"].startswith(
+                    "there is no context nowhere in the kubeconfig.\nReason: it has: it\n"))
     elif failure != "an option that is none" and way.is_wrong and "anonymous" not in way.is_wrong:
-        assert any(each in told[0]["msg"] for each in way.is_wrong.split("|")), told[0]["msg"]
+        assert any(part in told[0]["msg"] for part in way.is_wrong.split("|")), told[0]["msg"]
     text = json.dumps([*told, logged], default=str) + "".join(capsys.readouterr())
     for secret in (*way.secrets, *way.arguments, PASSWORD):
         assert secret not in text and json.dumps(secret)[1:-1] not in text
@@ -93,9 +110,11 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
 
 
 def test_a_new_option_of_the_connection_is_in_the_table():
-    """Or among those that hold no secret; and whichever holds one is never logged."""
+    """An option is in the table or among options without secrets; no secret is logged."""
     documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
-    given = {option for way in ways("http://x", None, TOKEN, lambda name, content: name, proxy="p").values()
+    given = {option
+             for way in ways("http://x", None, TOKEN, lambda name, content: name,
+                             proxy="p").values()
              for option in way.options}
     logged = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
 

@@ -19,14 +19,17 @@ from builders import SUCCESSOR, new, old, rc
 from clusters import Cluster
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import Reading
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
 
 pytestmark = pytest.mark.usefixtures("handlers")
@@ -42,14 +45,14 @@ class Gateway(Cluster):
     def close(self):
         self.is_closed = True
 
-    def others(self, name):
-        """The kinds of which there is something else with that name."""
+    def other_kinds(self, name):
+        """Return the other kinds with an object of this name."""
         return []
 
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Put a cluster with these controllers in the place of a real one, and return its gateway."""
+    """Replace the real cluster by a simulated cluster, and return the gateway."""
     def make(*items, of=Gateway):
         gateways = []
 
@@ -94,24 +97,31 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
 
 
 @pytest.mark.parametrize("there, chosen", [
-    (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"), (["Deployment", "StatefulSet"], None),
+    (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"),
+    (["Deployment", "StatefulSet"], None),
     (["DaemonSet"], "DaemonSet"), ([], None)])
-def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(cluster, monkeypatch, there, chosen):
+def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(
+        cluster, monkeypatch, there, chosen):
     cluster(rc("another"))
-    monkeypatch.setattr(Gateway, "others", lambda self, name: there)
-    monkeypatch.setattr(task, "choose", lambda request: choose(dataclasses.replace(request, kind=Kind.REPLICATION_CONTROLLER)))
+    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: there)
+    monkeypatch.setattr(task, "choose",
+                        lambda request: choose(dataclasses.replace(
+                            request, kind=Kind.REPLICATION_CONTROLLER)))
 
     with pytest.raises(RolloutError, match=f"no such {chosen or 'ReplicationController'}"):
         update()
 
 
-@pytest.mark.parametrize("image, fails", [("myimage:v2", False), ("no image", True)], ids=["success", "a refused request"])
+@pytest.mark.parametrize("image, fails", [("myimage:v2", False), ("no image", True)],
+                         ids=["success", "a refused request"])
 def test_the_result_tells_the_kind_that_was_found(cluster, image, fails):
     cluster(rc())
 
     result = task.answer(task.update, params(image=image), lambda warning: None)
 
-    assert (result.get("kind"), result.get("failed", False)) == ((None, True) if fails else ("ReplicationController", False))
+    assert (result.get("kind"),
+            result.get("failed", False)) == ((None, True) if fails
+                                             else ("ReplicationController", False))
 
 
 def test_a_failure_on_the_way_tells_the_kind_too(cluster):
@@ -121,7 +131,8 @@ def test_a_failure_on_the_way_tells_the_kind_too(cluster):
 
     cluster(rc(), of=Refusing)
 
-    assert task.answer(task.update, params(image="myimage:v2"), lambda warning: None)["kind"] == "ReplicationController"
+    assert task.answer(task.update, params(image="myimage:v2"),
+                       lambda warning: None)["kind"] == "ReplicationController"
 
 
 def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kind(cluster):
@@ -129,7 +140,7 @@ def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kin
         def controllers(self, kind=None):
             return {} if self.writes else super().controllers(kind)
 
-        def others(self, name):
+        def other_kinds(self, name):
             return ["Deployment"]
 
     gateways = cluster(rc(), of=Deleted)
@@ -142,7 +153,7 @@ def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kin
 
 def test_of_a_kind_that_is_given_no_other_one_is_looked_for(cluster, monkeypatch):
     cluster(rc("another"))
-    monkeypatch.setattr(Gateway, "others", lambda self, name: pytest.fail("not asked for"))
+    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: pytest.fail("not asked for"))
 
     with pytest.raises(RolloutError, match="no such ReplicationController"):
         update(kind="ReplicationController")
@@ -181,7 +192,8 @@ def test_the_connection_is_left_after_a_failure_too(cluster):
 
 
 def info(name=None, **given):
-    return task.info({"namespace": "default", "name": name, "kind": "ReplicationController", **given})
+    return task.info({"namespace": "default", "name": name, "kind": "ReplicationController",
+                      **given})
 
 
 def test_info_shows_every_rollout_of_a_namespace_under_the_name_that_the_user_knows(cluster):
@@ -190,30 +202,36 @@ def test_info_shows_every_rollout_of_a_namespace_under_the_name_that_the_user_kn
     result = info()
 
     assert result["changed"] is False
-    assert [(each["name"], each["phase"]) for each in result["rollouts"]] == [("foo", "progressing"), ("other", "complete")]
+    assert [(rollout["name"], rollout["phase"])
+            for rollout in result["rollouts"]] == [("foo", "progressing"), ("other", "complete")]
     assert result["rollouts"][0]["rollback_command"] == f"{ROLL} 'name=foo state=rolled_back'"
     assert result["rollouts"][1]["resume_command"] is None
 
 
-@pytest.mark.parametrize("name, expected", [("foo", ["foo"]), (SUCCESSOR, ["foo"]), ("other", ["other"]), ("absent", [])], ids=[
-    "the user's own", "next, which leads to it", "another", "none"])
+@pytest.mark.parametrize("name, expected",
+                         [("foo", ["foo"]), (SUCCESSOR, ["foo"]), ("other", ["other"]),
+                          ("absent", [])], ids=[
+                             "the user's own", "next, which leads to it", "another", "none"])
 def test_info_shows_one_rollout(cluster, name, expected):
     cluster(old(2), new(1), rc("other"))
 
-    assert [each["name"] for each in info(name)["rollouts"]] == expected
+    assert [rollout["name"] for rollout in info(name)["rollouts"]] == expected
 
 
 def test_info_shows_those_that_are_named(cluster):
     cluster(old(2), new(1), rc("other"), rc("third"))
 
-    assert [each["name"] for each in info(names=["other", SUCCESSOR, "absent"])["rollouts"]] == ["foo", "other"]
+    assert [rollout["name"]
+            for rollout in info(names=["other", SUCCESSOR, "absent"])["rollouts"]] == [
+                "foo", "other"]
 
 
 def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
     cluster(new(3))
 
     ((rollout,)) = info()["rollouts"]
-    assert (rollout["name"], rollout["controller"], rollout["next"]["name"]) == ("foo", None, SUCCESSOR)
+    assert (rollout["name"], rollout["controller"], rollout["next"]["name"]) == (
+        "foo", None, SUCCESSOR)
 
 
 HOSTILE = "\x1b[2J\x9b31m\u202e"
@@ -229,8 +247,10 @@ def test_no_text_of_the_cluster_reaches_a_terminal_as_it_is(cluster):
 
     texts = []
     each_text(result, lambda text: texts.append(text) or text)
-    assert all(text.replace("\n", "").isprintable() for text in texts) and any(r"\x1b" in text for text in texts)
-    assert result["diff"]["before"]["template"]["spec"]["containers"][0]["command"] == [r"\x1b[2J\x9b31m\u202e" + "\n"]
+    assert (all(text.replace("\n", "").isprintable() for text in texts)
+            and any(r"\x1b" in text for text in texts))
+    assert result["diff"]["before"]["template"]["spec"]["containers"][0]["command"] == [
+        r"\x1b[2J\x9b31m\u202e" + "\n"]
     template = gateways[0].cluster.controllers()["foo"].template
     assert template["spec"]["containers"][0]["command"] == [f"{HOSTILE}\n"]
 
@@ -239,32 +259,36 @@ def test_no_text_of_the_cluster_reaches_a_terminal_as_it_is(cluster):
 
 
 class Measured(Gateway):
-    """Each controller has a pod for each replica, which has its labels."""
+    """Simulated cluster with a labelled pod for each replica."""
 
     http = None
 
     def live_pods(self, selector):
-        return tuple(Pod(f"{it.name}-{number}", "", dict(selector), it.uid) for it in self.controllers().values()
+        return tuple(Pod(f"{it.name}-{number}", "", dict(selector), it.uid)
+                     for it in self.controllers().values()
                      if it.selector == selector for number in range(it.replicas))
 
 
 def analysis(**given):
     of_metrics = task.ANALYSIS_OPTIONS["metrics"]["options"]
-    metrics = [{option: spec.get("default") for option, spec in of_metrics.items()} | {"min": 1, "query": "$pods"}]
+    metrics = [{option: spec.get("default") for option, spec in of_metrics.items()}
+               | {"min": 1, "query": "$pods"}]
     defaults = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}
     return {**defaults, "name": "foo", "prometheus_url": "http://x", "metrics": metrics, **given}
 
 
 @pytest.fixture
 def queries(monkeypatch):
-    """What Prometheus is asked for; it answers each time that it is so."""
+    """Return the recorded queries; Prometheus answers each query with the time."""
     asked = []
-    monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query, stop: asked.append(query) or Reading(1.0))
+    monkeypatch.setattr(task.prometheus.Prometheus, "ask",
+                        lambda self, query, stop: asked.append(query) or Reading(1.0))
     return asked
 
 
 @pytest.mark.parametrize("items, new, old", [
-    ([old(2), new(1)], {f"{SUCCESSOR}-0"}, {"foo-0", "foo-1"}), ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
+    ([old(2), new(1)], {f"{SUCCESSOR}-0"}, {"foo-0", "foo-1"}),
+    ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
     ids=["an update", "none"])
 @pytest.mark.parametrize("name", ["foo", SUCCESSOR])
 def test_an_analysis_finds_the_pods_of_either_side(cluster, queries, name, items, new, old):
@@ -272,7 +296,8 @@ def test_an_analysis_finds_the_pods_of_either_side(cluster, queries, name, items
 
     result = task.analysis(analysis(name=name if old else "foo"))
 
-    assert (set(result["new_pods"]), set(result["old_pods"])) == (new, old) and result["outcome"] == "passed"
+    assert ((set(result["new_pods"]), set(result["old_pods"])) == (new, old)
+            and result["outcome"] == "passed")
     assert queries == [f"(?:{'|'.join(sorted(side))})" for side in (new, old) if side]
     assert not gateways[0].tries and gateways[0].is_closed
 
@@ -285,10 +310,13 @@ def test_an_analysis_of_nobody(cluster, queries):
     assert not queries and all(gateway.is_closed for gateway in gateways)
 
 
-def test_the_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(cluster, queries, monkeypatch):
+def test_the_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(
+        cluster, queries, monkeypatch):
     cluster(rc("other"), of=Measured)
-    monkeypatch.setattr(Gateway, "others", lambda self, name: ["DaemonSet"])
-    monkeypatch.setattr(task, "choose", lambda request: choose(dataclasses.replace(request, kind=Kind.REPLICATION_CONTROLLER)))
+    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: ["DaemonSet"])
+    monkeypatch.setattr(task, "choose",
+                        lambda request: choose(dataclasses.replace(
+                            request, kind=Kind.REPLICATION_CONTROLLER)))
 
     with pytest.raises(RolloutError, match="there is no such DaemonSet"):
         task.analysis(analysis())
@@ -297,7 +325,8 @@ def test_the_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(cluste
 def test_what_is_wrong_with_an_analysis_is_said_before_the_cluster_is_asked(cluster):
     gateways = cluster(rc(), of=Measured)
 
-    for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"prometheus_url": None}, {"name": "Foo"}):
+    for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"prometheus_url": None},
+                  {"name": "Foo"}):
         with pytest.raises(RolloutError):
             task.analysis(analysis(**wrong))
     assert gateways == []
@@ -306,13 +335,16 @@ def test_what_is_wrong_with_an_analysis_is_said_before_the_cluster_is_asked(clus
 MAY_READ = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
 
 
-@pytest.mark.parametrize("rules, reads", [(None, True), ([], False), (MAY_READ, True)], ids=["unknown", "none", "enough"])
-def test_an_analysis_of_logs_needs_no_prometheus_but_permission_to_read_them(cluster, monkeypatch, rules, reads):
-    """Which is told before the first wait."""
+@pytest.mark.parametrize("rules, reads", [(None, True), ([], False), (MAY_READ, True)],
+                         ids=["unknown", "none", "enough"])
+def test_an_analysis_of_logs_needs_no_prometheus_but_permission_to_read_them(
+        cluster, monkeypatch, rules, reads):
+    """The missing permission is reported before the first wait."""
     cluster(old(2), new(1), of=Measured)
     monkeypatch.setattr(Measured, "rules", lambda self: rules)
     asked = []
-    monkeypatch.setattr(task.Logs, "read", lambda self, wish, pods: asked.append(pods) or (Reading(0.0), Reading(5.0)))
+    monkeypatch.setattr(task.Logs, "read",
+                        lambda self, wish, pods: asked.append(pods) or (Reading(0.0), Reading(5.0)))
     (metric,) = analysis()["metrics"]
     metric |= {"type": "error_lines", "query": None}
     params = analysis(prometheus_url=None, metrics=[metric], initial_delay=0 if reads else 99)
@@ -324,7 +356,9 @@ def test_an_analysis_of_logs_needs_no_prometheus_but_permission_to_read_them(clu
     assert reads == (result.get("outcome") == "failed")
 
 
-@pytest.mark.parametrize("password", ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret://b", "s3cret[b", "s3cret]b", "1/s3cret"])
+@pytest.mark.parametrize("password",
+                         ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret://b", "s3cret[b", "s3cret]b",
+                          "1/s3cret"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
 def test_no_part_of_a_password_is_told_of_an_analysis(scheme, password):
     params = analysis(prometheus_url=f"{scheme}u:{password}@prom:9090")
@@ -335,8 +369,10 @@ def test_no_part_of_a_password_is_told_of_an_analysis(scheme, password):
     assert "s3cret" not in str(result) + str(task.invocation(params))
 
 
-@pytest.mark.parametrize("items, in_progress", [([old(2), new(1)], True), ([rc(replicas=2)], False)])
-def test_an_analysis_knows_whether_an_update_is_in_progress(cluster, queries, monkeypatch, items, in_progress):
+@pytest.mark.parametrize("items, in_progress",
+                         [([old(2), new(1)], True), ([rc(replicas=2)], False)])
+def test_an_analysis_knows_whether_an_update_is_in_progress(
+        cluster, queries, monkeypatch, items, in_progress):
     looks = []
     subject = task._subject
     monkeypatch.setattr(task, "_subject", lambda *given: looks.append(subject(*given)) or looks[-1])
@@ -344,14 +380,14 @@ def test_an_analysis_knows_whether_an_update_is_in_progress(cluster, queries, mo
 
     task.analysis(analysis())
 
-    assert {each.in_progress for each in looks} == {in_progress}
+    assert {look.in_progress for look in looks} == {in_progress}
 
 
-# Whoever asks
+# Authors of an update
 
 
 def other():
-    """A controller whose pods foo does not select."""
+    """Return a controller whose pods foo does not select."""
     item = rc("bar")
     item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
     return item
@@ -373,8 +409,10 @@ def asked(monkeypatch, capsys):
     "all as wanted": {"names": ["foo", "bar"], "image": "myimage:v1"},
     "one that is wrong": {"names": ["foo", "bar", "nobody"], "image": "myimage:v2"},
     "one that is wrong, first": {"names": ["nobody", "foo"], "image": "myimage:v2"},
-    "one that is wrong, which is allowed": {"names": ["nobody", "foo"], "image": "myimage:v1", "max_failures": "1"},
-    "two that are wrong": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2", "max_failures": 1},
+    "one that is wrong, which is allowed": {"names": ["nobody", "foo"], "image": "myimage:v1",
+                                            "max_failures": "1"},
+    "two that are wrong": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2",
+                           "max_failures": 1},
 }.values())
 def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
     gateways = cluster(rc(), other())
@@ -383,11 +421,15 @@ def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
 
     assert here is not None
     assert here == asked.module(**arguments) == asked.module(check_mode=True, **arguments)
-    assert not any(gateway.tries for gateway in gateways) and all(gateway.is_closed for gateway in gateways)
+    assert (not any(gateway.tries for gateway in gateways)
+            and all(gateway.is_closed for gateway in gateways))
 
 
-@pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}, {"names": ["foo", "no"], "max_failures": "50%"}])
-def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_says(cluster, asked, arguments):
+@pytest.mark.parametrize("arguments",
+                         [{"name": "foo"}, {"names": ["foo", "bar"]},
+                          {"names": ["foo", "no"], "max_failures": "50%"}])
+def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_says(
+        cluster, asked, arguments):
     gateways = cluster(rc(), other())
     arguments["image"] = "myimage:v2"
 
@@ -420,18 +462,22 @@ def test_where_both_packages_are_missing_the_one_that_brings_the_other_is_named(
 
 
 @pytest.mark.parametrize("absent, package, options", [
-    ("kubernetes.config", "kubernetes", {}), ("kubernetes.config", "kubernetes", {"kubeconfig": "users:\n- name: s3cret"}),
+    ("kubernetes.config", "kubernetes", {}),
+    ("kubernetes.config", "kubernetes", {"kubeconfig": "users:\n- name: s3cret"}),
     ("yaml", "PyYAML", {}), ("yaml", "PyYAML", {"kubeconfig": "users:\n- name: s3cret"}),
     ("yaml", "PyYAML", {"definition": "a: b"})])
-def test_a_package_that_is_not_installed_is_named_as_ansible_names_it(asked, monkeypatch, absent, package, options):
+def test_a_package_that_is_not_installed_is_named_as_ansible_names_it(
+        asked, monkeypatch, absent, package, options):
     monkeypatch.setitem(sys.modules, absent, None)
     wish = {"name": "foo", **(options if "definition" in options else {"image": "x:1", **options})}
 
     answers = [asked.here(**wish), asked.module(**wish)]
 
     assert answers[0] == answers[1] and answers[0]["failed"] and "s3cret" not in json.dumps(answers)
-    assert answers[0]["msg"].startswith(f"Failed to import the required Python library ({package}) on ")
-    assert answers[0]["failure"]["next_command"] == f"{sys.executable} -m pip install kubernetes PyYAML"
+    assert answers[0]["msg"].startswith(
+        f"Failed to import the required Python library ({package}) on ")
+    assert (answers[0]["failure"]["next_command"]
+            == f"{sys.executable} -m pip install kubernetes PyYAML")
 
 
 @pytest.mark.parametrize("options", [
@@ -444,7 +490,8 @@ def test_nobody_tells_a_secret(asked, monkeypatch, options):
     monkeypatch.setattr(task, "_gateway", broken)
     wish = {"name": "foo", **options}
 
-    answers = [asked.here(**wish, image="x:1"), asked.module(**wish, image="x:1"), asked.module(rolling_update_info, **wish)]
+    answers = [asked.here(**wish, image="x:1"), asked.module(**wish, image="x:1"),
+               asked.module(rolling_update_info, **wish)]
 
     assert answers[0] == answers[1] == answers[2] and "it says" in answers[0]["msg"]
     assert "s3cret" not in json.dumps([*answers, asked.invocation])
@@ -459,7 +506,9 @@ def test_a_secret_that_is_a_word_for_yes_hides_no_failure(asked, monkeypatch):
 @pytest.mark.parametrize("ask", ["here", "module"])
 def test_everybody_warns(asked, monkeypatch, ask):
     told = []
-    monkeypatch.setattr(task, "update", lambda params, **_options: {"changed": False, "warnings": ["mind the api_key s3cret"]})
+    monkeypatch.setattr(task, "update",
+                        lambda params, **_options: {
+                            "changed": False, "warnings": ["mind the api_key s3cret"]})
     monkeypatch.setattr(basic.AnsibleModule, "warn", lambda self, text: told.append(text))
 
     result = getattr(asked, ask)(name="foo", image="x:1", api_key="s3cret")
@@ -468,7 +517,7 @@ def test_everybody_warns(asked, monkeypatch, ask):
     assert result == {"changed": False} and told == ["mind the api_key ********"]
 
 
-# The one who has started it
+# The author of the update
 
 
 def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
@@ -482,7 +531,8 @@ def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
     assert stopped.value.progress["changed"] and gateways[0].is_closed
 
 
-@pytest.mark.parametrize("name, namespace", [("Foo", "default"), ("foo/../bar", "default"), (None, "../kube-system")])
+@pytest.mark.parametrize("name, namespace",
+                         [("Foo", "default"), ("foo/../bar", "default"), (None, "../kube-system")])
 def test_info_refuses_what_is_no_name(name, namespace):
     with pytest.raises(RolloutError, match="is not a valid "):
         task.info({"namespace": namespace, "name": name, "kind": "ReplicationController"})

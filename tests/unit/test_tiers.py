@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What tests/run.py shows of a tier that fails or cannot run here, and that two checkouts do not share what they destroy."""
+"""Check the output of tests/run.py for failing tiers, and the isolation of checkouts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = "kindest/node:v1.36.1@sha256:" + "a" * 64
-#: An engine that has one image, and gets no other.
+#: A container engine with a single image, unable to pull others.
 DOCKER = """#!/bin/sh
 case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$HERE" ];; *) exit 1;; esac
 """
@@ -29,7 +29,7 @@ KIND = f"#!/bin/sh\nexit 0\n# The program has it somewhere: {DEFAULT}.\n"
 def runner(monkeypatch):
     spec = importlib.util.spec_from_file_location("tiers", ROOT / "tests" / "run.py")
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # its dataclasses look for it there
+    monkeypatch.setitem(sys.modules, spec.name, module)  # for dataclasses
     spec.loader.exec_module(module)
     return module
 
@@ -37,9 +37,11 @@ def runner(monkeypatch):
 @pytest.mark.parametrize("programs, here, image, told", [
     ({}, "", "", "`docker version` does not answer"),
     ({"docker": DOCKER}, "", "", "`kind version` does not answer"),
-    ({"docker": DOCKER, "kind": KIND}, "", "", f"the node image {DEFAULT} is not here and cannot be pulled"),
+    ({"docker": DOCKER, "kind": KIND}, "", "",
+     f"the node image {DEFAULT} is not here and cannot be pulled"),
     ({"docker": DOCKER, "kind": KIND}, DEFAULT, "", ""),
-    ({"docker": DOCKER, "kind": KIND}, DEFAULT, "local/node:1", "the node image local/node:1 is not here"),
+    ({"docker": DOCKER, "kind": KIND}, DEFAULT, "local/node:1",
+     "the node image local/node:1 is not here"),
     ({"docker": DOCKER, "kind": KIND}, "local/node:1", "local/node:1", ""),
 ])
 def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, here, image, told):
@@ -59,9 +61,11 @@ def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, here, image, 
 @pytest.mark.parametrize("image, memory, why", [
     ("", 2**23, ""),
     ("", 2**21, "needs 4 GiB of memory, and 2.0 are free"),
-    ("local/node:1", 2**23, "has not the image local/node:1 that BATON_KIND_IMAGE names"),  # it is not another one that is tried
+    # another engine is not tried
+    ("local/node:1", 2**23, "has not the image local/node:1 that BATON_KIND_IMAGE names"),
 ])
-def test_kind_needs_no_engine_where_one_can_be_made(runner, monkeypatch, tmp_path, image, memory, why):
+def test_kind_needs_no_engine_where_one_can_be_made(
+        runner, monkeypatch, tmp_path, image, memory, why):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("BATON_KIND_IMAGE", image)
     monkeypatch.setattr(runner.engine.machine, "hindrance", lambda *_unused: "")
@@ -80,7 +84,7 @@ def test_a_scenario_names_its_cluster_after_the_checkout(path):
 
 @pytest.fixture
 def two_tiers(runner, monkeypatch, tmp_path):
-    """A checkout with one tier that always runs, and one that runs when its file has changed."""
+    """Return a checkout with a tier that always runs, and a tier for changes of a file."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "node.py").write_text("1\n", encoding="utf-8")
     (tmp_path / "verified.json").write_text("{}", encoding="utf-8")
@@ -88,7 +92,8 @@ def two_tiers(runner, monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "VERIFIED", tmp_path / "verified.json")
     monkeypatch.setattr(runner, "CHANGE", ("unit", "node-sample"))
     monkeypatch.setattr(runner, "TIERS", {
-        "unit": runner.Tier(["true"]), "node-sample": runner.Tier(["test -e node.py"], files=("node.py",))})
+        "unit": runner.Tier(["true"]),
+        "node-sample": runner.Tier(["test -e node.py"], files=("node.py",))})
     return runner
 
 
@@ -104,17 +109,20 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tiers, tmp_p
 
 
 def test_a_tier_that_failed_runs_again(two_tiers, tmp_path, monkeypatch):
-    monkeypatch.setitem(two_tiers.TIERS, "node-sample", two_tiers.Tier(["false"], files=("node.py",)))
+    monkeypatch.setitem(two_tiers.TIERS, "node-sample",
+                        two_tiers.Tier(["false"], files=("node.py",)))
 
     assert two_tiers.main(["--change"]) == two_tiers.main(["--change"]) == 1
 
 
 def test_the_files_of_each_tier_exist(runner):
-    assert [path for tier in runner.TIERS.values() for path in tier.files if not (ROOT / path).exists()] == []
+    assert [path for tier in runner.TIERS.values() for path in tier.files
+            if not (ROOT / path).exists()] == []
 
 
 def test_make_knows_each_tier(runner):
-    targets = re.search(r"^TIERS := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)[1].split()
+    targets = re.search(r"^TIERS := (.*)$", (ROOT / "Makefile").read_text("utf-8"),
+                        re.MULTILINE)[1].split()
 
     assert targets == list(runner.CHANGE)
     assert {*runner.CHANGE, *runner.ALL} == set(runner.TIERS)
@@ -127,7 +135,8 @@ def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(
 
     others = {"browser", "node-sample", "kind"}
     assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - others
-    assert set(tiers) == {name for name in runner.ALL if f"{name}-sample" in runner.CHANGE} - {"node"}
+    assert set(tiers) == {name for name in runner.ALL
+                          if f"{name}-sample" in runner.CHANGE} - {"node"}
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(runner, monkeypatch, tmp_path, capsys):
@@ -138,11 +147,13 @@ def test_a_command_that_hangs_is_ended_with_its_children(runner, monkeypatch, tm
 
     assert "ended after 0.01 minutes: bash hang" in capsys.readouterr().out
     child = int((tmp_path / "child").read_text("utf-8"))
-    assert not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text("utf-8").split()[2] == "Z"
+    assert (not Path(f"/proc/{child}").exists()
+            or Path(f"/proc/{child}/stat").read_text("utf-8").split()[2] == "Z")
 
 
-#: A tier that fails and prints the hash seed of its processes.
-SHOWS_THE_SEED = """python -c "import os; print('seed', os.environ['PYTHONHASHSEED']); raise SystemExit(1)" """
+#: A failing tier that prints the hash seed of the processes.
+SHOWS_THE_SEED = (
+    """python -c "import os; print('seed', os.environ['PYTHONHASHSEED']); raise SystemExit(1)" """)
 
 
 @pytest.mark.parametrize("provided", ["", "random", "17"])
@@ -154,36 +165,44 @@ def test_a_tier_that_fails_is_shown_with_its_hash_seed(runner, monkeypatch, capf
     assert runner.main(["unit", "lint"]) == 1
 
     output = capfd.readouterr().out
-    seeds = re.findall(r"^(?:== PYTHONHASHSEED=|seed |to repeat: PYTHONHASHSEED=)(\d+)", output, re.MULTILINE)
+    seeds = re.findall(r"^(?:== PYTHONHASHSEED=|seed |to repeat: PYTHONHASHSEED=)(\d+)", output,
+                       re.MULTILINE)
     assert len(seeds) == 3 and len(set(seeds)) == 1 and (provided != "17" or seeds[0] == "17")
-    assert f"to repeat: PYTHONHASHSEED={seeds[0]} make test-unit\n" in output and "make test-lint" not in output
+    assert (f"to repeat: PYTHONHASHSEED={seeds[0]} make test-unit\n" in output
+            and "make test-lint" not in output)
 
 
 @pytest.mark.parametrize("provided", [None, "random", "17"])
 def test_a_test_that_fails_is_shown_with_the_hash_seed_of_its_processes(tmp_path, provided):
-    """pytest run directly draws one too, for the processes that tests start, such as Ansible's."""
+    """pytest run directly also draws a seed for child processes, for example Ansible."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
-    (tmp_path / "test_it.py").write_text("import os\n\ndef test_it():\n    assert os.environ['PYTHONHASHSEED'] == 'another'\n")
+    (tmp_path
+     / "test_it.py").write_text(
+         "import os\n\ndef test_it():\n    assert os.environ['PYTHONHASHSEED'] == 'another'\n")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     environment |= {"PYTHONHASHSEED": provided} if provided else {}
 
-    output = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)], cwd=tmp_path,
+    output = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                             str(tmp_path)], cwd=tmp_path,
                             env=environment, capture_output=True, text=True, check=False).stdout
 
     (seed,) = re.findall(r"^Processes of this test had PYTHONHASHSEED=(\d+)$", output, re.MULTILINE)
-    assert f"AssertionError: assert '{seed}' == 'another'" in output and (provided != "17" or seed == "17")
+    assert (f"AssertionError: assert '{seed}' == 'another'" in output
+            and (provided != "17" or seed == "17"))
 
 
 @pytest.fixture
 def pairs(runner, monkeypatch, tmp_path):
-    """Three tiers that take one processor, two of which wait for each other, and one that takes all."""
+    """Return three tiers for a single processor, two with dependencies, and a tier for all."""
     def tier(command):
         return runner.Tier([command, "echo end"], takes_one_processor=True)
 
     def meet(own, other):
-        return f"timeout 60 sh -c 'touch {tmp_path}/{own}; until [ -e {tmp_path}/{other} ]; do sleep 0.05; done'"
+        return (f"timeout 60 sh -c 'touch {tmp_path}/{own}; until [ -e {tmp_path}/{other} ]; do "
+                "sleep 0.05; done'")
 
-    tiers = {"lint": tier(meet("a", "b")), "sanity": tier(meet("b", "a")), "packaging": tier("false"),
+    tiers = {"lint": tier(meet("a", "b")), "sanity": tier(meet("b", "a")),
+             "packaging": tier("false"),
              "unit": runner.Tier(["true"])}
     monkeypatch.setattr(runner, "TIERS", tiers)
     return runner
@@ -194,16 +213,22 @@ def test_tiers_of_one_processor_run_in_pairs_and_their_output_is_not_mixed(pairs
 
     output = capfd.readouterr().out
     assert all(f"== {name}\n$ timeout 60" in output for name in ("lint", "sanity"))
-    assert output.count("done'\n$ echo end\nend\n") == 2, "a tier has waited for the other in vain, or the output is mixed"
+    assert output.count("done'\n$ echo end\nend\n") == 2, (
+        "a tier has waited for the other in vain, or the output is mixed")
     assert "to repeat: " in output and output.partition("seconds\n")[2].split()[::3][:1] == ["unit"]
 
 
 def test_ctrl_c_ends_the_tiers_that_run_in_pairs(tmp_path):
-    """No command of any tier begins after it. In a process of its own, as a worker of pytest-xdist would end too."""
+    """No command starts after Ctrl-C.
+
+    The tiers run in a separate process: Ctrl-C would end a pytest-xdist worker.
+    """
     begin = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import run; "
-             f"hang = run.Tier(['touch {tmp_path}/1', 'sleep 600', 'touch {tmp_path}/2'], takes_one_processor=True); "
+             f"hang = run.Tier(['touch {tmp_path}/1', 'sleep 600', 'touch {tmp_path}/2'], "
+             "takes_one_processor=True); "
              "run.TIERS = {'lint': hang, 'sanity': hang}; run.main(['lint', 'sanity'])")
-    with subprocess.Popen([sys.executable, "-c", begin], cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", begin], cwd=ROOT, stderr=subprocess.PIPE,
+                          text=True) as process:
         while not (tmp_path / "1").exists() and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)

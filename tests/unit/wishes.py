@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requests for the tests, as a module is given them: a test says only the options that matter to it."""
+"""Build requests as passed to a module: a test states only the relevant options."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import pytest
 from builders import template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    request_from,
+)
 
-DEFINITION = {"kind": "ReplicationController", "metadata": {"name": "bar"}, "spec": {"template": template("myimage:v2")}}
+DEFINITION = {"kind": "ReplicationController", "metadata": {"name": "bar"},
+              "spec": {"template": template("myimage:v2")}}
 PATCH = {"spec": {"hostNetwork": True}}
 
 
 def ask(**params):
-    """The request of a module that is given these options."""
+    """Return the request for options of a module."""
     defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     return request_from({**defaults, "name": "foo", **params})
 
@@ -28,14 +32,16 @@ def refusal(**params):
 
 
 def defined(**spec):
-    """A definition whose spec has these fields too."""
+    """Return a definition with the given spec fields."""
     return {**DEFINITION, "spec": {**DEFINITION["spec"], **spec}}
 
 
 def pods(*containers, **spec):
-    """A template of containers, each as name=image."""
-    pairs = [each.partition("=") for each in containers]
-    return {"spec": {**spec, "containers": [{"name": name, "image": image} for name, _equals, image in pairs]}}
+    """Return a template of containers, each as name=image."""
+    pairs = [container.partition("=") for container in containers]
+    return {"spec": {**spec,
+                     "containers": [{"name": name, "image": image}
+                                    for name, _equals, image in pairs]}}
 
 
 V2 = {"image": "myimage:v2"}

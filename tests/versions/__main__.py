@@ -1,12 +1,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make test-versions`: the collection with other versions of what it runs with, on a real API server.
+"""`make test-versions`: the collection with other versions of its dependencies, on a real API
+server.
 
     .venv/bin/python tests/versions [--sample] [--workers N] [--record] [WORD ...]
 
-Prints a table, as Markdown: of each version, what ran with it and how that ended. What cannot be had here is SKIPPED, and says why.
-WORD chooses the rows whose title has it: `kubernetes`, `"core 2.16"`.
+Prints a Markdown table of each version, the versions combined with it, and the result. A version
+that is unavailable here is SKIPPED, with the reason. WORD chooses rows by their title:
+`kubernetes`, `"core 2.16"`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration")]
+sys.path[:0] = [str(ROOT / folder)
+                for folder in (".venv/collections", "tests/cluster", "tests/integration")]
 
 import api_servers  # noqa: E402
 import authority  # noqa: E402
@@ -33,7 +36,7 @@ from workers import begin, work_off  # noqa: E402
 
 #: Rows end in several threads.
 RECORDING = threading.Lock()
-#: Each a function that tells its rows, those of the sample or all.
+#: Functions that return their rows: of the sample or all.
 SOURCES = (packages.rows, cores.rows, api_servers.rows)
 
 
@@ -41,26 +44,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/versions", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", action="store_true", help="the oldest versions, in a minute")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="rows at the same time (default: 2)")
-    parser.add_argument("--record", action="store_true", help=f"write the table to {table.DOCUMENT.relative_to(ROOT)}")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only rows whose titles have one of these")
+    parser.add_argument("--workers", type=int, default=2, metavar="N",
+                        help="rows at the same time (default: 2)")
+    parser.add_argument("--record", action="store_true",
+                        help=f"write the table to {table.DOCUMENT.relative_to(ROOT)}")
+    parser.add_argument("words", nargs="*", metavar="WORD",
+                        help="only rows whose titles have one of these")
     options = parser.parse_args()
     begin()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    asked = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]  # others may run beside them
-    with embedded.up(embedded.of_this_checkout(f"versions-{asked}")) as cluster:
+    # others may run beside them
+    key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
+    with embedded.up(embedded.of_this_checkout(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
             authority.install(cluster)
-        work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster), functools.partial(go, options.record))
+        work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster),
+                 functools.partial(go, options.record))
     print(table.text(map(table.cells, rows)))
     if options.record and not (options.words or options.sample):
-        table.record(rows, is_all=True)  # without those that are no longer there
+        table.record(rows, is_all=True)  # drops the rows of removed versions
     return 0 if rows and not any(row.failed for row in rows) else 1
 
 
 def go(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
-    """Do a row's work; it is recorded at once, whatever becomes of the others."""
+    """Run a row and record the result immediately, independent of the other rows."""
     row.go(cluster)
     if is_recorded:
         with RECORDING:

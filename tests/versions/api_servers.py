@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of Kubernetes: stories of tests/integration and some random histories, on each version that the embedded cluster takes."""
+"""Rows of Kubernetes: stories of tests/integration and random histories, on each version of the
+embedded cluster.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from common import PROGRAMS, ROOT
 from row import AnyCluster, Row, Unavailable
 
 WHAT = "Kubernetes"
-#: What is run of tests/integration, by the part of the row that it is.
+#: Files of tests/integration, by part of the row.
 STORIES = {
     "update": "test_rollout",
     "kill and resume": "test_resume",
@@ -45,47 +47,55 @@ PATIENCE = 1800
 def rows(is_sample: bool) -> list[Row]:
     """None in the sample: another API server takes minutes to build."""
     versions = () if is_sample else binaries.VERSIONS
-    return [Row(WHAT, binaries.release(each).removeprefix("v"), functools.partial(run, kubernetes=each)) for each in versions]
+    return [Row(WHAT, binaries.release(release).removeprefix("v"),
+                functools.partial(run, kubernetes=release)) for release in versions]
 
 
 def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
-    """On a cluster of its own."""
+    """Run the row on a cluster of its version."""
     packages = [f"{name} {version(name)}" for name in ("ansible-core", "kubernetes")]
     row.beside = ", ".join([f"Python {platform.python_version()}", *packages])
     name = embedded.of_this_checkout(f"versions-{kubernetes.replace('.', '-')}")
-    with embedded.up(name, kubernetes=kubernetes) as cluster, tempfile.TemporaryDirectory(prefix="baton-versions-") as place:
-        # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting another.
+    with (embedded.up(name, kubernetes=kubernetes) as cluster,
+          tempfile.TemporaryDirectory(prefix="baton-versions-") as place):
+        # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting
+        # another.
         environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, place)}
         stories(row, Path(place) / "told.xml", environment)
         with row.part(f"random histories {SEEDS}"):
             done(["tests/histories", "--seeds", SEEDS, "--workers", "2"], environment)
 
 
-def stories(row: Row, told: Path, environment: dict[str, str]) -> None:
-    """Of each file all tests; those that say by the marker `since` that they need a newer server are told as skipped."""
+def stories(row: Row, results: Path, environment: dict[str, str]) -> None:
+    """Run all tests of each file; tests whose marker `since` names a newer server are reported as
+    skipped.
+    """
     files = [f"tests/integration/{name}.py" for name in STORIES.values()]
-    said = ""
+    output = ""
     try:
-        options = ["-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider", f"--junitxml={told}"]
+        options = ["-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider",
+                   f"--junitxml={results}"]
         done(["-m", "pytest", *options, *files], environment)
     except RuntimeError as error:
-        said = str(error)
-    cases = list(xml.etree.ElementTree.parse(told).iter("testcase")) if told.exists() else []
+        output = str(error)
+    cases = list(xml.etree.ElementTree.parse(results).iter("testcase")) if results.exists() else []
     for part, name in STORIES.items():
         mine = [case for case in cases if case.attrib["classname"].endswith(name)]
         with row.part(part):
-            assert mine, f"no such test has run: {said}"
-            wrong = [case.attrib["name"] for case in mine for each in case if each.tag in ("failure", "error")]
+            assert mine, f"no such test has run: {output}"
+            wrong = [case.attrib["name"] for case in mine
+                     for element in case if element.tag in ("failure", "error")]
             assert not wrong, "; ".join(wrong)
         for case in mine:
-            for each in case.iter("skipped"):
+            for element in case.iter("skipped"):
                 with row.part(case.attrib["name"]):
-                    raise Unavailable(each.attrib.get("message"))
+                    raise Unavailable(element.attrib.get("message"))
 
 
 def done(command: list[str], environment: dict[str, str]) -> None:
-    """Run it by this checkout's Python. Raises RuntimeError where it fails."""
-    ended = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment, capture_output=True, text=True,
+    """Run a command by this checkout's Python. Raises RuntimeError on failure."""
+    ended = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
+                           capture_output=True, text=True,
                            timeout=PATIENCE, check=False)
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command)}: {ended.stdout[-4000:]}{ended.stderr[-4000:]}")

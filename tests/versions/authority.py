@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An authority that the API server of an embedded cluster believes when a client shows a certificate of it."""
+"""A CA for client certificates, trusted by the API server of an embedded cluster."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _NAME = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])
 
 
 def install(cluster: Cluster) -> None:
-    """Make one, and let the API server be started again with it."""
+    """Create a CA and restart the API server with it."""
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _signed(key.public_key(), _NAME, key, x509.BasicConstraints(ca=True, path_length=None))
+    certificate = _signed(key.public_key(), _NAME, key,
+                          x509.BasicConstraints(ca=True, path_length=None))
     for path, content in zip(_paths(cluster), (certificate, key.private_bytes(*_KEY)), strict=True):
         write_private(path, content.decode())
     cluster.stop("kube-apiserver")
@@ -30,17 +31,18 @@ def install(cluster: Cluster) -> None:
 
 
 def client(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
-    """A certificate of that user, and its key, as PEM."""
+    """Return a certificate of the user and its key, as PEM."""
     authority = serialization.load_pem_private_key(_paths(cluster)[1].read_bytes(), None)
     assert isinstance(authority, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, user)])
-    certificate = _signed(key.public_key(), name, authority, x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.CLIENT_AUTH]))
+    certificate = _signed(key.public_key(), name, authority,
+                          x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.CLIENT_AUTH]))
     return certificate, key.private_bytes(*_KEY)
 
 
 def _paths(cluster: Cluster) -> tuple[Path, Path]:
-    """Of the certificate, where tests/cluster/components.py looks for it, and of its key."""
+    """Return the paths of the certificate, known to tests/cluster/components.py, and of its key."""
     certificate = Path(cluster.kubeconfig).with_name("client-authority.crt")
     return certificate, certificate.with_suffix(".key")
 
@@ -49,6 +51,8 @@ def _signed(key: ec.EllipticCurvePublicKey, name: x509.Name, signer: ec.Elliptic
             extension: x509.ExtensionType) -> bytes:
     now = datetime.datetime.now(datetime.UTC)
     return (x509.CertificateBuilder().subject_name(name).issuer_name(_NAME).public_key(key)
-            .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(now + datetime.timedelta(days=1)).add_extension(extension, critical=True)
+            .serial_number(x509.random_serial_number()).not_valid_before(
+                now - datetime.timedelta(minutes=5))
+            .not_valid_after(now
+                             + datetime.timedelta(days=1)).add_extension(extension, critical=True)
             .sign(signer, hashes.SHA256()).public_bytes(_PEM))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the rows of more than one kind need."""
+"""Shared parts of the rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from namespace import Namespace
 from row import AnyCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Where this checkout has its own ansible-core, and the collection.
+#: Folders of this checkout's ansible-core and of the collection.
 PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 
 @contextlib.contextmanager
 def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
-    """A namespace that goes with the block. Its name is short: a certificate has no more than 64 characters for a user."""
+    """Provide a namespace while the block runs. Its name is short: a certificate's user has at most
+    64 characters.
+    """
     namespace = Namespace(cluster.kubeconfig, "versions")
     try:
         yield namespace
@@ -30,9 +32,15 @@ def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
 
 
 @contextlib.contextmanager
-def ansible_environment(programs: Path = PROGRAMS, collections: Path = COLLECTIONS, **more: str) -> Iterator[dict[str, str]]:
-    """The environment for ansible's commands, in which the user's own settings and clusters are not."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+def ansible_environment(programs: Path = PROGRAMS, collections: Path = COLLECTIONS,
+                        **more: str) -> Iterator[dict[str, str]]:
+    """Provide the environment for ansible's commands, without the user's own settings and clusters.
+    """
+    inherited = {key: value
+                 for key, value in os.environ.items()
+                 if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
     with tempfile.TemporaryDirectory(prefix="baton-versions-") as home:
-        yield {**kept, "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_HOME": home, "ANSIBLE_LOCALHOST_WARNING": "false",
-               "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}
+        yield {**inherited, "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_HOME": home,
+               "ANSIBLE_LOCALHOST_WARNING": "false",
+               "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+               "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}

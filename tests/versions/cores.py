@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of ansible-core: what people do with it, as the integration tests have it, with the collection installed as README says."""
+"""Rows of ansible-core: common uses from the integration tests, with the collection installed as in
+README.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,15 @@ from row import AnyCluster, Row
 from workspace import cache
 
 WHAT = "ansible-core"
-#: A Python that it runs on, and a package kubernetes beside it. The first is the oldest of each, the second is AAP 2.5.
+#: Each with a supported Python and a package kubernetes. The first row has the oldest of each; the
+#: second is AAP 2.5.
 CORES = (
-    ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"), ("2.18.19", "3.11", "33.1.0"),
+    ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"),
+    ("2.18.19", "3.11", "33.1.0"),
     ("2.19.14", "3.11", "37.0.2"), ("2.20.10", "3.12", "37.0.2"), ("2.21.5", "3.13", "37.0.2"),
 )
 AAP = CORES[1]
-#: Tests of tests/integration, by the part of the row that they are.
+#: Tests of tests/integration, by part of the row.
 TESTS = {
     "ad hoc": ["test_ansible.py::test_adhoc_with_progress_lines_and_unchanged_again",
                "test_ansible.py::test_an_error_is_one_message_and_no_traceback"],
@@ -40,14 +44,17 @@ TESTS = {
     "report": ["test_report.py::test_the_role_tells_the_stage_and_the_check_that_failed"],
 }
 #: The examples of README, one after the other.
-README = {"README, Use it": ["test_documentation.py::test_a_command", "test_documentation.py::test_a_playbook"]}
-#: What ansible-doc knows, by its type.
-DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"], "role": ["image_bump", "rollback"],
+README = {"README, Use it": ["test_documentation.py::test_a_command",
+                             "test_documentation.py::test_a_playbook"]}
+#: Documented plugins, by type in ansible-doc.
+DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"],
+              "role": ["image_bump", "rollback"],
               "filter": ["rollout_report"], "lookup": ["release_request"]}
 
 
 def rows(is_sample: bool) -> list[Row]:
-    return [Row(WHAT, f"{core} on Python {minor}", functools.partial(run, chosen=(core, minor, package), is_sample=is_sample))
+    return [Row(WHAT, f"{core} on Python {minor}",
+                functools.partial(run, chosen=(core, minor, package), is_sample=is_sample))
             for core, minor, package in CORES[:1 if is_sample else None]]
 
 
@@ -66,15 +73,19 @@ def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: 
 
 
 def provided(chosen: tuple[str, str, str]) -> Path:
-    """The environment with that ansible-core. Raises Unavailable."""
+    """Return the environment with this ansible-core. Raises Unavailable."""
     core, minor, package = chosen
-    return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")  # README types pip
+    # README types pip
+    return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")
 
 
 @contextlib.contextmanager
 def installed(folder: Path) -> Iterator[dict[str, str]]:
-    """The environment for ansible's commands where the collection is installed by what README says to type."""
-    (block,) = re.findall(r"## Use it\n.*?\n\n((?:    [^\n]*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    """Provide the environment for ansible's commands, with the collection installed by README's
+    commands.
+    """
+    (block,) = re.findall(r"## Use it\n.*?\n\n((?:    [^\n]*\n)+)",
+                          (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as place,
           ansible_environment(folder / "bin", Path(place)) as variables):
         for line in block.splitlines():
@@ -83,8 +94,10 @@ def installed(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def typed(command: list[str], variables: dict[str, str]) -> str:
-    """The output of a command in the root of this checkout. Raises RuntimeError where it fails."""
-    ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=600, check=False)
+    """Return the output of a command in the root of this checkout. Raises RuntimeError on failure.
+    """
+    ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True,
+                           timeout=600, check=False)
     if ended.returncode:
         raise RuntimeError(f"{shlex.join(command)}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
     return ended.stdout
@@ -93,33 +106,39 @@ def typed(command: list[str], variables: dict[str, str]) -> str:
 def documents(variables: dict[str, str]) -> None:
     for kind, names in DOCUMENTED.items():
         full = [f"baton.kubernetes.{name}" for name in names]
-        found = json.loads(typed(["ansible-doc", "--json", "-t", kind, *full], variables))
-        assert sorted(found) == sorted(full), f"ansible-doc -t {kind} knows {sorted(found)}"
+        listed = json.loads(typed(["ansible-doc", "--json", "-t", kind, *full], variables))
+        assert sorted(listed) == sorted(full), f"ansible-doc -t {kind} knows {sorted(listed)}"
 
 
-def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str], *options: str) -> None:
-    """Run tests of tests/integration, with these versions for the commands that they start."""
+def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
+          *options: str) -> None:
+    """Run tests of tests/integration, whose commands use these versions."""
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as place:
-        # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting another.
+        # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting
+        # another.
         shutil.copy(cluster.kubeconfig, kubeconfig := Path(place) / "kubeconfig")
-        told = Path(place) / "told.xml"
+        results = Path(place) / "told.xml"
         paths = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
-        env = {**variables, "KUBECONFIG": str(kubeconfig), "BATON_COLLECTIONS": variables["ANSIBLE_COLLECTIONS_PATH"],
+        env = {**variables, "KUBECONFIG": str(kubeconfig),
+               "BATON_COLLECTIONS": variables["ANSIBLE_COLLECTIONS_PATH"],
                "BATON_PROGRAMS": variables["PATH"].split(os.pathsep)[0]}
-        ended = subprocess.run([PROGRAMS / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={told}", *options,
-                                *paths], cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
-        cases = list(xml.etree.ElementTree.parse(told).iter("testcase")) if told.exists() else []
+        ended = subprocess.run([PROGRAMS / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                                f"--junitxml={results}", *options,
+                                *paths], cwd=ROOT, env=env, capture_output=True, text=True,
+                               timeout=900, check=False)
+        cases = (list(xml.etree.ElementTree.parse(results).iter("testcase")) if results.exists()
+                 else [])
         for part, tests in parts.items():
             with row.part(part):
                 names = [test.partition("::")[2] for test in tests]
                 mine = [case for case in cases if case.attrib["name"].partition("[")[0] in names]
-                wrong = [f"{case.attrib['name']}: {each.attrib.get('message')}" for case in mine
-                         for each in case if each.tag in ("failure", "error", "skipped")]
+                wrong = [f"{case.attrib['name']}: {element.attrib.get('message')}" for case in mine
+                         for element in case if element.tag in ("failure", "error", "skipped")]
                 assert mine, f"no such test has run: {ended.stdout[-500:]}{ended.stderr[-500:]}"
                 assert not wrong, "; ".join(wrong)
 
 
 def sanity(folder: Path, variables: dict[str, str]) -> None:
-    """As the tier of that name, with what ansible-test installs kept in the user's cache."""
+    """Run the tier of this name, with ansible-test's installations in the user's cache."""
     place = cache() / "versions" / f"sanity-{folder.name}"
     typed(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(place)})

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Virtual environments with other versions than .venv has, in the user's cache: named after what is in them, and made once."""
+"""Virtual environments with other versions than .venv, in the user's cache, named by content and
+created once.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +20,48 @@ import subtask
 from row import Unavailable
 from workspace import ClusterError, cache, locked
 
-#: What a Python tells of itself.
+#: Prints path and version of a Python.
 _TELL = "import json, platform, sys; print(json.dumps([sys.executable, platform.python_version()]))"
 
 
 @functools.cache
 def python(minor: str) -> tuple[str, str]:
-    """The path and the version of a Python of this machine, such as 3.9: from PATH, or one of pyenv's. Raises Unavailable."""
+    """Return path and version of a Python of this machine, e.g. 3.9, from PATH or pyenv. Raises
+    Unavailable.
+    """
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates = [shutil.which(f"python{minor}"), *sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"))]
+    candidates = [shutil.which(f"python{minor}"),
+                  *sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"))]
     for candidate in filter(None, candidates):
         try:
-            answer = subprocess.run([candidate, "-c", _TELL], capture_output=True, text=True, timeout=30, check=True)
+            answer = subprocess.run([candidate, "-c", _TELL], capture_output=True, text=True,
+                                    timeout=30, check=True)
             path, version = json.loads(answer.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
-            continue  # pyenv's shim of a version that is not chosen
+            continue  # pyenv's shim of an inactive version
         if version.startswith(f"{minor}."):
             return path, version
     raise Unavailable(f"no Python {minor} on this machine")
 
 
 def environment(minor: str, *requirements: str) -> Path:
-    """The folder of an environment with that Python and these packages. Raises Unavailable."""
+    """Return the folder of an environment with this Python and these packages. Raises Unavailable.
+    """
     path, version = python(minor)
     key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
     folder = cache() / "versions" / key
     ready = folder / "ready"
     with locked(folder.with_suffix(".lock"), f"the environment of {' '.join(requirements)}"):
         if not ready.exists():
-            label = f"an environment with Python {version} and {', '.join(requirements) or 'nothing else'}"
+            label = (f"an environment with Python {version} and "
+                     f"{', '.join(requirements) or 'nothing else'}")
             try:
-                subtask.run(label, [path, "-m", "venv", "--clear", "--without-pip", str(folder)])  # a tenth of the time
+                # a tenth of the time
+                subtask.run(label, [path, "-m", "venv", "--clear", "--without-pip", str(folder)])
                 if requirements:
-                    subtask.run(f"{label}: pip", [*_pip(folder), "install", "--quiet", "--no-compile", *requirements],
+                    subtask.run(f"{label}: pip",
+                                [*_pip(folder), "install", "--quiet", "--no-compile",
+                                 *requirements],
                                 environment={**os.environ, "PIP_CACHE_DIR": str(cache() / "pip")})
             except ClusterError as error:
                 raise Unavailable(str(error)) from None
@@ -61,15 +72,18 @@ def environment(minor: str, *requirements: str) -> Path:
 @functools.cache
 def installed(folder: Path) -> dict[str, str]:
     """The version of each package in an environment."""
-    listed = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True, text=True, timeout=60, check=True)
-    return {each["name"]: each["version"] for each in json.loads(listed.stdout)}
+    listed = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
+                            text=True, timeout=60, check=True)
+    return {load["name"]: load["version"] for load in json.loads(listed.stdout)}
 
 
 def _pip(folder: Path) -> list[str]:
-    """The command pip of this checkout, for an environment that has none."""
-    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder / "bin" / "python")]
+    """Return this checkout's pip command for an environment without pip."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python",
+            str(folder / "bin" / "python")]
 
 
 def told(folder: Path, minor: str, *packages: str) -> str:
     """Python and some packages with their versions, for the column "with"."""
-    return ", ".join([f"Python {python(minor)[1]}", *(f"{name} {installed(folder)[name]}" for name in packages)])
+    return ", ".join([f"Python {python(minor)[1]}",
+                      *(f"{name} {installed(folder)[name]}" for name in packages)])

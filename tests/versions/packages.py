@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of the Python package kubernetes, and of the Python that the module runs with: each way to connect, in each of them."""
+"""Rows of the Python package kubernetes and of the module's Python: all ways to connect, in each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,17 @@ from environments import environment, python, told
 from namespace import Namespace, manifest
 from row import AnyCluster, Row
 
-#: The last of each minor version, and a Python that it is said to run on.
+#: The last release of each minor version, and a supported Python.
 KUBERNETES = {
-    "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11", "29.0.0": "3.11", "30.1.0": "3.11",
-    "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12", "36.0.3": "3.13", "37.0.2": "3.13",
+    "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
+    "29.0.0": "3.11", "30.1.0": "3.11",
+    "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
+    "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: Pythons of the machine where the module runs, and the package that each may have.
-PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes", "3.13": "kubernetes"}
-#: Those that are refused.
+#: Pythons of the machine where the module runs, with an allowed package each.
+PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes",
+           "3.13": "kubernetes"}
+#: Refused versions.
 TOO_OLD = ("3.6", "3.8")
 #: Of the kinds of rows.
 PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
@@ -43,15 +48,17 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 
 
 def rows(is_sample: bool) -> list[Row]:
-    packages = [Row(PACKAGE, version, functools.partial(package, minor=minor)) for version, minor in KUBERNETES.items()]
+    packages = [Row(PACKAGE, version, functools.partial(package, minor=minor))
+                for version, minor in KUBERNETES.items()]
     if is_sample:
         return packages[:1]
     return [*packages, *(Row(TARGET, minor, refused) for minor in TOO_OLD),
-            *(Row(TARGET, minor, functools.partial(target, requirement=package)) for minor, package in PYTHONS.items())]
+            *(Row(TARGET, minor, functools.partial(target, requirement=package))
+              for minor, package in PYTHONS.items())]
 
 
 def package(row: Row, cluster: AnyCluster, minor: str) -> None:
-    """A controller is rolled in each way to connect, and by the module as Ansible starts it."""
+    """Roll a controller in each way to connect, and by the module in the manner of Ansible."""
     folder = environment(minor, f"kubernetes=={row.version}")
     row.beside = told(folder, minor, "urllib3")
     with namespace_for(cluster) as namespace:
@@ -59,7 +66,8 @@ def package(row: Row, cluster: AnyCluster, minor: str) -> None:
         if isinstance(cluster, Cluster):
             chosen["client-certificate"] = certificate(namespace, cluster)
         else:
-            row.skipped["client certificate"] = "the authority of the cluster that KUBECONFIG names is not ours"
+            row.skipped["client certificate"] = ("the authority of the cluster that KUBECONFIG "
+                                                 "names is not ours")
         connect(row, namespace, folder, chosen)
         module(row, namespace, folder)
 
@@ -70,19 +78,22 @@ def target(row: Row, cluster: AnyCluster, requirement: str) -> None:
     with namespace_for(cluster) as namespace:
         module(row, namespace, folder)
     with row.part("says that kubernetes is missing"):
-        says(str(environment(row.version) / "bin" / "python"), "Failed to import the required Python library (kubernetes)")
+        says(str(environment(row.version) / "bin" / "python"),
+             "Failed to import the required Python library (kubernetes)")
 
 
 def refused(row: Row, _cluster: AnyCluster) -> None:
     path, version = python(row.version)
     row.beside = f"Python {version}"
     with row.part("says that it is too old"):
-        says(path, "needs Python 3.9 or newer", cores.provided(cores.CORES[0]) / "bin")  # newer ones say it themselves
+        # newer versions of Ansible print this message themselves
+        says(path, "needs Python 3.9 or newer", cores.provided(cores.CORES[0]) / "bin")
 
 
 def module(row: Row, namespace: Namespace, folder: Path) -> None:
     """As a task of this checkout's own ansible-core, in the module's process."""
-    with row.part("module"), ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables:
+    with (row.part("module"),
+          ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
         namespace.make_primary(1, name="module")
         wish = f"name=module namespace={namespace.name} image=myimage:v2"
         result = asked("rolling_update", wish, str(folder / "bin" / "python"), variables)
@@ -90,46 +101,54 @@ def module(row: Row, namespace: Namespace, folder: Path) -> None:
 
 
 def says(interpreter: str, sentence: str, programs: Path = PROGRAMS) -> None:
-    """What the modules answer where they cannot run: one message, and no traceback."""
+    """Assert that the modules, where they cannot run, answer with one message and without a
+    traceback.
+    """
     with ansible_environment(programs) as variables:
-        for name, wish in (("rolling_update", "name=foo image=myimage:v2"), ("rolling_update_info", "name=foo")):
+        for name, wish in (("rolling_update", "name=foo image=myimage:v2"),
+                           ("rolling_update_info", "name=foo")):
             result = asked(name, wish, interpreter, variables)
             assert result["failed"] and sentence in result["msg"], result
 
 
 def asked(name: str, wish: str, interpreter: str, variables: dict[str, str]) -> dict[str, Any]:
-    """The result of a module that runs with that Python."""
-    python = f"ansible_python_interpreter={interpreter}"  # localhost has one of its own, which only a variable overrides
-    run = subprocess.run(["ansible", "localhost", "-e", python, "-m", f"baton.kubernetes.{name}", "-a", wish], env=variables,
+    """Return the result of a module run by this Python."""
+    # localhost has its own interpreter, which only a variable overrides
+    python = f"ansible_python_interpreter={interpreter}"
+    run = subprocess.run(["ansible", "localhost", "-e", python, "-m", f"baton.kubernetes.{name}",
+                          "-a", wish], env=variables,
                          capture_output=True, text=True, timeout=120, check=False)
-    assert "Traceback" not in run.stdout + run.stderr and "=>" in run.stdout, run.stdout + run.stderr
+    assert ("Traceback" not in run.stdout + run.stderr
+            and "=>" in run.stdout), run.stdout + run.stderr
     return json.loads(run.stdout.partition("=>")[2]) | {"failed": run.returncode != 0}
 
 
 def ways(namespace: Namespace) -> dict[str, dict[str, Any]]:
-    """The options of each way to connect, by its name."""
+    """Return the options of each way to connect, by name."""
     server = namespace.client.configuration
 
     def plugin(name: str, *tokens: str) -> dict[str, Any]:
         return kubeconfig(namespace, {"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
+            "interactiveMode": "Never",
             "args": [namespace.write(name, PLUGIN), *tokens]}})
 
-    return {"token": {"host": server.host, "api_key": namespace.token, "ca_cert": server.ssl_ca_cert},
+    return {"token": {"host": server.host, "api_key": namespace.token,
+                      "ca_cert": server.ssl_ca_cert},
             "exec-plugin": plugin("plugin", namespace.token),
             "expired-token": plugin("expired", expired(namespace), namespace.token),
             "in-cluster": {}}
 
 
 def certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
-    """The options for a client certificate, which is in the kubeconfig itself."""
+    """Return the options for a client certificate inside the kubeconfig."""
     both = authority.client(cluster, f"system:serviceaccount:{namespace.name}:baton")
-    certificate, key = (base64.b64encode(each).decode() for each in both)
+    certificate, key = (base64.b64encode(content).decode() for content in both)
     return kubeconfig(namespace, {"client-certificate-data": certificate, "client-key-data": key})
 
 
 def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
-    """The option for a kubeconfig that names no file."""
+    """Return the option for a kubeconfig without a file."""
     content = namespace.kubeconfig_of(user)
     cluster = content["clusters"][0]["cluster"]
     if path := cluster.pop("certificate-authority", None):
@@ -138,26 +157,30 @@ def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
 
 
 def expired(namespace: Namespace) -> str:
-    """A token that was valid, and is so no longer: the Secret that it was bound to is gone."""
+    """Return an expired token, whose Secret was deleted."""
     secret = namespace.create("secrets", {"metadata": {"name": "bound"}})
-    token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1", "name": secret["metadata"]["name"]})
+    token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1",
+                                                "name": secret["metadata"]["name"]})
     namespace.remove("bound", resource="secrets")
     return token
 
 
 def connect(row: Row, namespace: Namespace, folder: Path, ways: dict[str, dict[str, Any]]) -> None:
-    """Each way has a controller to roll; all in one process."""
+    """Roll a controller for each way, all in one process."""
     for name in ways:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     server = namespace.client.configuration
     address = urlsplit(server.host)
     for name in ways:
         namespace.until_available(name, 1)
-    given = {"namespace": namespace.name, "ways": ways, "pod": [namespace.write("token", namespace.token), server.ssl_ca_cert]}
+    arguments = {"namespace": namespace.name, "ways": ways,
+                 "pod": [namespace.write("token", namespace.token), server.ssl_ca_cert]}
     variables = {"PYTHONPATH": str(COLLECTIONS), "KUBERNETES_SERVICE_HOST": str(address.hostname),
                  "KUBERNETES_SERVICE_PORT": str(address.port)}
-    run = subprocess.run([folder / "bin" / "python", Path(__file__).with_name("probe.py")], input=json.dumps(given), text=True,
-                         env={**os.environ, **variables}, capture_output=True, timeout=180, check=False)
+    run = subprocess.run([folder / "bin" / "python", Path(__file__).with_name("probe.py")],
+                         input=json.dumps(arguments), text=True,
+                         env={**os.environ, **variables}, capture_output=True, timeout=180,
+                         check=False)
     if run.returncode:
         raise RuntimeError(run.stderr)
     for name, wrong in json.loads(run.stdout).items():

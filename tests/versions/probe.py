@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rolls a controller in each way to connect, at the same time, each in a thread: runs in the Python of a row.
+"""Rolls a controller in each way to connect, in parallel threads: runs in the Python of a row.
 
-Reads from standard input a namespace and, by the way's name (which is the controller's), the options of the connection, the
-environment, and, for a pod, the files that a pod would have. Prints for each way what went wrong, or "".
+Reads from standard input a namespace and, by the way's name (also the controller's), the options of
+the connection, the environment and the files of a simulated pod. Prints for each way the error, or
+"".
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 from kubernetes.config import incluster_config
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
@@ -37,14 +40,18 @@ def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
         return error.message
     except Exception:
         return traceback.format_exc()
-    return "" if result["changed"] and result["rollout"]["phase"] == "complete" else f"it ended as {result['rollout']}"
+    return ("" if result["changed"]
+            and result["rollout"]["phase"] == "complete" else f"it ended as {result['rollout']}")
 
 
 def main() -> None:
-    given = json.load(sys.stdin)
-    incluster_config.SERVICE_TOKEN_FILENAME, incluster_config.SERVICE_CERT_FILENAME = given["pod"]
+    arguments = json.load(sys.stdin)
+    token, certificate = arguments["pod"]
+    incluster_config.SERVICE_TOKEN_FILENAME = token
+    incluster_config.SERVICE_CERT_FILENAME = certificate
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        ends = {name: pool.submit(roll, name, given["namespace"], options) for name, options in given["ways"].items()}
+        ends = {name: pool.submit(roll, name, arguments["namespace"], options)
+                for name, options in arguments["ways"].items()}
     print(json.dumps({name: end.result() for name, end in ends.items()}))
 
 

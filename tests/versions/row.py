@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One row of the table of versions: a version of something, what ran with it, and how that ended."""
+"""One row of the table of versions: a version, the versions combined with it, and the result."""
 
 from __future__ import annotations
 
@@ -15,31 +15,35 @@ from embedded import Cluster
 from given import GivenCluster
 from workspace import say
 
-#: The part that is all the work of a row.
+#: Name of a row's whole work as a part.
 WHOLE = "all"
-#: What a row's work is given: the cluster that all rows share.
+#: Argument of a row's work: the cluster of all rows.
 AnyCluster = Cluster | GivenCluster
 
 
 class Unavailable(Exception):
-    """A version that cannot be had here, or a part that cannot run; its text says why."""
+    """The version is unavailable here, or a part cannot run; the text has the reason."""
 
 
 @dataclasses.dataclass
 class Row:
-    """A version of something. Its work runs each part in a `with row.part("..."):`, and says in `beside` what else there was."""
+    """One tested version.
 
-    #: Of what: the first column of the table. Rows of the same stand together.
+    Its work runs each part in a `with row.part("..."):`, and stores the other versions in `beside`.
+    """
+
+    #: First column of the table, e.g. a package. Rows with the same value are consecutive.
     what: str
     version: str
     work: Callable[[Row, AnyCluster], None]
-    #: With which other versions.
+    #: Other versions in use.
     beside: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
-    #: Why, by the part that failed or could not run.
+    #: Reasons, by the part that failed or could not run.
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
-    date: str = dataclasses.field(default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()))
+    date: str = dataclasses.field(
+        default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()))
 
     @property
     def title(self) -> str:
@@ -47,13 +51,13 @@ class Row:
 
     @property
     def result(self) -> str:
-        """In capitals what somebody has to read."""
-        told = [f"FAILED: {part} ({why})" for part, why in self.failed.items()]
-        told += [f"SKIPPED: {part} ({why})" for part, why in self.skipped.items()]
-        return "; ".join(told) or "passed"
+        """Text for the table; capitals mark results that a person has to read."""
+        phrases = [f"FAILED: {part} ({why})" for part, why in self.failed.items()]
+        phrases += [f"SKIPPED: {part} ({why})" for part, why in self.skipped.items()]
+        return "; ".join(phrases) or "passed"
 
     def go(self, cluster: AnyCluster) -> None:
-        """Do its work; whatever happens there is its result."""
+        """Do the work of the row; any error is its result."""
         began = time.monotonic()
         with self.part(WHOLE):
             self.work(self, cluster)
@@ -64,7 +68,9 @@ class Row:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Something that passes, fails, or (Unavailable) cannot run here. The next part runs in any case."""
+        """Run a part that passes, fails or (Unavailable) cannot run here. The next part runs in any
+        case.
+        """
         try:
             yield
         except Unavailable as error:
@@ -78,5 +84,5 @@ class Row:
 
 
 def one_line(error: object) -> str:
-    """The end of what it says: assertions and programs tell last what was wrong."""
+    """Return the end of the message, where assertions and programs name the fault."""
     return " ".join(str(error).replace("|", "/").split())[-300:]

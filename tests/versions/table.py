@@ -14,7 +14,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "versions.md"
 HEADING = "## Measured"
 _COLUMNS = ("what", "version", "with", "what ran and passed", "result", "date")
 
-#: One line of the table, as its cells.
+#: Cells of a table line.
 Cells = tuple[str, ...]
 
 
@@ -23,22 +23,25 @@ def cells(row: Row) -> Cells:
 
 
 def text(lines: Iterable[Cells]) -> str:
-    return "\n".join(f"| {' | '.join(each)} |" for each in (_COLUMNS, ("---",) * len(_COLUMNS), *lines))
+    return "\n".join(f"| {' | '.join(cells)} |"
+                     for cells in (_COLUMNS, ("---",) * len(_COLUMNS), *lines))
 
 
 def record(rows: list[Row], is_all: bool) -> None:
     """Write the table; of a run of some rows only, the others stay as they were recorded."""
     head, _heading, before = DOCUMENT.read_text("utf-8").partition(HEADING)
-    old = [] if is_all else [tuple(each.strip() for each in line.strip("| ").split(" | "))
+    old = [] if is_all else [tuple(cell.strip() for cell in line.strip("| ").split(" | "))
                              for line in before.splitlines() if line.startswith("| ")][2:]
     fresh = {(row.what, row.version): cells(row) for row in rows}
-    lines = [fresh.pop((each[0], each[1]), each) for each in old]
+    lines = [fresh.pop((cells[0], cells[1]), cells) for cells in old]
     lines += fresh.values()
-    order = list(dict.fromkeys(each[0] for each in lines))
-    lines.sort(key=lambda each: (order.index(each[0]), numbers(each[1])))
-    DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `.venv/bin/python tests/versions --record`.\n\n{text(lines)}\n", "utf-8")
+    order = list(dict.fromkeys(cells[0] for cells in lines))
+    lines.sort(key=lambda cells: (order.index(cells[0]), numbers(cells[1])))
+    DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `.venv/bin/python tests/versions "
+                        f"--record`.\n\n{text(lines)}\n", "utf-8")
 
 
 def numbers(version: str) -> list[int]:
-    """By which versions are sorted."""
-    return [int(each) for each in version.split(" ")[0].removeprefix("v").split(".") if each.isdigit()]
+    """Return the sort key of a version."""
+    return [int(part)
+            for part in version.split(" ")[0].removeprefix("v").split(".") if part.isdigit()]

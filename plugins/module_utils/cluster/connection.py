@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the API server is and how to prove who we are, by the kubernetes package's own loaders.
+"""Connection to an API server: address, certificates and credentials.
 
-Options and environment variables have the names that kubernetes.core gave them, and the same order of precedence.
-The kubernetes package is imported inside the functions, and of it only the configuration and the connection pool: with its
-clients and models a short task would take twice as long.
+Options and environment variables have the names of kubernetes.core, and the same order of
+precedence. The kubernetes package is imported inside the functions, and only for the configuration
+and the connection pool: clients and models of the package would double the time of a short task.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import typing as t
 from urllib.parse import unquote, urlsplit
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, mapping, objects, text
-from ..model.identity import did_you_mean
-from . import certificates, plugins
+from ..model.fields import Json, mapping
+from . import certificates, exec_plugin
 from . import secrets as hidden
+from .certificates import Certificates
+from .kubeconfig import HINT, Kubeconfig, content_of, documents, known_context, not_yaml
 
-#: no_log has every option that may hold a secret: in the system's log, and in the error of arguments that make no sense, Ansible
-#: shows nothing of them. Of what is in them, task.py shows in results what is no secret.
+#: no_log: every option that may hold a secret. Ansible hides these options in the system's log, and
+#: in the error of invalid arguments. task.py shows the parts that are not secret in results.
 ARGUMENT_SPEC: Json = dict(
     kubeconfig=dict(type="raw", no_log=True),
     context=dict(type="str"),
@@ -40,49 +41,50 @@ ARGUMENT_SPEC: Json = dict(
     proxy=dict(type="str", no_log=True),
     no_proxy=dict(type="str"),
     proxy_headers=dict(type="dict", no_log=True, options=dict(
-        proxy_basic_auth=dict(type="str", no_log=True), basic_auth=dict(type="str", no_log=True), user_agent=dict(type="str"))),
+        proxy_basic_auth=dict(type="str", no_log=True),
+        basic_auth=dict(type="str", no_log=True), user_agent=dict(type="str"))),
     persist_config=dict(type="bool"),
     impersonate_user=dict(type="str"),
     impersonate_groups=dict(type="list", elements="str"),
 )
 
-#: The API server takes the part before the slash for the manager of what we write (managedFields), and logs all of it (audit).
-#: The version is galaxy.yml's.
+#: The API server records the part before the slash as the manager of fields, and logs the whole
+#: text (audit). The version is galaxy.yml's.
 USER_AGENT = "baton.kubernetes/0.1.0"
-#: Kept open at most; only a task for many controllers needs more than two.
+#: Largest number of open connections; only a task for many controllers needs more than two.
 CONNECTIONS = 32
-#: Seconds until the package is asked again for a token: it reads its whole configuration anew for each.
+#: Seconds to reuse headers: the package reads its whole configuration for each token.
 HEADERS_LAST = 1.0
-#: kubernetes.core looks at K8S_AUTH_ and the option's name first, then at K8S_AUTH_ and the kubernetes package's name.
-_PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert", "client_cert": "cert_file", "client_key": "key_file"}
+#: kubernetes.core reads K8S_AUTH_<option>, then K8S_AUTH_<name of the kubernetes package>.
+_PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
+                  "client_cert": "cert_file", "client_key": "key_file"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
-#: Of a kubeconfig, in an error; and characters of a reason.
-_MOST_CONTEXTS, _LONGEST_REASON = 10, 500
-_HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
+#: Largest number of characters of a reason.
+_LONGEST_REASON = 500
 
 
 class Connection:
-    """A connection pool, the server's address, and headers that prove who we are."""
+    """A connection pool, the server's address, and headers with the credentials."""
 
     def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
         """Load the configuration; no request is made.
 
-        Raises RolloutError when there is none, or it cannot be read.
+        Raises RolloutError where there is no configuration, or an unreadable one.
         """
-        self._options, self._environment = _given(params, environment), environment
-        #: Seconds that a credential plugin may take.
-        self._patience = min(plugins.PATIENCE, params.get("timeout") or plugins.PATIENCE)
+        self._options, self._environment = _options(params, environment), environment
+        #: Time limit of a credential plugin in seconds.
+        self._patience = min(exec_plugin.PATIENCE, params.get("timeout") or exec_plugin.PATIENCE)
         self._lock = threading.RLock()
         self._headers: t.Any = None
         self._headers_until = 0.0
-        #: How often the configuration has been read.
+        #: Number of reads of the configuration.
         self.generation = 0
         self.renew(0)
 
     def renew(self, generation: int) -> None:
-        """Read the configuration again: a token in a file may be a new one, an exec plugin is asked for another.
+        """Read the configuration again: a token in a file may be new, a plugin is asked again.
 
-        Nothing is done when another thread has renewed that generation already.
+        Does nothing when another thread has renewed that generation.
         """
         with self._lock:
             if generation == self.generation:
@@ -91,61 +93,71 @@ class Connection:
                 self.generation += 1
 
     def _read(self) -> None:
-        with self._errors("the connection to Kubernetes cannot be set up", _HINT), certificates.in_memory() as written:
+        with self._errors("the connection to Kubernetes cannot be set up", HINT):
             from kubernetes.client import rest
 
-            self._configuration = _configuration(self._options)
-            #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
+            self._configuration, self._kubeconfig = _configuration(self._options, self._patience)
+            #: The API server's URL; a renewal of the package's token would reset it to the URL of
+            #: the kubeconfig.
             self.server: str = hidden.without_password(self._configuration.host.rstrip("/"))
-            # Any, since by its types urllib3 takes no options but texts where nothing is encoded.
+            # Any: urllib3's types admit only texts as options of a request that is not encoded.
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
-            self.pool.connection_pool_kw["block"] = True  # no more than that many requests at once
-            if written:
-                certificates.read_now(self.pool.connection_pool_kw)
+            self.pool.connection_pool_kw["block"] = True  # further requests wait for a connection
+            inline = _inline_certificates(self._options, self._kubeconfig)
+            if any(inline):
+                certificates.use(inline, self.pool.connection_pool_kw)
 
     @contextlib.contextmanager
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
-        """Let whatever fails be a RolloutError that tells nothing secret of the options, nor of the files that they name."""
+        """Raise each error as a RolloutError without the secrets of the options and files."""
         try:
-            with plugins.bounded(self._patience):  # without either, the package kubernetes is what is missing: it brings PyYAML
-                import yaml
+            # Without both packages, kubernetes is the missing package, because PyYAML is a
+            # dependency.
+            import kubernetes.config  # noqa: F401
+            import yaml
 
-                yield
+            yield
             return
-        except RolloutError as known:
-            error = known
+        except RolloutError as failure:
+            error = failure
         except ImportError:
-            raise  # task.py tells what has to be installed
-        except yaml.YAMLError as broken:
-            error = _not_yaml("the kubeconfig", broken)
-        except Exception as failure:  # the loaders raise whatever a broken file leads to: KeyError, TypeError, binascii.Error
-            error = RolloutError(what, why=str(failure) or type(failure).__name__, next_command=next_command)
+            raise  # task.py names the missing package
+        except yaml.YAMLError as invalid:
+            error = not_yaml("the kubeconfig", invalid)
+        except Exception as failure:  # a broken file leads to KeyError, TypeError, binascii.Error
+            why = str(failure) or type(failure).__name__
+            error = RolloutError(what, why=why, next_command=next_command)
         secrets = hidden.of_options(self._options, self._environment)
-        for kubeconfig in _kubeconfigs(self._options):
-            secrets |= hidden.of_kubeconfig(kubeconfig) | hidden.of_plugins(kubeconfig)
-        why = " ".join(hidden.masked(error.why, secrets).split())[:_LONGEST_REASON]  # in this order: half a secret is one, too
+        for document in documents(self._options.get("kubeconfig")):
+            secrets |= hidden.of_kubeconfig(document) | hidden.of_plugins(document)
+        # The order matters: half a secret is a secret, too.
+        why = " ".join(hidden.masked(error.why, secrets).split())[:_LONGEST_REASON]
         raise RolloutError(hidden.masked(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
 
     def headers(self) -> t.Any:
-        """Headers for one request: our name, the bearer token (renewed by the package when its expiry is known), impersonation.
+        """Return headers for one request: user agent, bearer token, impersonation.
 
-        Raises RolloutError when a credential plugin fails.
+        The package renews a token with a known expiry. Raises RolloutError if a credential plugin
+        fails.
         """
         with self._lock:
             if self._headers is None or time.monotonic() > self._headers_until:
-                self._headers, self._headers_until = self._read_headers(), time.monotonic() + HEADERS_LAST
+                self._headers = self._read_headers()
+                self._headers_until = time.monotonic() + HEADERS_LAST
             return self._headers.copy()
 
     def _read_headers(self) -> t.Any:
-        from urllib3._collections import HTTPHeaderDict  # urllib3 1.26 has it nowhere else
+        from urllib3._collections import HTTPHeaderDict  # the only place in urllib3 1.26
 
         headers = HTTPHeaderDict({"User-Agent": USER_AGENT})
         with self._errors("the credentials cannot be renewed"):
             token = self._token().strip()  # a file ends with a line end
         if not (token.isascii() and token.isprintable()):
-            # Said here: the message of the HTTP library would show it.
-            raise RolloutError("the token is not valid: it contains line breaks or non-ASCII characters", next_command=_HINT)
+            # The HTTP library would show the token in its message.
+            raise RolloutError(
+                "the token is not valid: it contains line breaks or non-ASCII characters",
+                next_command=HINT)
         if not token and {"username", "password"} <= self._options.keys():
             token = self._configuration.get_basic_auth_token()
         if token:
@@ -157,43 +169,56 @@ class Connection:
         return headers
 
     def _token(self) -> str:
-        """The token that the package has, renewed if it is about to expire; "" if it has none.
+        """Return the token, renewed before expiry; "" without a token.
 
-        The package's own function for this has other arguments, and knows another name, from one version to the next.
+        The package's own function differs in arguments and names between versions.
         """
+        has_own_key = "api_key" in self._options
+        if self._kubeconfig and not has_own_key:
+            self._kubeconfig.refresh(self._configuration)
         if self._configuration.refresh_api_key_hook:
             self._configuration.refresh_api_key_hook(self._configuration)
+            if self._kubeconfig:
+                self._kubeconfig.save()
         keys = self._configuration.api_key
         return keys.get("BearerToken") or keys.get("authorization") or ""
 
 
-def secrets(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] | None = None) -> set[str]:
-    """What must not be shown of a module's parameters, wherever they come from; environment: os.environ unless given."""
+def secrets(params: t.Mapping[str, t.Any],
+            environment: t.Mapping[str, str] | None = None) -> set[str]:
+    """Return the secrets among a module's parameters and variables (default: os.environ)."""
     environment = os.environ if environment is None else environment
-    return hidden.of_options(_given(params, environment), environment)
+    return hidden.of_options(_options(params, environment), environment)
 
 
-def to_type(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> dict[str, str | None]:
-    """What a command has to repeat to reach the same cluster, by its option; never a secret.
+def to_type(params: t.Mapping[str, t.Any],
+            environment: t.Mapping[str, str]) -> dict[str, str | None]:
+    """Return the options for a command to reach the same cluster; never a secret.
 
-    None for a kubeconfig that is no path to a file, and for a host that is no address.
+    Returns None for a kubeconfig without a path to a file, and for a host without a valid address.
     """
-    options = _given(params, environment)
-    found: dict[str, str | None] = {option: options[option] for option in ("context",) if option in options}
+    options = _options(params, environment)
+    repeated: dict[str, str | None] = {}
+    if "context" in options:
+        repeated["context"] = options["context"]
     if "kubeconfig" in options:
-        given = options["kubeconfig"]
-        paths = [os.path.abspath(os.path.expanduser(each)) for each in given.split(os.pathsep)] if isinstance(given, str) else []
-        found["kubeconfig"] = os.pathsep.join(paths) if paths and all(map(os.path.isfile, paths)) else None
+        kubeconfig = options["kubeconfig"]
+        names = kubeconfig.split(os.pathsep) if isinstance(kubeconfig, str) else []
+        paths = [os.path.abspath(os.path.expanduser(name)) for name in names]
+        is_file = paths and all(map(os.path.isfile, paths))
+        repeated["kubeconfig"] = os.pathsep.join(paths) if is_file else None
     if "host" in options:
-        found["host"] = None
-        with contextlib.suppress(ValueError):  # no URL
+        repeated["host"] = None
+        with contextlib.suppress(ValueError):  # not a URL
             parts = urlsplit(options["host"])
             if parts.scheme in ("http", "https"):
-                found["host"] = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    return found
+                netloc = parts.netloc.rpartition("@")[2]
+                repeated["host"] = parts._replace(netloc=netloc, query="", fragment="").geturl()
+    return repeated
 
 
-def _given(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
+def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
+    """Return the options of a task, or else of its environment; empty options are left out."""
     options: Json = {}
     for option in ARGUMENT_SPEC:
         value = params.get(option)
@@ -212,134 +237,100 @@ def _given(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> J
     return options
 
 
-def _proxy_headers(given: t.Any, environment: t.Mapping[str, str]) -> Json:
-    """Those that are given, or else the variables', of which each has one of its own."""
+def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
+    """Return the parts of the option, or else of the environment variables, one for each part."""
     parts = ARGUMENT_SPEC["proxy_headers"]["options"]
-    found = {part: mapping(given).get(part) for part in parts}
-    if not any(found.values()):
-        found = {part: environment.get(f"K8S_AUTH_PROXY_HEADERS_{part.upper()}") for part in parts}
-    return {part: value for part, value in found.items() if value}
+    values = {part: mapping(option).get(part) for part in parts}
+    if not any(values.values()):
+        values = {part: environment.get(f"K8S_AUTH_PROXY_HEADERS_{part.upper()}")
+                  for part in parts}
+    return {part: value for part, value in values.items() if value}
 
 
-def _configuration(options: Json) -> t.Any:
-    """A kubernetes Configuration; the order of precedence is kubernetes.core's."""
+def _configuration(options: Json, patience: float) -> tuple[t.Any, Kubeconfig | None]:
+    """Return a Configuration of the kubernetes package, and the kubeconfig of its values.
+
+    The order of precedence is kubernetes.core's.
+    """
     from kubernetes.client.configuration import Configuration
 
-    configuration = Configuration()
-    complete = "host" in options and ("api_key" in options or {"username", "password"} <= options.keys()
-                                      or {"client_cert", "client_key"} <= options.keys())
-    if not complete:
-        _load(options, configuration)
-    for option, field in (("host", "host"), ("username", "username"), ("password", "password"), ("client_cert", "cert_file"),
-                          ("client_key", "key_file"), ("ca_cert", "ssl_ca_cert"), ("validate_certs", "verify_ssl"),
-                          ("proxy", "proxy"), ("no_proxy", "no_proxy")):
-        if option in options:
-            setattr(configuration, field, options[option])
+    configuration, kubeconfig = Configuration(), None
+    is_complete = "host" in options and ("api_key" in options
+                                         or {"username", "password"} <= options.keys()
+                                         or {"client_cert", "client_key"} <= options.keys())
+    if not is_complete:
+        kubeconfig = _load(options, configuration, patience)
+    configuration.host = options.get("host", configuration.host)
+    configuration.username = options.get("username", configuration.username)
+    configuration.password = options.get("password", configuration.password)
+    configuration.cert_file = options.get("client_cert", configuration.cert_file)
+    configuration.key_file = options.get("client_key", configuration.key_file)
+    configuration.ssl_ca_cert = options.get("ca_cert", configuration.ssl_ca_cert)
+    configuration.verify_ssl = options.get("validate_certs", configuration.verify_ssl)
+    configuration.proxy = options.get("proxy", configuration.proxy)
+    configuration.no_proxy = options.get("no_proxy", configuration.no_proxy)
     if "api_key" in options:
         configuration.api_key = {"BearerToken": f"Bearer {options['api_key']}"}
         configuration.refresh_api_key_hook = None
-    for option in ("ca_cert", "client_cert", "client_key"):
-        if option in options and not os.path.isfile(options[option]):
-            raise RolloutError(f"{option} {options[option]} does not exist" if hidden.is_path(options[option])
-                               else f"{option} must be the path of a file in PEM format, not its content")
+    _refuse_missing_files(options)
     if not configuration.verify_ssl:
         import urllib3
 
         urllib3.disable_warnings()
     configuration.connection_pool_maxsize = CONNECTIONS
-    configuration.proxy_headers = _headers_for(configuration.proxy, options.get("proxy_headers", {}))
-    return configuration
+    configuration.proxy_headers = _headers_for(configuration.proxy,
+                                               options.get("proxy_headers", {}))
+    return configuration, kubeconfig
 
 
-def _headers_for(proxy: str | None, given: Json) -> t.Any:
-    """What a proxy gets beside the request: urllib3 sends it neither user nor password of its address."""
+def _refuse_missing_files(options: Json) -> None:
+    for option in ("ca_cert", "client_cert", "client_key"):
+        if option in options and not os.path.isfile(options[option]):
+            raise RolloutError(
+                f"{option} {options[option]} does not exist" if hidden.is_path(options[option])
+                else f"{option} must be the path of a file in PEM format, not its content")
+
+
+def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certificates:
+    """Return the certificates of a kubeconfig's content not replaced by an option."""
+    if kubeconfig is None:
+        return Certificates()
+    inline = kubeconfig.certificates()
+    return Certificates(b"" if "ca_cert" in options else inline.authority,
+                        b"" if "client_cert" in options else inline.certificate,
+                        b"" if "client_key" in options else inline.key)
+
+
+def _headers_for(proxy: str | None, headers: Json) -> t.Any:
+    """Return the headers for a proxy; urllib3 ignores user and password of its address."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")
-    if address.username is not None:  # make_headers has latin-1: each byte as it is in the address
-        user, password = (unquote(each or "", "latin-1") for each in (address.username, address.password))
-        given = {"proxy_basic_auth": f"{user}:{password}", **given}
-    return make_headers(**{"user_agent": USER_AGENT, **given})
+    if address.username is not None:  # make_headers encodes latin-1: each byte of the address
+        user, password = (unquote(part or "", "latin-1")
+                          for part in (address.username, address.password))
+        headers = {"proxy_basic_auth": f"{user}:{password}", **headers}
+    return make_headers(**{"user_agent": USER_AGENT, **headers})
 
 
-def _load(options: Json, configuration: t.Any) -> None:
+def _load(options: Json, configuration: t.Any, patience: float) -> Kubeconfig | None:
+    """Load the kubeconfig, or without one the ServiceAccount of the pod. Raises RolloutError."""
     from kubernetes.config import incluster_config, kube_config
     from kubernetes.config.config_exception import ConfigException
 
-    context = {"context": options.get("context"), "client_configuration": configuration,
-               "persist_config": options.get("persist_config", False)}
-    content = _content(options.get("kubeconfig"))
-    if isinstance(content, dict):
-        with _context_is_named(options):
-            kube_config.load_kube_config_from_dict(content, **context)
-        return
-    if content is None and "context" not in options:
+    content, context = content_of(options.get("kubeconfig")), options.get("context")
+    if content is None and context is None:
         try:
             incluster_config.load_incluster_config(client_configuration=configuration)
-            return
+            return None
         except ConfigException:
             pass
-    path = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
-    if not any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep)):
-        raise RolloutError(f"there is no kubeconfig at {path}", next_command=_HINT)
-    with _context_is_named(options):
-        kube_config.load_kube_config(path, **context)
-
-
-@contextlib.contextmanager
-def _context_is_named(options: Json) -> t.Iterator[None]:
-    """Raise RolloutError that tells which contexts there are where the kubeconfig cannot be loaded, and has not the wanted one."""
-    from kubernetes.config.config_exception import ConfigException
-
-    try:
-        yield
-    except ConfigException:
-        wanted = options.get("context")
-        contexts = (each for kubeconfig in _kubeconfigs(options) for each in objects(kubeconfig, "contexts"))
-        names = list(dict.fromkeys(text(each, "name") for each in contexts))
-        if wanted is None or wanted in names:
-            raise
-        more = len(names) - _MOST_CONTEXTS
-        told = ", ".join(names[:_MOST_CONTEXTS]) + (f" and {more} more" if more > 0 else "")
-        raise RolloutError(f"there is no context {wanted} in the kubeconfig{did_you_mean(wanted, names)}",
-                           why=f"it has: {told}" if names else "it has no contexts",
-                           next_command="give another context (or K8S_AUTH_CONTEXT), or check kubeconfig") from None
-
-
-def _kubeconfigs(options: Json) -> t.Iterator[t.Any]:
-    """What is in the kubeconfig, or in the files that it names, as far as it can be read."""
-    with contextlib.suppress(RolloutError, ImportError):
-        import yaml
-        from kubernetes.config import kube_config
-
-        content = _content(options.get("kubeconfig"))
-        paths = [] if isinstance(content, dict) else str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).split(os.pathsep)
-        if not paths:
-            yield content
-        for path in paths:
-            unreadable = contextlib.suppress(OSError, ValueError, RecursionError, yaml.YAMLError)
-            with unreadable, open(os.path.expanduser(path), encoding="utf-8") as file:
-                yield yaml.safe_load(file)
-
-
-def _content(kubeconfig: t.Any) -> t.Any:
-    """A dictionary for the content of a kubeconfig, the path if it is one. Raises RolloutError."""
-    if not isinstance(kubeconfig, str) or hidden.is_path(kubeconfig):
-        return kubeconfig
-    import yaml
-
-    try:
-        content = yaml.safe_load(hidden.decoded(kubeconfig))
-    except yaml.YAMLError as error:
-        raise _not_yaml("the content of kubeconfig", error) from None
-    except RecursionError:
-        content = None
-    if isinstance(content, dict):
-        return content
-    raise RolloutError("kubeconfig is neither the path of a file nor the content of one", next_command=_HINT)
-
-
-def _not_yaml(what: str, error: Exception) -> RolloutError:
-    """The parser quotes what it could not read, which may be a secret: only its place is told."""
-    place = getattr(error, "problem_mark", None)
-    return RolloutError(f"{what} is not valid YAML", why=f"line {place.line + 1}" if place else "", next_command=_HINT)
+    if not isinstance(content, dict):
+        content = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
+        paths = content.split(os.pathsep)
+        if not any(os.path.exists(os.path.expanduser(path)) for path in paths):
+            raise RolloutError(f"there is no kubeconfig at {content}", next_command=HINT)
+    with known_context(options.get("kubeconfig"), context):
+        kubeconfig = Kubeconfig(content, context, patience, options.get("persist_config", False))
+        kubeconfig.load(configuration)
+    return kubeconfig

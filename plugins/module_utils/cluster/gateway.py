@@ -2,173 +2,96 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the rest of the house may ask of a cluster, and of whom: kubernetes.py has a real one, simulated.py serves check mode."""
+"""The interface between a rollout and a cluster.
+
+kubernetes.py implements the interface for an API server, simulated.py for check mode, and
+run/shared.py for the controllers of a fleet.
+"""
 
 from __future__ import annotations
 
-import concurrent.futures
 import typing as t
 
-from ..flows.flow import Anything, Cluster, RealCluster
+from ..flows.flow import Anything, RealCluster
 from ..model.fields import Json
-from ..model.kinds import Kind
-from ..model.observed import Controller, Pod, TerminatingPod
-from ..model.steps import HandOver, Write
+from ..model.observed import Controller
+from ..model.steps import Handover, Write
 
 
-class Reads(Cluster, t.Protocol):
-    """What is there, and what would be; what a flow looks at, and what else is told of a rollout."""
+class Gateway(RealCluster, t.Protocol):
+    """Requests of a rollout to one namespace of a cluster."""
+
+    # Reads
 
     def wait(self, seconds: float) -> t.Any:
-        """Return when something may have changed, or after that time."""
+        """Return when a controller may have changed, or after that time."""
 
     def refuse_hand_over(self, controller: Controller) -> None:
-        """Raise RolloutError where a dry run tells that its pods may not get another controller."""
+        """Raise RolloutError where a dry run forbids another owner for the controller's pods."""
 
     def warnings(self) -> list[Json]:
-        """What the cluster warns of in the namespace: Events."""
+        """Return the Events of type Warning."""
 
     def are_starting(self, controller: Controller) -> bool:
-        """Whether all pods of its labels are ready, or start or end as pods do, as far as a glance at them tells.
+        """Return whether all pods of the controller's labels are ready, or start or end normally.
 
-        Of many pods, that is much less to read than the pods.
+        A table of many pods is much smaller than the pods.
         """
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
-        """The last lines of a container's log; none where they cannot be had."""
+        """Return the last lines of a container's log; empty where the log is not available."""
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """All pods of a controller, whole: those that have gone, as they were; then as each has been since the last call, and is.
+        """Return all states of a controller's pods: deleted pods, changes, present pods.
 
-        None where they may not be seen.
+        Changes are the states since the last call. None where pods may not be listed.
         """
 
     def look_at_pods_again(self) -> None:
-        """Make sure that what watched_pods() and warnings() tell next is no older than this call. Raises RolloutError."""
+        """Read pods and Events: watched_pods() and warnings() are then no older than this call.
+
+        Raises RolloutError.
+        """
 
     def rules(self) -> list[Json] | None:
-        """What the user may do in the namespace; None when the server cannot tell all of it."""
+        """Return the user's permissions in the namespace; None for an incomplete answer."""
 
     def objects(self, resource: str) -> list[Json] | None:
-        """The first page of the objects of that kind in the namespace (nodes: of all); None where they may not be seen."""
+        """Return the first page of a resource in the namespace (nodes: in the cluster).
+
+        None where the objects may not be listed.
+        """
 
     def why_absent(self, name: str) -> str:
-        """What explains that there is no controller of that name: a Deployment that has it, a namespace that is not there."""
+        """Return the reason why no controller has that name: another kind, a missing namespace."""
 
-
-class Writes(t.Protocol):
-    """What changes something."""
+    # Writes
 
     def write(self, write: Write) -> bool:
-        """Carry out a write; False when what it assumes does not hold any more."""
+        """Carry out a write; return False when a precondition fails."""
 
-    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
-        """Let pods change their controller, and return how many have; it ends early where may_go_on() says no."""
+    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
+        """Reparent pods until may_go_on() returns False; return the number of reparented pods."""
 
     def record(self, event: Json) -> bool:
-        """Create an Event; False when that is not possible, whatever the reason, or was not the last time."""
+        """Create an Event; return False when this Event or the last one was not created."""
 
-
-class Leases(t.Protocol):
-    """What keeps two tasks apart."""
+    # Leases, which keep two tasks apart
 
     def lease(self, name: str) -> Json | None:
-        """A Lease of the namespace."""
+        """Return a Lease of the namespace."""
 
     def put_lease(self, lease: Json) -> Json | None:
-        """Create a Lease, or replace the version that it names; None when somebody was faster."""
+        """Create a Lease, or replace the given version; None when another client was faster."""
 
     def drop_lease(self, lease: Json) -> bool:
-        """Delete that version of a Lease if that is possible at once; False when somebody has written another one."""
+        """Delete a version of a Lease in one attempt; False if another client has written."""
 
     def server_time(self) -> float:
-        """Seconds since 1970 by the API server's clock, as far as it has told."""
-
-
-class Gateway(Reads, Writes, Leases, t.Protocol):
-    """What the driver needs of a cluster."""
+        """Return the time of the API server in seconds since 1970, from the last answer."""
 
 
 def ahead(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
-    """The same read, begun already where answers take long: then what it has brought, or raised, is there when it is called."""
-    begun = gateway.beside(read)
-    return begun.result if begun else read
-
-
-class RealGateway(Gateway, RealCluster, t.Protocol):
-    """What check mode needs, to make a model of it."""
-
-
-class Alone:
-    """The part of a Gateway that a cluster has where nobody else is at work, everything is allowed, and no pod is in trouble."""
-
-    kind = Kind.REPLICATION_CONTROLLER
-
-    def rules(self) -> list[Json] | None:
-        return None
-
-    def objects(self, resource: str) -> list[Json] | None:
-        return []
-
-    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        return None
-
-    def migrations(self) -> list[Json] | None:
-        return []
-
-    def record(self, event: Json) -> bool:
-        return True
-
-    def lease(self, name: str) -> Json | None:
-        return None
-
-    def put_lease(self, lease: Json) -> Json | None:
-        return {**lease, "metadata": {**lease["metadata"], "uid": "", "resourceVersion": "1"}}
-
-    def drop_lease(self, lease: Json) -> bool:
-        return True
-
-    def server_time(self) -> float:
-        return 0.0
-
-    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
-        return None
-
-    def find(self, kind: str, name: str) -> Json | None:
-        return None
-
-    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        return ()
-
-    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        return ()
-
-    def refuse_hand_over(self, controller: Controller) -> None:
-        return
-
-    def troubled_pods(self, controller: Controller) -> list[Json]:
-        return []
-
-    def are_starting(self, controller: Controller) -> bool:
-        return False
-
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
-        return []
-
-    def watched_pods(self, controller: Controller) -> list[Json] | None:
-        return []
-
-    def look_at_pods_again(self) -> None:
-        return
-
-    def nodes(self, selector: str) -> frozenset[str]:
-        return frozenset()
-
-    def tells_changes(self) -> bool:
-        return True
-
-    def warnings(self) -> list[Json]:
-        return []
-
-    def log(self, pod: str, container: str, previous: bool) -> list[str]:
-        return []
+    """Begin a read in the background on a slow line; return a function for its result or error."""
+    future = gateway.beside(read)
+    return future.result if future else read

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Leases of a namespace: at most one client at a time changes one."""
+"""Leases of a namespace: at most one client at a time changes a Lease."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ import time
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .http import AnswerLost, Http, Refused, Unreachable, quoted
+from .http import AnswerLost, Namespaced, Refused, Unreachable, quoted
 
-_WITHOUT_LOCK = ("see docs/permissions.md, or add lock=false to the task if no other task can work on this controller at the same "
-                 "time")
+_WITHOUT_LOCK = ("see docs/permissions.md, or add lock=false to the task if no other task can work "
+                 "on this controller at the same time")
 
 
-class KubernetesLeases:
-    """Those of a real API server. What a function here does is said in gateway.py."""
+class Leases(Namespaced):
+    """Leases of a real API server. gateway.py documents the methods."""
 
-    def __init__(self, http: Http, namespace: str) -> None:
-        self._http, self._namespace, self._where = http, namespace, f"namespace {namespace}"
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    @property
+    def _leases_path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
 
     def lease(self, name: str) -> Json | None:
-        """As said there. Raises RolloutError."""
+        """Raises RolloutError."""
         try:
-            return self._http.get(self._path, "Lease", self._namespace, name)
+            return self.http.get(self._leases_path, "Lease", self._namespace, name)
         except Refused as refused:
             raise refused.as_error(self._where, next_command=_WITHOUT_LOCK) from refused
 
     def put_lease(self, lease: Json) -> Json | None:
-        """As said there. Raises RolloutError."""
-        name, version = lease["metadata"]["name"], lease["metadata"].get("resourceVersion")
+        """Raises RolloutError."""
+        metadata = lease["metadata"]
+        version = metadata.get("resourceVersion")
         try:
             if version:
-                return self._http.send("PUT", f"{self._path}/{quoted(name)}", lease)
-            return self._http.send("POST", self._path, lease)
+                path = f"{self._leases_path}/{quoted(metadata['name'])}"
+                return self.http.send("PUT", path, lease)
+            return self.http.send("POST", self._leases_path, lease)
         except AnswerLost:
-            there = self.lease(name)
-            return there if there and there["metadata"].get("annotations") == lease["metadata"]["annotations"] else None
+            stored = self.lease(metadata["name"])
+            is_ours = stored and stored["metadata"].get("annotations") == metadata["annotations"]
+            return stored if is_ours else None
         except Refused as refused:
             if refused.status == 409 or (refused.status == 404 and version):
                 return None
@@ -47,12 +50,14 @@ class KubernetesLeases:
 
     def drop_lease(self, lease: Json) -> bool:
         metadata = lease["metadata"]
+        preconditions = {field: metadata[field] for field in ("uid", "resourceVersion")}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
-                   "preconditions": {field: metadata[field] for field in ("uid", "resourceVersion")}}
+                   "preconditions": preconditions}
+        path = f"{self._leases_path}/{quoted(metadata['name'])}"
         try:
-            return self._http.once("DELETE", f"{self._path}/{quoted(metadata['name'])}", options)[0] != 409
+            return self.http.once("DELETE", path, options)[0] != 409
         except (Unreachable, RolloutError):
-            return True  # not worth another try
+            return True  # the Lease expires anyway: no second attempt
 
     def server_time(self) -> float:
-        return time.time() + self._http.clock_difference
+        return time.time() + self.http.clock_difference

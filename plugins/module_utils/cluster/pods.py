@@ -2,12 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The pods of a namespace: whose they are, how they change their controller, and what explains that they do not come."""
+"""Pods of a namespace: their controllers, and the reasons why they do not start."""
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import contextlib
 import re
 import threading
@@ -17,255 +15,209 @@ from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, each_text, mapping, objects, text, told, values
-from ..model.marks import POD_REVISION
+from ..model.object_meta import POD_REVISION
 from ..model.observed import Controller, Pod, TerminatingPod
-from ..model.steps import HandOver, Patch
-from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, TABLE, AnswerLost, Http, Refused, Unreachable, quoted
-from .watch import Followed
+from .http import METADATA, TABLE, Http, Namespaced, Refused, Unreachable, quoted, selection
+from .informer import Informer
 
-#: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
-HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
-#: On a slow line, each is worth it for a single pod.
-SLOW_CONNECTIONS = 20
-#: Seconds between two looks whether a long write may go on.
-TURN = 0.2
-#: Seconds between two glances at many pods, and pages of them at most.
+#: Seconds between two tables of starting pods, and the largest number of their pages.
 GLANCE_AGAIN, MOST_PAGES = 3.0, 20
-#: What kubectl get shows of a pod while it starts, or ends.
+#: STATUS of kubectl get pods while a pod starts or ends.
 STARTING = re.compile(r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
-Key = t.TypeVar("Key")
-#: Of a log, at most.
+#: Limits of a container's log.
 LOG_LINES, LOG_BYTES = 5, 4096
 
 
-class Pods:
-    """Those of a real API server. What a function here does is said in gateway.py."""
+class Pods(Namespaced):
+    """Pods of a real API server. gateway.py documents the methods."""
 
-    def __init__(self, http: Http, namespace: str, watches: bool) -> None:
-        """watches: whether what explains a wait (pods, Events) is watched, or else listed again from time to time."""
-        self._http, self._watches, self._where = http, watches, f"namespace {namespace}"
-        self._base = f"/api/v1/namespaces/{namespace}"
-        self._path = f"{self._base}/pods"
-        #: By label selector; and by that and the uid of their controller.
-        self._troubled: dict[tuple[str, bool], Followed] = {}
-        self._watched: dict[tuple[str, str], Followed] = {}
-        self._warnings: dict[str, Followed] = {}
-        #: By label selector: when that was asked, and the answer.
+    def __init__(self, http: Http, namespace: str, watches_pods: bool) -> None:
+        """watches_pods: watch pods and Events; otherwise list them again from time to time."""
+        super().__init__(http, namespace)
+        self._watches_pods = watches_pods
+        #: Informers of the pods of a label selector (with all pages or the first), of the pods of a
+        #: controller's uid, and of warnings.
+        self._informers: dict[tuple[str, ...], Informer[Json]] = {}
+        self._informers_lock = threading.Lock()
+        #: Answers of are_starting() and their time by label selector.
         self._starting: dict[str, tuple[float, bool]] = {}
-        #: Of these; several threads may ask for the first time at once.
-        self._lock = threading.Lock()
 
-    def stop(self) -> None:
-        for each in (*self._warnings.values(), *self._troubled.values(), *self._watched.values()):
-            each.stop()
+    def _stop_informers(self) -> None:
+        for informer in self._all_informers():
+            informer.stop()
 
-    # Whose they are
+    def _all_informers(self, *purposes: str) -> list[Informer[Json]]:
+        with self._informers_lock:
+            return [informer for key, informer in self._informers.items()
+                    if not purposes or key[0] in purposes]
+
+    # Pods and their controllers
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Those that a controller counts (FilterActivePods of the controller manager). Raises RolloutError."""
-        return tuple(Pod.from_api(each) for each in self._running(selector) if "deletionTimestamp" not in each)
+        """See FilterActivePods of the controller manager. Raises RolloutError."""
+        return tuple(Pod.from_api(metadata) for metadata in self._running(selector)
+                     if "deletionTimestamp" not in metadata)
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return those that FilterTerminatingPods of the controller manager counts. Raises RolloutError."""
-        return tuple(TerminatingPod.from_api(each) for each in self._running(selector) if "deletionTimestamp" in each)
+        """See FilterTerminatingPods of the controller manager. Raises RolloutError."""
+        return tuple(TerminatingPod.from_api(metadata) for metadata in self._running(selector)
+                     if "deletionTimestamp" in metadata)
 
     def _running(self, selector: Json) -> t.Iterator[Json]:
-        """Return the metadata of the pods whose phase is neither Failed nor Succeeded. Raises RolloutError."""
-        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+        """Return the metadata of pods in neither phase Failed nor Succeeded.
+
+        Raises RolloutError.
+        """
+        query = {"labelSelector": selection(selector),
+                 "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
-            items = self._http.pages(self._path, query, accept=METADATA)[0]
+            items = self.http.pages(self._pods_path, query, accept=METADATA)[0]
         except Refused as refused:
             raise refused.as_error(self._where) from refused
-        return (it["metadata"] for it in items)
+        return (item["metadata"] for item in items)
 
-    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
-        """As said there, on as many connections as are worth their handshakes. Raises RolloutError."""
-        todo, landed, has_to_end = collections.deque(write.patches()), [], threading.Event()
-
-        def work() -> None:
-            with contextlib.suppress(IndexError):  # none is left
-                while not has_to_end.is_set():
-                    landed.append(self._changes_owner(todo.popleft()))
-
-        workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // PODS_PER_CONNECTION))
-        if self._http.is_slow:
-            workers = min(SLOW_CONNECTIONS, len(todo))
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            working = {pool.submit(work) for _worker in range(workers)}
-            try:
-                while (left := concurrent.futures.wait(working, TURN, concurrent.futures.FIRST_EXCEPTION)).not_done:
-                    if any(each.exception() for each in left.done) or not may_go_on():
-                        break
-            finally:
-                has_to_end.set()
-        for each in working:
-            each.result()
-        return sum(landed)
-
-    def _changes_owner(self, patch: Patch) -> bool:
-        """Patch a pod; False where it is gone or not as assumed, or the answer was lost: the next list tells."""
+    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+        """Raises RolloutError."""
+        revision = f",{POD_REVISION}!={but_of}" if but_of else ""
+        query = {"labelSelector": selection(controller.selector) + revision}
         try:
-            self._patch(patch, is_write=True)
-        except AnswerLost:
-            return False
-        except Refused as refused:
-            if refused.is_stale(patch):
-                return False
-            raise self._not_handed_over(refused, patch) from refused
-        return True
-
-    def refuse_hand_over(self, controller: Controller) -> None:
-        """As said there, with the first pod that is listed: what a Role, an admission plugin or a policy has against it.
-
-        An owner that does not exist stands for the next one. What a dry run cannot tell (a webhook that takes none, a pod that has
-        just gone) is no reason to refuse.
-        """
-        query = urlencode({"labelSelector": _labels(controller.selector), "limit": 1})
-        with contextlib.suppress(Refused):
-            items = self._http.send("GET", f"{self._path}?{query}", accept=METADATA).get("items") or []
-            pods = tuple(pod for pod in (Pod.from_api(it["metadata"]) for it in items) if pod.owner == controller.uid)
-            nobody = {**controller.reference, "uid": "00000000-0000-0000-0000-000000000000", "blockOwnerDeletion": True}
-            for patch in HandOver(pods, controller.uid, nobody, {}).patches():
-                try:
-                    self._patch(patch, is_write=False)
-                except Refused as refused:
-                    if refused.status == 403 or (refused.status == 422 and not refused.is_stale(patch)):
-                        raise self._not_handed_over(refused, patch, "; nothing was changed") from refused
-
-    def _patch(self, patch: Patch, is_write: bool) -> None:
-        path = f"{self._path}/{quoted(patch.name)}" + ("" if is_write else "?dryRun=All")
-        self._http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write, accept=ONE_METADATA)
-
-    def _not_handed_over(self, refused: Refused, patch: Patch, state: str = "") -> RolloutError:
-        if refused.status == 401 or refused.status in RETRIED:
-            return refused.as_error(self._where)
-        return RolloutError(f"not allowed to change the controller of pod {patch.name} ({refused.status}){state}",
-                            where=self._where, why=refused.reason,
-                            next_command='grant the additional Role in docs/permissions.md ("Where owner references are '
-                            'protected"), then run the same task again')
-
-    def all(self, controller: Controller, but_of: str = "") -> list[Json] | None:
-        """As said there. Raises RolloutError."""
-        others = f",{POD_REVISION}!={but_of}" if but_of else ""
-        try:
-            return self._http.pages(self._path, {"labelSelector": _labels(controller.selector) + others})[0]
+            return self.http.pages(self._pods_path, query)[0]
         except Refused as refused:
             if refused.status == 403:
                 return None
             raise refused.as_error(self._where) from refused
 
-    # What explains a wait
-
-    def of(self, controller: Controller) -> list[Json]:
-        """The controller's own pods, a page of them at most; none where they may not be listed."""
+    def pods(self, controller: Controller) -> list[Json]:
+        """Return the controller's own pods of one page; empty where they may not be listed."""
         try:
-            page = self._http.page(self._path, {"labelSelector": _labels(controller.selector)})
-            return _own(each_text(page.get("items") or [], told), controller.uid)
+            query = {"labelSelector": selection(controller.selector)}
+            page = self.http.page(self._pods_path, query)
+            return _owned(each_text(page.get("items") or [], told), controller.uid)
         except Refused:
             return []
 
+    # Reasons for a wait
+
     def are_starting(self, controller: Controller) -> bool:
-        """As said there; asked now and then, and not where they are followed anyway."""
-        selector, now = _labels(controller.selector), time.monotonic()
-        if {(selector, False), (selector, True)} & self._troubled.keys():
-            return False
+        """Ask at most every GLANCE_AGAIN seconds, and never where an informer has the pods."""
+        selector, now = selection(controller.selector), time.monotonic()
+        with self._informers_lock:
+            if any(key[:2] == ("troubled", selector) for key in self._informers):
+                return False
         if now - self._starting.get(selector, (-GLANCE_AGAIN, False))[0] >= GLANCE_AGAIN:
             self._starting[selector] = now, self._are_starting(selector)
         return self._starting[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """By tables of them, which have a tenth of the bytes."""
-        goes_on = ""
+        """Read tables of the pods, which have a tenth of the bytes."""
+        query, token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MOST_PAGES):
             try:
-                table = self._http.page(self._path, {"labelSelector": selector, "includeObject": "None"}, TABLE, goes_on)
+                table = self.http.page(self._pods_path, query, TABLE, token)
             except Refused:
                 return False
             if not shows_a_start(table):
                 return False
-            goes_on = text(mapping(table, "metadata"), "continue")
-            if not goes_on:
+            token = text(mapping(table, "metadata"), "continue")
+            if not token:
                 return True
         return False
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """As said there; what was asked for once is followed: all of them where steps depend on each, or else the first page."""
-        selector, has_all_pages = _labels(controller.selector), controller.kind.replaces_in_place
-        pods = _followed(self._lock, self._troubled, (selector, has_all_pages), lambda: Followed(
-            self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches, has_all_pages=has_all_pages))
-        return _own(pods.items(), controller.uid)
+        """Follow all pods where steps depend on each pod, otherwise the first page."""
+        selector, has_all_pages = selection(controller.selector), controller.keeps_pod_names
+        informer = self._updated(
+            ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
+            {"labelSelector": selector}, _is_troubled, has_all_pages=has_all_pages)
+        return _owned(informer.store.objects().values(), controller.uid)
 
-    def watched(self, controller: Controller) -> list[Json] | None:
-        """As said there; what was asked for once is followed. Raises RolloutError."""
-        selector, owner = _labels(controller.selector), controller.uid
-        pods = _followed(self._lock, self._watched, (selector, owner), lambda: Followed(
-            self._http, self._path, {"labelSelector": selector}, lambda pod: bool(_own([pod], owner)), self._watches,
-            is_whole=True))
-        there, gone = pods.items(), pods.gone()  # in this order: the first takes the news in
-        if pods.refused and pods.refused.status == 403:
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
+        """Raises RolloutError."""
+        selector, uid = selection(controller.selector), controller.uid
+        informer = self._updated(
+            ("watched", selector, uid), self._pods_path, {"labelSelector": selector},
+            lambda pod: bool(_owned([pod], uid)), has_all_pages=True, has_history=True)
+        if informer.refused and informer.refused.status == 403:
             return None
-        if pods.refused:  # the API server has a problem: that is no lack of permission
-            raise pods.refused.as_error(self._where) from pods.refused
-        if not gone:
-            return there
-        # How one has been before it went says less than that it went.
-        uids = {pod["metadata"]["uid"] for pod in gone}
-        return [*gone, *(pod for pod in there if pod["metadata"]["uid"] not in uids)]
+        if informer.refused:  # a problem of the API server is no lack of permission
+            raise informer.refused.as_error(self._where) from informer.refused
+        changes, pods = informer.store.changes(), informer.store.objects().values()
+        deleted = {pod["metadata"]["uid"]: _deleted(pod) for pod in informer.store.deleted()}
+        # The deletion of a pod says more than its states before.
+        return [*deleted.values(),
+                *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted)]
 
-    def look_again(self) -> None:
-        """As said there. Raises RolloutError."""
-        for each in (*self._warnings.values(), *self._watched.values()):
-            each.look_again()
+    def look_at_pods_again(self) -> None:
+        """Raises RolloutError."""
+        for informer in self._all_informers("warnings", "watched"):
+            with contextlib.suppress(Refused):  # watched_pods() reports a refusal
+                informer.list_again()
 
     def warnings(self) -> list[Json]:
-        """As said there; they are followed from the first call on."""
-        events = _followed(self._lock, self._warnings, "", lambda: Followed(
-            self._http, f"{self._base}/events", {"fieldSelector": "type=Warning"}, lambda event: True, self._watches))
-        return events.items()
+        """Follow the Events from the first call on."""
+        informer = self._updated(("warnings",), f"/api/v1/namespaces/{self._namespace}/events",
+                                 {"fieldSelector": "type=Warning"}, lambda event: True)
+        return list(informer.store.objects().values())
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
-        query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
-                           "limitBytes": LOG_BYTES})
+        query = urlencode({"container": container, "previous": str(previous).lower(),
+                           "tailLines": LOG_LINES, "limitBytes": LOG_BYTES})
+        path = f"{self._pods_path}/{quoted(pod)}/log?{query}"
         try:
-            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*",
-                                                     most=16 * LOG_BYTES)
+            status, _headers, data = self.http.once("GET", path, accept="*/*", most=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
-            return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
-        lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]  # a kubelet may answer with more than it is asked for
+            return []  # a log only explains an error; a missing permission must not replace it
+        # A kubelet may answer with more than the limits.
+        lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]
         return [told(line.decode(errors="replace")) for line in lines] if status == 200 else []
 
+    def _updated(self, key: tuple[str, ...], path: str, query: Json,
+                 is_of_interest: t.Callable[[Json], bool], *, has_all_pages: bool = False,
+                 has_history: bool = False) -> Informer[Json]:
+        """Return the informer of that key, up to date; the first call makes the informer.
 
-def _followed(lock: threading.Lock, known: dict[Key, Followed], key: Key, follow: t.Callable[[], Followed]) -> Followed:
-    """Return what is followed under that key, from the first call on; of several first calls, one list is kept."""
-    if key not in known:
-        first = follow()
-        with lock:
-            known.setdefault(key, first)
-        if known[key] is not first:
-            first.stop()
-    return known[key]
+        These objects are never written back: each text is stored as it may be shown. An informer
+        whose list is refused has no objects. Raises RolloutError.
+        """
+        with self._informers_lock:
+            informer = self._informers.get(key)
+            if informer is None:
+                def convert(item: Json) -> Json | None:
+                    return t.cast(Json, each_text(item, told)) if is_of_interest(item) else None
+
+                informer = self._informers[key] = Informer(
+                    self.http, path, query, convert, is_watched=self._watches_pods,
+                    has_all_pages=has_all_pages, has_history=has_history)
+        with contextlib.suppress(Refused):
+            informer.update()
+        return informer
 
 
 def shows_a_start(table: Json) -> bool:
-    """Whether none of the pods in a table has been restarted, or waits for what its status names."""
-    columns = [text(each, "name") for each in objects(table, "columnDefinitions")]
+    """Return whether no pod of a table was restarted, or waits for another reason than a start."""
+    columns = [text(column, "name") for column in objects(table, "columnDefinitions")]
     if not {"Status", "Restarts"} <= set(columns):
         return False
-    rows = [dict(zip(columns, values(row, "cells"), strict=False)) for row in objects(table, "rows")]
+    rows = [dict(zip(columns, values(row, "cells"))) for row in objects(table, "rows")]
     # Restarts: "0" or 0, or "3 (2m ago)".
-    return all(STARTING.fullmatch(str(row.get("Status"))) and str(row.get("Restarts")) == "0" for row in rows)
+    return all(STARTING.fullmatch(str(row.get("Status"))) and str(row.get("Restarts")) == "0"
+               for row in rows)
 
 
-def _own(pods: list[Json], owner: str) -> list[Json]:
-    return [pod for pod in pods if any(ref.get("uid") == owner for ref in pod["metadata"].get("ownerReferences", ()))]
+def _owned(pods: t.Iterable[Json], uid: str) -> list[Json]:
+    return [pod for pod in pods
+            if any(ref.get("uid") == uid for ref in pod["metadata"].get("ownerReferences", ()))]
+
+
+def _deleted(pod: Json) -> Json:
+    """Return a deleted pod with a deletionTimestamp, also without a grace period."""
+    return {**pod, "metadata": {"deletionTimestamp": "gone", **pod["metadata"]}}
 
 
 def _is_troubled(pod: Json) -> bool:
     status = pod.get("status") or {}
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
-    restarted = any(each.get("restartCount") for each in status.get("containerStatuses") or ())
-    return not ready or restarted or "deletionTimestamp" in pod["metadata"]
-
-
-def _labels(selector: Json) -> str:
-    return ",".join(f"{key}={value}" for key, value in selector.items())
+    is_ready = any(condition["type"] == "Ready" and condition["status"] == "True"
+                   for condition in status.get("conditions") or ())
+    is_restarted = any(container.get("restartCount")
+                       for container in status.get("containerStatuses") or ())
+    return not is_ready or is_restarted or "deletionTimestamp" in pod["metadata"]

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is secret of the options of a connection, so that no result, error or log shows it. Reads no file, and raises nothing."""
+"""Secrets among the options of a connection: no result, error or log shows them.
+
+No function here reads a file, or raises an error.
+"""
 
 from __future__ import annotations
 
@@ -14,99 +17,110 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Of a user in a kubeconfig, each with all that is in it.
+#: Secret fields of a user in a kubeconfig, with all their content.
 _KEYS = {"token", "password", "client-key-data", "auth-provider"}
-#: Inside them, what is no secret: the provider's name.
+#: Fields inside them that are not secret: the provider's name.
 _NAMES = {"name"}
-#: Options that may hold the address of something, with a password in it.
+#: Options with an address, which may contain a password.
 _ADDRESSES = ("host", "proxy")
-#: Options that are the path of a file; somebody may give its content.
+#: Options with the path of a file; a user may give the content instead.
 _FILES = ("client_cert", "client_key", "ca_cert")
-#: Variables from which the kubernetes package takes a proxy.
+#: Variables with the kubernetes package's proxy.
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-#: Characters of a name in a folder, at most; and of a text that is told as a path though no file is there and nothing says so.
+#: Largest number of characters of a file name; and of a text that is shown as a path although no
+#: file exists there, and the text has no sign of a path.
 _LONGEST_NAME, _SHORT = 255, 40
-#: How a name that is longer may end to be told: as no token, key or base64 does.
+#: End of a longer text that is shown as a path: no token, key or base64 ends like this.
 _FILE_NAME = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
-#: How an address begins; what comes before :// without being this may be part of a password.
+#: Begin of an address; any other text before :// may be part of a password.
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
-#: What stands in the place of a secret, and of an option as a whole (both are Ansible's).
+#: Ansible's replacements for a secret, and for an option as a whole.
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
 def of_options(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
-    """What must not be shown of these options; a path tells nothing. A kubeconfig's other parts are told nowhere (see shown())."""
-    found = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
+    """Return the secrets of these options. A path is not secret.
+
+    The other parts of a kubeconfig's content are shown nowhere (see shown()).
+    """
+    secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
-        found.add(_basic(f"{options.get('username')}:{options['password']}"))
-    for pair in filter(None, (text(options.get("proxy_headers"), part) for part in ("proxy_basic_auth", "basic_auth"))):
-        found |= {pair, pair.partition(":")[2], _basic(pair)}
-    found |= {str(options[option]) for option in _FILES if options.get(option) and not is_path(str(options[option]))}
+        secrets.add(_basic(f"{options.get('username')}:{options['password']}"))
+    headers = (text(options.get("proxy_headers"), part)
+               for part in ("proxy_basic_auth", "basic_auth"))
+    for pair in filter(None, headers):
+        secrets |= {pair, pair.partition(":")[2], _basic(pair)}
+    secrets |= {str(options[option]) for option in _FILES
+                if options.get(option) and not is_path(str(options[option]))}
     addresses = [options.get(option) for option in _ADDRESSES]
-    addresses += [environment.get(name) for variable in _PROXIES for name in (variable, variable.lower())]
+    addresses += [environment.get(name) for variable in _PROXIES
+                  for name in (variable, variable.lower())]
     for address in addresses:
-        found |= _of_address(str(address or ""))
+        secrets |= _of_address(str(address or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
-        found.add(kubeconfig)  # YAML can break a secret into lines, which would not be found in the text
-    found |= of_kubeconfig(_content(kubeconfig))
-    return {each for secret in found for each in (secret, secret.strip()) if each}
+        secrets.add(kubeconfig)  # YAML may break a secret into lines: the text has no such secret
+    secrets |= of_kubeconfig(_content(kubeconfig))
+    return {spelling for secret in secrets for spelling in (secret, secret.strip()) if spelling}
 
 
 def of_kubeconfig(kubeconfig: t.Any) -> set[str]:
-    """What must not be shown of the content of a kubeconfig."""
-    found: set[str] = set()
+    """Return the secrets of a kubeconfig's content."""
+    secrets: set[str] = set()
 
     def search(value: t.Any, is_secret: bool) -> None:
         if isinstance(value, dict):
-            for key, each in value.items():
-                search(each, (is_secret or key in _KEYS) and key not in _NAMES)
+            for key, child in value.items():
+                search(child, (is_secret or key in _KEYS) and key not in _NAMES)
         elif isinstance(value, list):
-            for each in value:
-                search(each, is_secret)
+            for child in value:
+                search(child, is_secret)
         elif is_secret and isinstance(value, str) and value:
-            found.add(value)
+            secrets.add(value)
 
     search(kubeconfig, False)
-    for each in objects(kubeconfig, "clusters"):
+    for entry in objects(kubeconfig, "clusters"):
         for key in ("server", "proxy-url"):
-            found |= _of_address(text(mapping(each, "cluster"), key))
-    return found
+            secrets |= _of_address(text(mapping(entry, "cluster"), key))
+    return secrets
 
 
 def of_plugins(kubeconfig: t.Any) -> set[str]:
-    """The arguments and variables of the credential plugins of a kubeconfig.
+    """Return the arguments and variables of the credential plugins of a kubeconfig.
 
-    Most are no secrets but words such as a profile's name, so that they are hidden where a plugin may have told them, and not
-    wherever they stand in a result.
+    Most are words such as a profile's name: they are hidden in the message of a plugin, and not
+    in a whole result.
     """
-    plugins = [mapping(each, "user", "exec") for each in objects(kubeconfig, "users")]
-    arguments = [str(each) for plugin in plugins for each in plugin.get("args") or () if isinstance(plugin.get("args"), list)]
-    values = [each.partition("=")[2] if each.startswith("-") else each for each in arguments]
-    values += [text(each, "value") for plugin in plugins for each in objects(plugin, "env")]
-    return {each for each in values if len(each) > 3}
+    plugins = [mapping(entry, "user", "exec") for entry in objects(kubeconfig, "users")]
+    arguments = [str(argument) for plugin in plugins if isinstance(plugin.get("args"), list)
+                 for argument in plugin["args"]]
+    values = [argument.partition("=")[2] if argument.startswith("-") else argument
+              for argument in arguments]
+    values += [text(variable, "value") for plugin in plugins
+               for variable in objects(plugin, "env")]
+    return {value for value in values if len(value) > 3}
 
 
-def masked(said: str, secrets: t.Iterable[str]) -> str:
+def masked(message: str, secrets: t.Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
-        said = said.replace(secret, MASK)
-    return said
+        message = message.replace(secret, MASK)
+    return message
 
 
 def shown(params: Json) -> Json:
-    """The parameters of a module as Ansible may show them: of a kubeconfig that is no path, nothing."""
+    """Return a module's parameters as Ansible may show them, without a kubeconfig's content."""
     kubeconfig = params.get("kubeconfig")
     is_hidden = kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig))
     return {**params, "kubeconfig": HIDDEN} if is_hidden else params
 
 
 def decoded(kubeconfig: str) -> str:
-    """A kubeconfig as text, of base64 too."""
+    """Return a kubeconfig as text, also from base64."""
     try:
-        told = base64.b64decode("".join(kubeconfig.split()), validate=True).decode()
+        content = base64.b64decode("".join(kubeconfig.split()), validate=True).decode()
     except ValueError:
         return kubeconfig
-    return told if is_content(told) else kubeconfig
+    return content if is_content(content) else kubeconfig
 
 
 def is_content(kubeconfig: str) -> bool:
@@ -114,51 +128,63 @@ def is_content(kubeconfig: str) -> bool:
 
 
 def is_path(value: str) -> bool:
-    """Whether it may be a path, or several (of a kubeconfig), rather than the content of a file, or a secret at the wrong place."""
+    """Return whether a text may be a path, or several paths (of a kubeconfig).
+
+    Otherwise the text is the content of a file, or a misplaced secret.
+    """
     if is_content(decoded(value)):
         return False
     paths = value.split(os.pathsep)
     if any(os.path.exists(os.path.expanduser(path)) for path in paths):
         return True
-    return all(len(name) <= _LONGEST_NAME for path in paths for name in path.split(os.sep)) and (
-        len(value) <= _SHORT or value.startswith((os.sep, ".", "~")) or bool(_FILE_NAME.search(value)))
+    has_short_names = all(len(name) <= _LONGEST_NAME for path in paths
+                          for name in path.split(os.sep))
+    return has_short_names and (len(value) <= _SHORT or value.startswith((os.sep, ".", "~"))
+                                or bool(_FILE_NAME.search(value)))
 
 
 def without_password(address: str) -> str:
-    """An address without its user and password."""
-    scheme, _credentials, rest = _parted(address)
+    """Return an address without user and password."""
+    scheme, _credentials, rest = _parts(address)
     return f"{scheme}{rest}"
 
 
-def _parted(address: str) -> tuple[str, str, str]:
-    """What is before the credentials of an address, these, and what comes after the last @: a password that is not escaped may
-    have any of / ? # : @ in it."""
+def _parts(address: str) -> tuple[str, str, str]:
+    """Return scheme, credentials and rest of an address.
+
+    The rest begins after the last @: an unescaped password may contain any of / ? # : @.
+    """
     scheme = match[0] if (match := _SCHEME.match(address)) else ""
     credentials, _at, rest = address[len(scheme):].rpartition("@")
     return scheme, credentials, rest
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
-    """What is in a kubeconfig that is given as text."""
+    """Return the parsed content of a kubeconfig in a text."""
     if not isinstance(kubeconfig, str) or is_path(kubeconfig):
         return kubeconfig
     try:
         import yaml
 
         return yaml.safe_load(decoded(kubeconfig))
-    except (ImportError, RecursionError, ValueError):  # without PyYAML, nothing of it is used
+    except (ImportError, RecursionError, ValueError):  # without PyYAML, the content is not used
         return None
     except yaml.YAMLError:
         return None
 
 
 def _basic(pair: str) -> str:
-    """What a header has of "user:password"."""
+    """Return "user:password" as a header contains them."""
     return base64.b64encode(pair.encode(errors="replace")).decode()
 
 
 def _of_address(address: str) -> set[str]:
-    """The password in an address, or all before its host where there is no colon. Not every address can be parsed."""
-    credentials = _parted(address)[1]
+    """Return the password of an address, or all before the host where there is no colon.
+
+    Not every address is a valid URL.
+    """
+    credentials = _parts(address)[1]
     password = credentials.partition(":")[2] or credentials
-    return {password, unquote(password), quote(unquote(password), safe="")} if password else set()
+    if not password:
+        return set()
+    return {password, unquote(password), quote(unquote(password), safe="")}

@@ -2,32 +2,38 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check mode: a cluster in memory that begins as the real one stands. Dry runs still ask the real one; nothing is written."""
+"""Check mode: a model of the cluster that begins in the state of the real cluster.
+
+Dry runs and questions about the namespace go to the real cluster, writes only to the model.
+"""
 
 from __future__ import annotations
 
 import collections.abc
+import concurrent.futures
 import typing as t
 
-from ..flows.flow import Model
+from ..flows.flow import Anything, Model
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.patches import patched
-from ..model.steps import AUTOSCALER, Create, HandOver, Merge, Patch, Write
-from .gateway import Alone, Gateway
+from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
+from .gateway import Gateway
 
 
-class SimulatedGateway(Alone):
-    """What the model does not have is as it is in the real cluster."""
+class SimulatedGateway:
+    """Gateway of check mode: no other client works, all is allowed, and every pod is healthy."""
 
     def __init__(self, real: Gateway, let_pass: t.Callable[[float], None], model: Model) -> None:
-        """let_pass: how seconds go by in which nothing can happen any more."""
+        """let_pass: let seconds pass in which the model cannot change any more."""
         self._real, self._let_pass, self._model = real, let_pass, model
-        #: Autoscalers that were changed, by uid.
+        #: Changed autoscalers by uid.
         self._changed: dict[str, Json] = {}
-        #: Manifests of the controllers that would be created, which the real cluster does not have.
+        #: Manifests of the created controllers, which the real cluster does not have.
         self._created: dict[tuple[str, str], Json] = {}
+
+    # The model
 
     def controllers(self, kind: Kind | None = None) -> collections.abc.Mapping[str, Controller]:
         return self._model.controllers(kind)
@@ -50,46 +56,92 @@ class SimulatedGateway(Alone):
     def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
         return self._model.all_pods(controller, but_of)
 
-    def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Those of the real cluster: what is planned makes none that could be watched."""
-        return self._real.watched_pods(controller)
-
-    def server_time(self) -> float:
-        return self._real.server_time()
-
     def nodes(self, selector: str) -> frozenset[str]:
         return self._model.nodes(selector)
 
-    def tells_changes(self) -> bool:
-        return self._real.tells_changes()
-
-    def objects(self, resource: str) -> list[Json] | None:
-        objects = self._real.objects(resource)
-        return objects and [self._changed.get(it["metadata"]["uid"], it) for it in objects]
-
-    def dry_run(self, write: Patch | Merge | Create) -> Json:
-        created = self._created.get((write.kind, write.name))
-        return patched(created, write) if created and isinstance(write, Patch) else self._real.dry_run(write)
-
-    def why_absent(self, name: str) -> str:
-        return self._real.why_absent(name)
-
     def write(self, write: Write) -> bool:
         if isinstance(write, Patch) and write.kind == AUTOSCALER:
-            found = next(it for it in self.objects("horizontalpodautoscalers") or () if it["metadata"]["name"] == write.name)
-            self._changed[found["metadata"]["uid"]] = patched(found, write)
+            autoscalers = self.objects("horizontalpodautoscalers") or ()
+            autoscaler = next(item for item in autoscalers
+                              if item["metadata"]["name"] == write.name)
+            self._changed[autoscaler["metadata"]["uid"]] = patched(autoscaler, write)
             return True
         if isinstance(write, Create):
             self._created[write.kind, write.name] = write.manifest
         return self._model.write(write)
 
-    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
+    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
         return len(write.pods) if self._model.write(write) else 0
+
+    def wait(self, seconds: float) -> None:
+        if not self._model.settle():
+            self._let_pass(seconds)  # only the driver's deadline remains
+
+    # The real cluster
+
+    def items(self, kind: Kind | None = None) -> list[Json]:
+        return self._real.items(kind)
+
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
+        """Return real pods: the model has no pods that could be watched."""
+        return self._real.watched_pods(controller)
+
+    def server_time(self) -> float:
+        return self._real.server_time()
+
+    def tells_changes(self) -> bool:
+        return self._real.tells_changes()
+
+    def why_absent(self, name: str) -> str:
+        return self._real.why_absent(name)
+
+    def objects(self, resource: str) -> list[Json] | None:
+        objects = self._real.objects(resource)
+        return objects and [self._changed.get(item["metadata"]["uid"], item) for item in objects]
+
+    def dry_run(self, write: Patch | Merge | Create) -> Json:
+        created = self._created.get((write.kind, write.name))
+        if created and isinstance(write, Patch):
+            return patched(created, write)
+        return self._real.dry_run(write)
+
+    # Neither: nothing to wait for, to forbid, to report or to lock
 
     def look_up(self, name: str) -> None:
         return
 
-    def wait(self, seconds: float) -> None:
-        if not self._model.moves():
-            self._let_pass(seconds)  # nothing will ever change: the driver's deadline is to come
-        self._model.settle()
+    def look_at_pods_again(self) -> None:
+        return
+
+    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+        return None
+
+    def rules(self) -> list[Json] | None:
+        return None
+
+    def refuse_hand_over(self, controller: Controller) -> None:
+        return
+
+    def migrations(self) -> list[Json] | None:
+        return []
+
+    def are_starting(self, controller: Controller) -> bool:
+        return False
+
+    def warnings(self) -> list[Json]:
+        return []
+
+    def log(self, pod: str, container: str, previous: bool) -> list[str]:
+        return []
+
+    def record(self, event: Json) -> bool:
+        return True
+
+    def lease(self, name: str) -> Json | None:
+        return None
+
+    def put_lease(self, lease: Json) -> Json | None:
+        return {**lease, "metadata": {**lease["metadata"], "uid": "", "resourceVersion": "1"}}
+
+    def drop_lease(self, lease: Json) -> bool:
+        return True

@@ -5,9 +5,9 @@
 """Old pods that an update of a StatefulSet waits for. Pure.
 
 The StatefulSet controller replaces a pod in place, and with podManagementPolicy OrderedReady it
-waits until every pod is ready before it replaces one: an old pod that never becomes ready holds the
-update up until somebody deletes that pod (kubernetes/kubernetes#67250). To correct the new template
-does not help. Other kinds replace old pods whether they are ready or not.
+waits until every pod is ready before the next replacement: an old pod that never becomes ready
+blocks the update until a user deletes the pod (kubernetes/kubernetes#67250). A corrected template
+does not help. Other kinds replace old pods regardless of readiness.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..model import marks
-from ..model.by_server import StatefulSet, number_of
+from ..model import object_meta
 from ..model.fields import Json, mapping, objects, text
 from ..model.observed import Controller
 from ..model.request import Request
+from ..model.server_driven import StatefulSet, number_of
 from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
 
-#: Kinds of causes. An old pod has the template of before the update, to which a rollback would
-#: return; or a pause keeps it at that template, also when it is created again; or it has neither
-#: that template nor the new one.
+#: Kinds of causes. OLD: the pod has the previous template, the target of a rollback. HELD: a pause
+#: keeps the pod at the previous template, also after a deletion. STUCK: the pod has neither the
+#: previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
 #: A rollback would wait for the same pods.
@@ -44,15 +44,17 @@ _SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes of diagnosis.causes(), after separate ones for old pods that an update waits for.
+    """Return the causes of old pods that block an update, then the causes of diagnosis.causes().
 
-    A rollback deletes such pods itself.
+    A rollback deletes blocking pods without help, so there are no separate causes for a rollback.
     """
-    old = {} if request.state.undoes or not isinstance(controller, StatefulSet) else _kinds(controller, pods)
+    old = ({} if request.state.undoes
+           or not isinstance(controller, StatefulSet) else _kinds(controller, pods))
     found = [cause for pod in pods if _name(pod) in old
              for cause in _of_old_pod(request, t.cast(StatefulSet, controller), pod, events, old)]
     others = [pod for pod in pods if _name(pod) not in old]
-    examples = [min((cause for cause in found if cause.kind == kind), key=lambda cause: not cause.is_fatal)
+    examples = [min((cause for cause in found if cause.kind == kind),
+                    key=lambda cause: not cause.is_fatal)
                 for kind in KINDS if kind in old.values()]
     counted = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
                for cause in examples]
@@ -60,29 +62,33 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
-    """Return the kind of cause for each old pod that is not ready, by its name, the lowest number first."""
+    """Return the kind of cause by name for old pods that are not ready, in ascending order."""
     found = {}
     for pod in sorted(pods, key=lambda pod: number_of(_name(pod))):
-        revision, name = marks.pod_revision(labels_of(pod)), _name(pod)
+        revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
         is_ready = any(text(each, "type") == "Ready" and text(each, "status") == "True"
                        for each in objects(mapping(pod, "status"), "conditions"))
-        if is_ready or "deletionTimestamp" in pod["metadata"] or revision in ("", controller.update_revision):
+        if (is_ready or "deletionTimestamp" in pod["metadata"]
+                or revision in ("", controller.update_revision)):
             continue
         is_of_before = revision == controller.current_revision
-        found[name] = (HELD if controller.keeps_template_of(name) else OLD) if is_of_before else STUCK
+        found[name] = ((HELD if controller.keeps_template_of(name) else OLD) if is_of_before
+                       else STUCK)
     return found
 
 
 def _of_old_pod(request: Request, controller: StatefulSet, pod: Json, events: t.Iterable[Json],
                 old: t.Mapping[str, str]) -> list[Cause]:
-    """Return why an old pod is not ready, with what lets the update go on."""
+    """Return the causes of an unready old pod, with the remedy."""
     name, uid = _name(pod), text(pod["metadata"], "uid")
     kind = old[name]
-    about = [event for event in events if uid and text(mapping(event, "involvedObject"), "uid") == uid]
+    about = [event for event in events
+             if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}", pod=name)
-    pods = " ".join(diagnosis.typed("pod", each) for each, of_kind in old.items() if of_kind == kind)
+    pods = " ".join(diagnosis.typed("pod", each)
+                    for each, of_kind in old.items() if of_kind == kind)
     suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
-    # With Parallel, the cluster replaces it when its turn comes.
+    # With Parallel, the cluster replaces the pod in turn, ready or not.
     is_waited_for = controller.is_ordered or kind == HELD
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and is_waited_for)

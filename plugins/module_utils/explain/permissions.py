@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a task must be allowed to do, compared with what the user may do, before the first write. Pure.
+"""The check of the user's permissions before the first write. Pure.
 
 docs/permissions.md has the same table as a Role, with the reasons.
 """
@@ -21,33 +21,39 @@ NEEDED_TO_LOCK: Rule = ("coordination.k8s.io", "leases", ("get", "create", "upda
 
 
 def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Request) -> None:
-    """Raise RolloutError that names every verb of what the request needs that the rules do not allow.
+    """Raise RolloutError with every verb that the request needs and the rules do not allow.
 
-    Rules are those of a SelfSubjectRulesReview (resourceRules). One that is limited to some names counts as if it were not:
-    whether it is enough depends on names that are not known yet.
+    rules: the resourceRules of a SelfSubjectRulesReview. A rule with resourceNames counts as a rule
+    without, because not all names are known yet.
     """
     refused = missing(rules, [*needs, *([NEEDED_TO_LOCK] if request.lock else [])])
     if refused:
         hint = "ask for the Role in docs/permissions.md"
         if request.lock and not missing(rules, needs):
             hint += ", or add lock=false to the task if no other task can work on this controller at the same time"
-        raise RolloutError("permissions are missing; nothing was changed", where=f"namespace {request.namespace}",
+        raise RolloutError("permissions are missing; nothing was changed",
+                           where=f"namespace {request.namespace}",
                            why=f"not allowed: {refused}", next_command=hint)
 
 
 def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
-    """What is not allowed of what is needed, or ""."""
+    """Return the needed verbs that the rules do not allow, or ""."""
     return "; ".join(filter(None, (_missing(rules, *rule) for rule in needs)))
 
 
 def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterable[str]) -> str:
-    refused = [verb for verb in verbs if not any(_allows(rule, group, resource, verb) for rule in rules)]
+    refused = [verb for verb in verbs
+               if not any(_allows(rule, group, resource, verb) for rule in rules)]
     return f"{', '.join(refused)} on {resource}{f' ({group})' if group else ''}" if refused else ""
 
 
 def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
-    """Whether the RBAC authorizer grants it (pkg/apis/rbac/v1/evaluation_helpers.go): by */log, too, but not by pods/*."""
+    """Return whether a rule grants a verb on a resource, as the RBAC authorizer does.
+
+    */log grants pods/log, but pods/* does not (pkg/apis/rbac/v1/evaluation_helpers.go).
+    """
     _parent, slash, subresource = resource.partition("/")
     resources = {resource, *([f"*/{subresource}"] if slash else ())}
     return all((granting | {"*"}) & set(rule.get(field) or ())
-               for field, granting in (("apiGroups", {group}), ("resources", resources), ("verbs", {verb})))
+               for field, granting in (("apiGroups", {group}), ("resources", resources),
+                                       ("verbs", {verb})))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What pods ask for, and whether a ResourceQuota has room for an update. Pure."""
+"""Resource requests of pods, compared with ResourceQuotas. Pure."""
 
 from __future__ import annotations
 
@@ -22,25 +22,35 @@ Amounts = collections.Counter
 
 
 def needed(before: Json, wanted: Json, desired: int, surge: int) -> Amounts:
-    """What pods of the wanted template need beyond the present ones, at the update's largest moment.
+    """Return the resources that an update adds to the usage of the current pods at most.
 
-    That is the surge beside all of the old pods, or at last, if pods grow, all of the next ones beside as many old ones as the
-    surge. What the old ones do not ask for may come from a LimitRange, so that to ask for it is no growth.
+    The update runs the surge in addition to all old pods; towards the end, all new pods run in
+    addition to as many old pods as the surge, so larger requests count for every pod. A resource
+    that old pods do not request may come from a LimitRange: a new request is no growth.
     """
     now, then = _counted(before), _counted(wanted)
-    growth = {resource: max(0, amount - (now[resource] or amount)) for resource, amount in then.items()}
-    return Amounts({resource: surge * amount + (desired - surge) * growth[resource] for resource, amount in then.items()})
+    growth = {resource: max(0, amount - (now[resource] or amount))
+              for resource, amount in then.items()}
+    return Amounts({resource: surge * amount + (desired - surge) * growth[resource]
+                    for resource, amount in then.items()})
 
 
 def missing(quota: Json, wanted: Amounts) -> Amounts:
-    """What of that a quota has no room for. It judges what its status has, as admission does."""
+    """Return the resources that exceed a quota.
+
+    The comparison uses the quota's status, as admission does.
+    """
     hard, used = amounts(_map(quota, "status", "hard")), amounts(_map(quota, "status", "used"))
     return Amounts({resource: amount for resource, amount in wanted.items()
-                    if amount > 0 and resource in hard and resource in used and used[resource] + amount > hard[resource]})
+                    if amount > 0 and resource in hard and resource in used
+                    and used[resource] + amount > hard[resource]})
 
 
 def _counted(template: Json) -> Amounts:
-    """What one pod of a template counts as in a ResourceQuota (podComputeUsageHelper, pkg/quota/v1/evaluator/core/pods.go)."""
+    """Return the usage that a ResourceQuota counts for a pod of a template.
+
+    Source: podComputeUsageHelper (pkg/quota/v1/evaluator/core/pods.go).
+    """
     requests, limits = effective(template, "requests"), effective(template, "limits")
     return Amounts({"pods": 1, "count/pods": 1, **requests,
                     **{f"requests.{resource}": amount for resource, amount in requests.items()},
@@ -48,9 +58,10 @@ def _counted(template: Json) -> Amounts:
 
 
 def effective(template: Json, kind: str) -> Amounts:
-    """Requests or limits of a whole pod (PodRequests and PodLimits, component-helpers/resource/helpers.go).
+    """Return the requests or limits of a whole pod.
 
-    Init containers run one after the other, each beside the sidecars that were started before it.
+    Init containers run one after the other, each together with the sidecars started before.
+    Source: PodRequests and PodLimits (component-helpers/resource/helpers.go).
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()
@@ -62,15 +73,23 @@ def effective(template: Json, kind: str) -> Amounts:
             total += _asked(each, kind)
             sidecars += _asked(each, kind)
         largest |= sidecars if is_sidecar(each) else sidecars + _asked(each, kind)
-    # What is said for the pod as a whole goes before that; but its limit is a request only where no container has one.
-    total = Amounts({**_asked(spec, kind), **(total | largest), **amounts(_map(spec, "resources", kind))})
+    # Resources at the level of the pod take precedence, but a limit of the pod counts as a request
+    # only if no container has a request.
+    total = Amounts({**_asked(spec, kind), **(total | largest),
+                     **amounts(_map(spec, "resources", kind))})
     overhead = amounts(_map(spec, "overhead"))
-    return total + Amounts({key: amount for key, amount in overhead.items() if kind == "requests" or total[key]})
+    return (total
+            + Amounts({key: amount
+                       for key, amount in overhead.items() if kind == "requests" or total[key]}))
 
 
 def _asked(item: t.Any, kind: str) -> Amounts:
-    """What a container, or the pod as a whole, asks for; a limit is a request where there is none (SetDefaults_Pod)."""
-    limits, requests = amounts(_map(item, "resources", "limits")), amounts(_map(item, "resources", "requests"))
+    """Return the requests or limits of a container, or of the pod as a whole.
+
+    A limit is the default of a request (SetDefaults_Pod).
+    """
+    limits, requests = amounts(_map(item, "resources", "limits")), amounts(
+        _map(item, "resources", "requests"))
     return limits if kind == "limits" else Amounts({**limits, **requests})
 
 
@@ -79,13 +98,16 @@ def amounts(resources: Json) -> Amounts:
 
 
 _SUFFIXES: dict[str | None, str | int] = {
-    "n": "1e-9", "u": "1e-6", "m": "1e-3", "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
+    "n": "1e-9", "u": "1e-6", "m": "1e-3", "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "P": 10**15, "E": 10**18,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i))?")
 
 
 def quantity(text: t.Any) -> decimal.Decimal:
-    """A quantity in Kubernetes' notation as a number; what is none is 0. Source: apimachinery/pkg/api/resource/quantity.go.
+    """Parse a quantity in Kubernetes' notation; return 0 for invalid text.
+
+    Source: apimachinery/pkg/api/resource/quantity.go.
 
     "100m" is 0.1, "1.5Gi" is 1610612736, "2E" is 2 * 10**18, and "2E3" is 2000.
     """
@@ -97,7 +119,7 @@ def quantity(text: t.Any) -> decimal.Decimal:
 
 
 def in_words(value: decimal.Decimal | int) -> str:
-    """For people: whole Gi, or Mi rounded up, for what is that large."""
+    """Format a quantity for messages: in whole Gi, or in Mi rounded up, from 1 Mi on."""
     mebibytes = -(-math.ceil(value) // 2**20)
     if value < 2**20:
         return f"{decimal.Decimal(value).normalize():f}"

@@ -2,30 +2,33 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The words of a task's result: the state of a rollout, one step, one line of progress (design section 6). Pure."""
+"""The elements of a task's result: rollout status, steps, progress lines. Pure.
+
+Design section 6 describes them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import typing as t
 
-from ..flows.flow import Side, Standing
+from ..flows.flow import RolloutStatus, Side
 from ..model import identity
 from ..model.fields import Json
 from ..model.kinds import State
-from ..model.marks import Revision
+from ..model.object_meta import Revision
 from ..model.observed import Controller, Observed
 from ..model.request import Request
 from ..model.steps import Step
 from ..model.template import image_names, images_of
 
-#: The most samples of the sizes that a result has.
+#: The maximum number of size samples in a result.
 SAMPLES = 500
 _DONE = {"updated": "updated to", "rolled_back": "rolled back to", "restarted": "restarted with", "migrated": "a Deployment, with"}
 
 
-def rollout(standing: Standing) -> Json:
-    """Where the rollout stands: phase, direction, and both controllers in numbers.
+def rollout(standing: RolloutStatus) -> Json:
+    """Return the status of the rollout: phase, direction, and both controllers in numbers.
 
     phase is complete (no update is in progress), progressing, paused, or taking_over.
     """
@@ -42,22 +45,26 @@ def rollout(standing: Standing) -> Json:
 
 
 def history(past: t.Iterable[Revision]) -> list[Json]:
-    """The templates that one can go back to, the newest first; one that has come again is told once."""
+    """Return the revisions that a rollback can use, the newest first.
+
+    Of equal templates, only the newest revision is included.
+    """
     newest: dict[str, Revision] = {}
     for it in past:
         newest.setdefault(identity.canonical(it.template), it)
     return [{"revision": it.number, "images": images_of(it.template), "time": it.time, "who": it.who} for it in newest.values()]
 
 
-def images(start: Standing, end: Standing) -> Json:
-    """The images of the user's pods before the update and now."""
+def images(start: RolloutStatus, end: RolloutStatus) -> Json:
+    """Return the images of the user's pods before the update and now."""
     return {"before": start.before, "after": end.after}
 
 
-def bounds(start: Standing) -> Json:
-    """The fewest available pods and the most pods in all that the update allows, in replicas; None without a controller.
+def bounds(start: RolloutStatus) -> Json:
+    """Return the minimum of available pods and the maximum of all pods during the update.
 
-    The floor is no higher than what was available when the task began.
+    Both are in replicas, and None without a controller. The floor is at most the number of
+    available pods at the beginning of the task.
     """
     if start.goal is None:
         return {"floor": None, "ceiling": None}
@@ -65,10 +72,11 @@ def bounds(start: Standing) -> Json:
     return {"floor": max(0, min(start.goal - start.unavailable, available)), "ceiling": start.goal + start.surge}
 
 
-def add_sample(sizes: list[Json], standing: Standing, at: str, is_end: bool = False, is_watched: bool = False) -> None:
-    """Append both sizes to the samples so far if they have changed, or a soak begins or ends, and at the end of the task.
+def add_sample(sizes: list[Json], standing: RolloutStatus, at: str, is_end: bool = False, is_watched: bool = False) -> None:
+    """Append both sizes to the samples if a size or the phase changed, and at the end of the task.
 
-    When there are too many, every second one goes, but for the first and the last.
+    The beginning and the end of a soak count. Beyond the maximum, every second sample is
+    dropped, except the first and the last.
     """
     sample = {"phase": standing.phase, "is_watched": is_watched, "controller": _size(standing.old), "next": _size(standing.new)}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
@@ -78,20 +86,20 @@ def add_sample(sizes: list[Json], standing: Standing, at: str, is_end: bool = Fa
         del sizes[1:-1:2]
 
 
-def diff(start: Standing, end: Standing) -> Json:
-    """The pod template before and after, for diff mode."""
+def diff(start: RolloutStatus, end: RolloutStatus) -> Json:
+    """Return the pod template before and after the task, for diff mode."""
     before, after = ({"template": it.template} if it.template else {} for it in (start, end))
     return {"before": before, "after": after}
 
 
 def entry(step: Step, at: str) -> Json:
-    """One element of `steps`."""
+    """Return an element of the result's `steps`."""
     return {"action": str(step.action), "kind": step.write.kind, "name": step.name,
             "from": step.before, "to": step.after, "at": at}
 
 
 def event(primary: Controller, namespace: str, kind: str, reason: str, message: str, now: str) -> Json:
-    """An Event, for `kubectl describe`; kind is Normal or Warning."""
+    """Return an Event for `kubectl describe`; kind is Normal or Warning."""
     involved = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind), "name": primary.name, "namespace": namespace,
                 "uid": primary.uid}
     return {"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{primary.name[:200]}.", "namespace": namespace},
@@ -100,7 +108,10 @@ def event(primary: Controller, namespace: str, kind: str, reason: str, message: 
 
 
 def line(step: Step) -> str:
-    """One line of progress: names, sizes and images only, never what could hold a secret."""
+    """Return the progress line of a step.
+
+    The line has only names, sizes and images: other fields may contain secrets.
+    """
     if step.action in ("scale", "restore") and isinstance(step.after, int):
         change = f"{step.before} -> {step.after} replicas"
     elif step.action == "create":
@@ -120,30 +131,39 @@ def line(step: Step) -> str:
     return f"{step.action} {step.name}: {change}"
 
 
-def after_pause(request: Request, standing: Standing) -> Json:
-    """Return the commands that end a pause in either direction, with every other option of the task; nothing without a pause."""
+def after_pause(request: Request, standing: RolloutStatus) -> Json:
+    """Return the commands that resume or roll back a paused update; empty without a pause.
+
+    The commands repeat every other option of the task.
+    """
     if standing.phase != "paused":
         return {}
     return {"resume_command": request.command(pause_at=None, nodes=None), "rollback_command": request.command(State.ROLLED_BACK)}
 
 
 def enough(steps: int, following: Step, is_real: bool) -> str:
-    """The end of a task with max_steps; check mode, which is not real, takes none."""
+    """Return the message of a task that ends at max_steps.
+
+    is_real is false in check mode, where the task takes no step.
+    """
     return f"{steps} steps {'were' if is_real else 'would be'} taken; the next one would be: {line(following)}"
 
 
 def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
-    """One line of progress while there is nothing to do: the sizes, and why pods do not become available, where that is known.
+    """Return the progress line of a wait: the sizes, and the cause of unavailable pods if known.
 
-    pod is the one that cause, a sentence, is about; "" where it is the controller.
+    cause is a sentence about pod, or about the controller if pod is "".
     """
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
     return "; ".join(filter(None, (f"waiting: {until}", cause)))
 
 
-def sentence(request: Request, standing: Standing, is_real: bool = True) -> str:
-    """What has become of the user's controller, when something was done; in check mode, which is not real, what would."""
+def sentence(request: Request, standing: RolloutStatus, is_real: bool = True) -> str:
+    """Return the summary of a task that changed the user's controller.
+
+    is_real is false in check mode: the summary then says "would be".
+    """
     survivor, old, new = standing.survivor, standing.old, standing.new
     has_become = "is" if is_real else "would be"
     if survivor is None:
@@ -158,7 +178,7 @@ def sentence(request: Request, standing: Standing, is_real: bool = True) -> str:
 
 
 def pod(item: Json, is_new: bool) -> Json:
-    """What somebody who wants to try a pod must know of it."""
+    """Return the fields of a pod that a user needs for a request to the pod."""
     status = item.get("status") or {}
     conditions = {each["type"]: each["status"] for each in status.get("conditions") or []}
     return {"name": item["metadata"]["name"], "ip": status.get("podIP"), "node": item["spec"].get("nodeName"),
@@ -166,12 +186,15 @@ def pod(item: Json, is_new: bool) -> Json:
 
 
 def _last(it: Controller) -> Json | None:
-    """The record of the last update, without what is only for the next task to compare."""
+    """Return the record of the last update.
+
+    Fields for comparison by the next task are left out.
+    """
     return {field: value for field, value in it.last_rollout.items() if field not in ("request", "template", "revision")} or None
 
 
 def standing(seen: Observed) -> str:
-    """How far an update in progress is, in a few words."""
+    """Return the progress of an update in a few words."""
     return ", ".join(f"{it.name} has {it.available} of {it.replicas} available" for it in (seen.successor, seen.primary) if it)
 
 

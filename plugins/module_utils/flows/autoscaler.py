@@ -2,14 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A HorizontalPodAutoscaler of the user's controller, while an update lasts. Pure.
+"""The HorizontalPodAutoscaler of the user's controller during an update. Pure.
 
-It would fight the update: it sets the size of the controller that shrinks. Frozen it does nothing until it is restored with the
-update's last step but one, by whichever task gets there. What it had before stands on it.
+An autoscaler would fight the update, as it scales the controller that shrinks. The update freezes
+the autoscaler, with its settings in an annotation. The last step but one restores the settings,
+in whichever task.
 
-selectPolicy Disabled stops what metrics ask for. The autoscaler still keeps to minReplicas, without looking at its behavior
-(reconcileAutoscaler in pkg/controller/podautoscaler/horizontal.go), and the controller has to shrink to 0: so minReplicas is 1
-meanwhile; at 0 replicas it leaves a controller alone.
+selectPolicy Disabled stops scaling by metrics. minReplicas still applies, whatever the behavior
+(reconcileAutoscaler in pkg/controller/podautoscaler/horizontal.go), and the controller has to
+shrink to 0: a frozen autoscaler has minReplicas 1, and ignores a controller with 0 replicas.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..model import marks
+from ..model import object_meta
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, number, objects, text
 from ..model.identity import canonical
@@ -28,119 +29,161 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
 
 
-#: What changes sizes, or lets the server change them.
-_MOVING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
+#: Actions that change sizes, or cause the server to change sizes.
+_SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
-def around(request: Request, seen: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """What is planned, or what has to be done about the autoscaler before it. Raises RolloutError where that is not wanted.
+def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
+    """Return the planned decision, or the step that freezes or restores the autoscaler before it.
 
-    Frozen before the first size changes, restored before the last mark goes: whoever finishes the update restores it, or whoever
-    goes back from one that was killed before it had begun.
+    The autoscaler is frozen before the first change of a size, and restored before the last
+    annotation is removed: by the task that finishes the update, or by the rollback of a task that
+    was killed before its update had begun. Raises RolloutError for autoscaler=refuse.
     """
-    scaler = seen.autoscaler
+    scaler = observed.autoscaler
     if scaler is None:
         return plan()
-    restored = restore(scaler)
-    is_left = restored is not None and seen.primary is not None and not seen.in_progress
+    restoring = restore(scaler)
+    last = None
+    if restoring and observed.primary is not None and not observed.in_progress:
+        last = dataclasses.replace(restoring, is_last=True)
     try:
         decision = plan()
-    except RolloutError:  # a task that was killed before its update had begun has left nothing else to undo
-        if restored and is_left and request.undoes and request.to_revision is None:
-            return dataclasses.replace(restored, is_last=True)
+    except RolloutError:
+        # A task that was killed before the update began has changed only the autoscaler.
+        if last and request.undoes and request.to_revision is None:
+            return last
         raise
     if not isinstance(decision, Step):
-        return dataclasses.replace(restored, is_last=True) if restored and is_left and isinstance(decision, Done) else decision
+        return last if last and isinstance(decision, Done) else decision
     if is_frozen(scaler):
-        if not decision.is_end:
-            return decision
-        told = filter(None, (decision.warning, _cannot_restore(request, scaler)))
-        return restored or dataclasses.replace(decision, warning="; ".join(told))
+        return _restore_before_end(request, scaler, decision, restoring)
     if decision.is_end or request.autoscaler == "ignore":
         return decision
     if request.autoscaler == "refuse":
         name = scaler["metadata"]["name"]
-        raise RolloutError(f"the HorizontalPodAutoscaler {name} scales it and would fight the update", where=request.where,
-                           next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen during the update")
-    return freeze(scaler) if decision.action in _MOVING else decision
+        raise RolloutError(
+            f"the HorizontalPodAutoscaler {name} scales it and would fight the update",
+            where=request.where,
+            next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
+                         "during the update")
+    return freeze(scaler) if decision.action in _SCALING else decision
+
+
+def _restore_before_end(request: Request, scaler: Json, step: Step, restoring: Step | None) -> Step:
+    """Return the step, or before an update's last step the step that restores the autoscaler."""
+    if not step.is_end:
+        return step
+    if restoring:
+        return restoring
+    warnings = filter(None, (step.warning, _cannot_restore(request, scaler)))
+    return dataclasses.replace(step, warning="; ".join(warnings))
 
 
 def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:
-    """The HorizontalPodAutoscaler that sets the size of the user's controller."""
+    """Return the HorizontalPodAutoscaler that scales the user's controller."""
     return next(iter(autoscalers_of(request, autoscalers)), None)
 
 
 def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    """All that set it: Kubernetes follows none of several."""
-    targets = [(each, mapping(each, "spec", "scaleTargetRef")) for each in autoscalers or ()]
-    return [each for each, target in targets if target.get("kind") == request.kind and target.get("name") == request.name
+    """Return all autoscalers with this target; Kubernetes obeys none of several."""
+    targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
+    return [scaler for scaler, target in targets
+            if target.get("kind") == request.kind and target.get("name") == request.name
             and text(target, "apiVersion").rpartition("/")[0] == request.kind.group]
 
 
 def is_frozen(scaler: Json) -> bool:
-    """Whether it does nothing, and a mark says what it had before: the mark alone, which anybody may have written, is none."""
+    """Return whether the autoscaler is disabled, and an annotation has its settings.
+
+    The annotation alone is no proof: another client may have written it.
+    """
     behavior = mapping(scaler, "spec", "behavior")
-    return (marks.is_frozen(scaler["metadata"].get("annotations") or {})
-            and all(text(mapping(behavior, each), "selectPolicy") == "Disabled" for each in _DISABLED))
+    policies = [text(mapping(behavior, direction), "selectPolicy") for direction in _DISABLED]
+    return (object_meta.is_frozen(scaler["metadata"].get("annotations") or {})
+            and all(policy == "Disabled" for policy in policies))
 
 
 def freeze(scaler: Json) -> Step:
-    """Let it do nothing; assumes the behavior and minReplicas that were seen."""
+    """Return the step that disables the autoscaler.
+
+    Preconditions: the observed behavior and minReplicas.
+    """
     metadata, spec = scaler["metadata"], scaler["spec"]
-    original: marks.Frozen = {"behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
+    original: object_meta.Frozen = {
+        "behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
     no_annotations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
         *(test(f"/spec/{field}", value) for field, value in original.items()),
         *no_annotations,
-        put(annotation(marks.FROZEN), canonical(original)),
+        put(annotation(object_meta.FROZEN), canonical(original)),
         put("/spec/behavior", _DISABLED),
         put("/spec/minReplicas", 1),
     ), AUTOSCALER)
-    return Step(Action.FREEZE, metadata["name"], write, before="at work", after="does nothing during the update")
+    return Step(Action.FREEZE, metadata["name"], write,
+                before="at work", after="does nothing during the update")
 
 
 def restore(scaler: Json) -> Step | None:
-    """Give it back what it had. None where it is not frozen, or where what the mark says is nothing that it can have had."""
+    """Return the step that restores the settings from the annotation.
+
+    None where the autoscaler is not frozen, or the API server would refuse the settings.
+    """
     metadata = scaler["metadata"]
-    original = marks.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
-    if original is None or not _may_have_had(scaler, original):
+    original = object_meta.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
+    if original is None or not _is_valid(scaler, original):
         return None
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
-        test(annotation(marks.FROZEN), metadata["annotations"][marks.FROZEN]),
-        {"op": "remove", "path": annotation(marks.FROZEN)},
-        *(put(f"/spec/{field}", value) for field, value in original.items() if value is not None),
-        *({"op": "remove", "path": f"/spec/{field}"} for field, value in original.items() if value is None),
+        test(annotation(object_meta.FROZEN), metadata["annotations"][object_meta.FROZEN]),
+        {"op": "remove", "path": annotation(object_meta.FROZEN)},
+        *(put(f"/spec/{field}", value) if value is not None
+          else {"op": "remove", "path": f"/spec/{field}"}
+          for field, value in sorted(original.items(), key=lambda item: item[1] is None)),
     ), AUTOSCALER)
     return Step(Action.RESTORE, metadata["name"], write, before="does nothing", after="at work")
 
 
 def _cannot_restore(request: Request, scaler: Json) -> str:
     name = scaler["metadata"]["name"]
-    return (f"the {AUTOSCALER} {name} still does nothing: its annotation {marks.FROZEN} is not readable, or says what it cannot "
-            f"have had. Set its minReplicas and behavior by hand, and remove the annotation: {request.kubectl} edit hpa {name}")
+    return (f"the {AUTOSCALER} {name} still does nothing: its annotation {object_meta.FROZEN} is "
+            f"not readable, or says what it cannot have had. Set its minReplicas and behavior by "
+            f"hand, and remove the annotation: {request.kubectl} edit hpa {name}")
 
 
-def _may_have_had(scaler: Json, original: marks.Frozen) -> bool:
-    """Whether the API server would accept that: refused, the write would be tried for ever."""
+def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
+    """Return whether the API server would accept these settings.
+
+    A refused write would be retried forever.
+    """
     least, behavior = original["minReplicas"], original["behavior"]
     if least is not None and least > number(scaler.get("spec"), "maxReplicas"):
         return False
-    return behavior is None or (behavior.keys() <= _DISABLED.keys() and all(map(_are_rules, behavior.values())))
+    return behavior is None or (
+        behavior.keys() <= _DISABLED.keys() and all(map(_are_rules, behavior.values())))
 
 
 def _are_rules(rules: t.Any) -> bool:
-    """HPAScalingRules (validateScalingRules in pkg/apis/autoscaling/validation)."""
-    if not isinstance(rules, dict) or not rules.keys() <= {"policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance"}:
+    """Return whether a value is valid as HPAScalingRules.
+
+    Source: validateScalingRules (pkg/apis/autoscaling/validation).
+    """
+    fields = {"policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance"}
+    if not isinstance(rules, dict) or not rules.keys() <= fields:
         return False
     policies = objects(rules, "policies")
     return (rules.get("selectPolicy", "Max") in ("Max", "Min", "Disabled")
             and _is_in(rules.get("stabilizationWindowSeconds", 0), 0, 3600)
             and isinstance(rules.get("tolerance", ""), str)
             and policies == (rules.get("policies") or [])
-            and all(each.keys() == {"type", "value", "periodSeconds"} and each["type"] in ("Pods", "Percent")
-                    and _is_in(each["value"], 1, 2**31 - 1) and _is_in(each["periodSeconds"], 1, 1800) for each in policies))
+            and all(map(_is_policy, policies)))
+
+
+def _is_policy(policy: Json) -> bool:
+    return (policy.keys() == {"type", "value", "periodSeconds"}
+            and policy["type"] in ("Pods", "Percent")
+            and _is_in(policy["value"], 1, 2**31 - 1) and _is_in(policy["periodSeconds"], 1, 1800))
 
 
 def _is_in(value: t.Any, least: int, most: int) -> bool:

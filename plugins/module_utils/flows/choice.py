@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which way of rolling a request is for: the only file that asks which kind or state. Pure.
+"""Choice of the flow for a request: the only file that branches on kind or state. Pure.
 
-The other ways are not even read: Ansible compiles each file anew for each task, and a converged one costs little else.
+The other flows are not imported: Ansible compiles each file again for each task, and the imports
+are most of the cost of a converged task.
 """
 
 from __future__ import annotations
@@ -21,30 +22,33 @@ if t.TYPE_CHECKING:
 
 
 def choose(request: Request) -> Flow:
-    """The flow that carries out the request."""
+    """Return the flow for the request."""
     if request.state is State.MIGRATED or request.kind is Kind.DEPLOYMENT_CONFIG:
-        from .migration.look import MigrationFlow
+        from .migration.flow import MigrationFlow
 
         return MigrationFlow(request.kind)
     if request.kind is Kind.DEPLOYMENT:
-        from .deployment.look import DeploymentFlow
+        from .deployment.flow import DeploymentFlow
 
         return DeploymentFlow()
     if request.kind is Kind.STATEFUL_SET:
-        from .statefulset.look import StatefulSetFlow
+        from .statefulset.flow import StatefulSetFlow
 
         return StatefulSetFlow()
     if request.kind is Kind.DAEMON_SET:
-        from .daemonset.look import DaemonSetFlow
+        from .daemonset.flow import DaemonSetFlow
 
         return DaemonSetFlow()
-    from .stepped.look import SteppedFlow
+    from .client_driven.flow import ClientDrivenFlow
 
-    return SteppedFlow(request.kind)
+    return ClientDrivenFlow(request.kind)
 
 
 def migrations(items: t.Iterable[Json], request: Request) -> list[Halfway]:
-    """Return the migrations in progress that these ControllerRevisions keep; request has the namespace and the connection."""
+    """Return the migrations in progress in these ControllerRevisions.
+
+    request: with the namespace and the connection.
+    """
     from .migration.halfway import halfway
 
     return [it for it in (halfway(item, request) for item in items) if it]

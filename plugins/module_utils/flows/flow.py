@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The seam: what a way of rolling has to tell, so that nobody else asks which kind it is for. Pure.
+"""The interface of a flow, by which the other packages work for every kind alike. Pure.
 
-A flow remembers nothing: what it decides upon is what it observes. choice.py picks the one for a request; each has a package.
+A flow is one way to update a controller, in a package of its own; choice.py picks the flow of a
+request. A flow decides upon an observation of the cluster alone.
 """
 
 from __future__ import annotations
@@ -15,104 +16,110 @@ import typing as t
 
 from ..model.fields import Json
 from ..model.kinds import Kind
-from ..model.observed import NONE_TERMINATING, Controller, Observed, Pod, Terminating, TerminatingPod
+from ..model.observed import Controller, Observed, Pod, TerminatingPod
 from ..model.request import Request
-from ..model.steps import Create, Decision, Done, Merge, Patch, Step, Wait, Write
+from ..model.steps import Create, Decision, Done, Merge, Patch, Step, Write
 
-#: Seconds between two looks whose each pod is.
+#: Seconds between two lists of pods during a handover.
 LOOK_AT_PODS_AGAIN = 0.5
 Anything = t.TypeVar("Anything")
-#: Seconds between two counts of terminating pods, at least, and for each hundred pods of the controller.
-COUNT_TERMINATING_AGAIN = 0.5
+#: The class of a flow's observations.
+ObservedT = t.TypeVar("ObservedT", bound=Observed)
 #: API group, resource, verbs.
 Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
 
 def every_verb(kind: Kind) -> Rule:
-    """What it takes to follow the controllers of a kind, and to write them."""
+    """Return the permissions to watch and write the controllers of a kind."""
     return (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
 
 
 class Cluster(t.Protocol):
-    """What a flow looks at; part of a Gateway."""
+    """The part of a Gateway that a flow observes."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """The controllers of that kind in the namespace by name, as last heard of; None means the kind that the user names.
+        """Return the controllers of a kind in the namespace by name, as of the last event.
 
-        There are none of a kind that is not followed.
+        kind: None for the kind that the user names. A kind that is not watched has no controllers.
         """
 
     def look_up(self, name: str) -> None:
-        """Make sure what is known of one controller of the user's kind is no older than this call."""
+        """Read one controller of the user's kind again, to bring controllers() up to date."""
 
     def find(self, kind: str, name: str) -> Json | None:
-        """An object of any kind, as it is now."""
+        """Return an object of any kind, from a request to the API server."""
 
     def migrations(self) -> list[Json] | None:
-        """The ControllerRevisions of migrations in progress; None where they may not be seen. Raises RolloutError."""
+        """Return the ControllerRevisions of migrations in progress; None without permission.
+
+        Raises RolloutError.
+        """
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """All pods with those labels that have neither ended nor are about to, as they are now."""
+        """Return the live pods of a selector, neither ended nor terminating, from a request."""
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the pods with those labels whose deletion has begun and whose phase is neither Failed nor Succeeded, as of now."""
+        """Return the terminating pods of a selector, but Failed and Succeeded, from a request."""
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """The ControllerRevisions that keep what the controllers with these uids were; None where they may not be seen."""
+        """Return the history of the controllers with these uids; None without permission."""
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Those of a controller's pods that are not ready, or were restarted, or are about to go."""
+        """Return a controller's pods that are not ready, or were restarted, or terminate."""
 
     def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
-        """Return all pods that match a controller's labels, whole, as they are now; None where they may not be seen.
+        """Return all pods of a controller's selector, from a request; None without permission.
 
-        but_of: the label of a ControllerRevision whose pods are left out.
+        but_of: the label of a ControllerRevision whose pods to leave out.
         """
 
     def nodes(self, selector: str) -> frozenset[str]:
-        """The names of the nodes with these labels (a label selector). Raises RolloutError."""
+        """Return the names of the nodes that match a label selector. Raises RolloutError."""
 
     def tells_changes(self) -> bool:
-        """Whether managedFields have the time of the last change of a field (since Kubernetes 1.25). Raises RolloutError."""
+        """Return whether managedFields have the time of the last change (since Kubernetes 1.25).
+
+        Raises RolloutError.
+        """
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """The object as the API server would store it. Raises RolloutError where it refuses that."""
+        """Return the object as the API server would store it. Raises RolloutError if refused."""
 
     def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
-        """Begin what the next step does not wait for, where answers take long; None where it had better be done in its turn."""
+        """Start a request in the background if answers take long; else return None."""
 
 
 class RealCluster(Cluster, t.Protocol):
-    """What a model is made from; part of a RealGateway."""
+    """The part of a RealGateway that a model is made from."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        """The same as controllers(), as the API server shows them."""
+        """Return the controllers as objects of the API."""
 
 
 class Model(t.Protocol):
-    """A cluster in memory that does what a real one would, for check mode. It has nothing of what it says nothing about."""
+    """A simulated cluster for check mode; by default, without pods, history and nodes."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """The controllers of that kind by name; None means the kind that the user names."""
+        """Return the controllers of a kind by name; None for the kind that the user names."""
 
     def find(self, kind: str, name: str) -> Json | None:
-        """An object of any kind."""
+        """Return an object of any kind."""
         return None
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """All pods with those labels that have neither ended nor are about to."""
+        """Return the live pods of a selector, neither ended nor terminating."""
         return ()
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the pods with those labels that terminate."""
+        """Return the terminating pods of a selector."""
         return ()
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """ControllerRevisions, those of the controllers with these uids among them; None where they may not be seen."""
+        """Return ControllerRevisions, at least of the controllers with these uids."""
         return None
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Those of a controller's pods that are not ready, as far as a flow goes by them."""
+        """Return a controller's pods that are not ready, as far as a flow depends on them."""
         return []
 
     def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
@@ -120,82 +127,79 @@ class Model(t.Protocol):
         return None
 
     def nodes(self, selector: str) -> frozenset[str]:
-        """The names of the nodes with these labels."""
+        """Return the names of the nodes that match a label selector."""
         return frozenset()
 
     def tells_changes(self) -> bool:
-        """Whether the times in managedFields can be gone by."""
+        """Return whether managedFields have the time of the last change."""
         return True
 
     def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
-        """Nothing takes any time."""
+        """Return None: no answer takes long."""
         return None
 
     def write(self, write: Write) -> bool:
-        """Carry out a write; False when what it assumes does not hold."""
+        """Carry out a write; return False if a precondition does not hold."""
 
-    def moves(self) -> t.Sequence[t.Any]:
-        """Everything that may happen next; empty when the cluster has come to rest."""
+    def settle(self) -> bool:
+        """Let the controllers converge, so that every pod becomes ready, for instance.
 
-    def settle(self) -> None:
-        """Let everything happen that can, for instance every pod become ready."""
+        Return whether that has changed an object.
+        """
 
 
 @dataclasses.dataclass
 class Memory:
-    """What a run keeps from one look to the next, to ask the cluster less often.
+    """The cache of a run between two observations, which saves requests to the cluster.
 
-    It decides nothing that a rerun would not, but that a rerun may have to ask people for what this one has seen or done itself
-    (size, made, settings).
+    A rerun without the cache decides the same, or asks the user for settings, and for size and
+    created of a client-driven update, which this run has observed or written itself.
     """
 
-    #: The present time in RFC 3339, and who runs the task: only to be written down.
+    #: The present time in RFC 3339, and the user who runs the task: for records.
     now: str = ""
     who: str = ""
-    #: The same time in seconds since some moment.
+    #: The present time in seconds of a monotonic clock.
     seconds: float = 0.0
-    #: Seconds since 1970 by the API server's clock, for a comparison with what the server has written.
+    #: Seconds since 1970 by the API server's clock, to compare with times in objects.
     server_time: float = 0.0
-    #: It is allowed, nobody else is at work, and the first write may come.
+    #: Whether preflight has passed, and the lease is held: the first write may come.
     has_begun: bool = False
-    #: HorizontalPodAutoscalers and PodDisruptionBudgets of the namespace, as far as somebody has looked.
+    #: HorizontalPodAutoscalers and PodDisruptionBudgets of the namespace; None before the lookup.
     autoscalers: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
-    #: What was seen last, and the step that was taken last.
+    #: The last observation, and the last step.
     seen: Observed = Observed(None, None)
     step: Step | None = None
-    #: The wanted template as the API server would store it, by what it was applied to.
+    #: The desired template as the API server would store it, with a key of the template it changes.
     wanted: tuple[str, Json] | None = None
-    #: The successor's template, in the same way, and the name of the one that this task has made.
-    stored: tuple[str, Json] | None = None
-    #: Whether it would make of the wanted template the present one, in the same way.
+    #: Whether admission makes the present template of the desired one, with a key.
     confirmed: tuple[str, bool] | None = None
-    made: str = ""
-    #: The size at the beginning, as long as it could be seen: of a controller that somebody deletes meanwhile nothing else is left.
-    size: int | None = None
-    #: SteppedByServer.settings before any update, where this run has seen them: restored whatever is believed of a record.
+    #: ServerDriven.settings as this run observed them before the update; restored without a record.
     settings: Json | None = None
-    #: The names of the nodes whose pods are first, once they have been looked up.
+    #: The names of the nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None
-    #: The ControllerRevisions of the history, or None where they have to be looked up (again).
+    #: The ControllerRevisions of the history; None if they have to be listed (again).
     revisions: list[Json] | None = None
-    #: Whether the history is kept: it goes on without where that is not possible.
+    #: Whether the history is written; an update without permission continues.
     keeps_history: bool = True
-    #: The pods of a DaemonSet that its status wrongly counts as new, and the resourceVersion of the DaemonSet then.
+    #: The resourceVersion of a DaemonSet, and the pods that its status wrongly counts as new.
     miscounted: tuple[str, tuple[t.Any, ...]] = ("", ())
-    #: When pods are to be looked at again whatever is heard of them, and whether the successor of a handover was looked up.
+    #: The next time (`seconds`) for a list of the pods, whatever the watch reports.
     look_at_pods_from: float = 0.0
-    is_successor_looked_up: bool = False
-    #: The last count of terminating pods that held up a step, and when they may be counted again.
-    terminating: Terminating = NONE_TERMINATING
-    count_terminating_from: float = 0.0
-    #: The first list of them, begun beside the step before it.
-    pods_begun: concurrent.futures.Future[tuple[Pod, ...]] | None = None
-    #: Told at the end of the task.
+    #: The warnings in the task's result.
     warnings: list[str] = dataclasses.field(default_factory=list)
+    #: Caches that one flow alone reads.
+    _caches: object = None
+
+    def caches(self, caches_type: type[Anything]) -> Anything:
+        """Return the caches of the flow, empty at first."""
+        if not isinstance(self._caches, caches_type):
+            self._caches = caches_type()
+        return self._caches
 
     def handed_over(self, seconds: float, is_whole: bool) -> None:
-        """Pods have been handed over at that time; where some were not, they are looked at again at once."""
+        """Note the time of a handover of pods; list the pods at once if some remain."""
         self.look_at_pods_from = seconds + (LOOK_AT_PODS_AGAIN if is_whole else 0)
 
 
@@ -210,167 +214,181 @@ class Side:
     images: t.Mapping[str, str]
 
     @classmethod
-    def of(cls, it: Controller) -> Side:
-        return cls(it.name, it.uid, it.replicas, it.available, it.images)
+    def of(cls, controller: Controller) -> Side:
+        return cls(controller.name, controller.uid, controller.replicas, controller.available,
+                   controller.images)
 
 
 class Holder(t.NamedTuple):
-    """A controller that has pods, and the labels that tell its new pods from its old ones.
+    """A controller with pods, and the labels that distinguish new pods from old ones.
 
-    New pods have the template that the update in progress rolls out, also while that update is rolled back. Without an update in
-    progress, all pods are new. Module, info and analysis ask is_new(), and nothing else decides.
+    New pods have the template of the update in progress, also during a rollback. Without an update,
+    all pods are new. Module, info and analysis all rely on is_new().
     """
 
     controller: Controller
-    #: {} where all of its pods are new, None where none is. A value of "" is not known: its revisions may not be read.
+    #: {} if all pods are new, None if all are old. A value is "" without permission to read the
+    #: ControllerRevisions.
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
-        """Return whether a pod of this controller with these labels is a new one."""
+        """Return whether a pod of this controller with these labels is new."""
         return self.new_labels is not None and self.new_labels.items() <= pod_labels.items()
 
     @property
     def is_known(self) -> bool:
-        """Whether the new pods can be told from the old ones."""
+        """Whether the labels distinguish new pods from old ones."""
         return self.new_labels is None or all(self.new_labels.values())
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
-    """Where a rollout stands: what report, patience and diagnosis read. Sizes are in replicas."""
+class RolloutStatus:
+    """The status of a rollout, for report, deadlines and diagnosis. Sizes are in replicas."""
 
-    #: The user's controller, or the one that has taken its place; None where there is neither.
+    #: The user's controller, or else its successor; None without either.
     survivor: Controller | None
     #: complete (no update is in progress), progressing, paused, or taking_over.
     phase: str = "complete"
-    #: forward or back; None when it is complete.
+    #: forward or back; None if complete.
     direction: str | None = None
-    #: What the user's controller has beside the new pods, and what carries those; None where there is no such thing.
+    #: The old pods, by the user's controller, and the new pods, by their controller; None without.
     old: Side | None = None
     new: Side | None = None
-    #: The size that the update has to reach.
+    #: The size at the end of the update.
     goal: int | None = None
-    #: How many pods there may be beyond the goal, and how many of it may be missing.
+    #: How many pods may exist beyond the goal, and how many may be missing.
     surge: int = 0
     unavailable: int = 0
-    #: When the update in progress began or turned round, in RFC 3339.
+    #: The time when the update in progress began or was reversed, in RFC 3339.
     since: str | None = None
-    #: Images of the user's pods before the update and now, and the pod template now.
+    #: The images of the user's pods before the update and now, and the present pod template.
     before: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     template: Json | None = None
-    #: With how many new pods it is paused, and what has these and the others then.
+    #: The number of new pods at a pause.
     paused: int | None = None
-    #: The controller whose pods are waited for.
+    #: The controller that gains pods.
     grows: Controller | None = None
-    #: Those whose pods go, or are not waited for.
+    #: The controllers that lose pods.
     shrinks: tuple[Controller, ...] = ()
-    #: The controllers that have pods.
+    #: The controllers with pods.
     holders: tuple[Holder, ...] = ()
-    #: Grows whenever the update comes nearer to its end; means nothing unless is_observed.
+    #: A number that grows with each pod of progress; not meaningful unless is_observed.
     progress: int = 0
-    #: There is no way back any more.
+    #: Whether a rollback is no longer possible.
     is_past_return: bool = False
-    #: Commands and hints, one a line, that help where pods never become available and there is no way back.
+    #: Commands and hints by line, for pods that never become available then.
     way_out: tuple[str, ...] = ()
 
     @property
     def is_observed(self) -> bool:
-        """Its numbers are about what is asked for now, and not about what was before the last write."""
-        return all(it.is_observed for it in (self.survivor, self.grows) if it)
+        """Whether the numbers are about the state after the last write."""
+        controllers = filter(None, (self.survivor, self.grows))
+        return all(controller.is_observed for controller in controllers)
 
     @property
     def lacking(self) -> str:
-        """The pods of the controller that grows, as long as not all that it asks for are available; else ""."""
-        it = self.grows
-        is_there = it is None or (it.is_observed and it.available >= it.replicas)
-        return "" if it is None or is_there else f"{it.name} {it.available}/{it.replicas} available"
+        """The wait for the pods of the controller that grows; "" if all are available."""
+        growing = self.grows
+        if growing is None or (growing.is_observed and growing.available >= growing.replicas):
+            return ""
+        return f"{growing.name} {growing.available}/{growing.replicas} available"
 
 
-class Flow(t.Protocol):
-    """One way of rolling. It is named in choice.py, and nowhere else."""
+class Flow(t.Protocol[ObservedT]):
+    """One way to update a controller, chosen in choice.py alone."""
 
-    #: What the cluster room follows for it; the first is the kind that the user names.
+    #: The kinds to watch; the first is the kind that the user names.
     watches: tuple[Kind, ...]
-    #: Whether it makes pods, so that what surrounds them matters.
+    #: Whether the flow makes pods, so that quotas and budgets matter.
     makes_pods: bool = True
+    #: Whether a HorizontalPodAutoscaler can scale the controller that the user names.
+    is_scalable: bool = True
+    #: Whether the new pods get a controller of their own, which no manifest describes.
+    creates_successor: bool = False
+    #: Whether each node runs one pod.
+    has_pod_per_node: bool = False
+    #: Whether a migration may create, change or delete controllers of the kind that the user names.
+    takes_part_in_migrations: bool = True
+    #: Names in a ResourceQuota for the controller of the new pods.
+    quota_names: tuple[str, ...] = ("count/replicasets.apps",)
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        """What must be allowed, found before the first write."""
+        """Return the required permissions, checked before the first write."""
 
     def wishes(self, request: Request) -> tuple[Rule, ...]:
-        """What is done without where it is not allowed."""
+        """Return the optional permissions."""
         return ()
 
     def forgo(self, memory: Memory, why: str) -> None:
-        """Go on without what was wished for; says so."""
+        """Continue without the optional permissions; warn if that loses anything."""
         return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
-        """The request with what only the cluster knows. Raises RolloutError."""
+        """Return the request with the template that to_revision names. Raises RolloutError."""
         return request
 
-    def find(self, request: Request, cluster: Cluster, revisions: t.Sequence[Json] | None = None) -> Observed:
-        """Return what is known of the controller without a request to the cluster.
+    def find(self, request: Request, cluster: Cluster,
+             revisions: t.Sequence[Json] | None = None) -> ObservedT:
+        """Return an observation without a request to the cluster.
 
-        revisions: its ControllerRevisions, where they have been read; the history comes from them.
+        revisions: the ControllerRevisions for the history, if they have been read.
         """
 
-    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
-        """What there is. Raises RolloutError."""
+    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
+        """Return an observation that plan() can decide upon. Raises RolloutError."""
 
-    def plan(self, request: Request, seen: Observed) -> Decision:
-        """The state table: the next step, or what to wait for, or the end. Raises RolloutError for rows that are errors."""
+    def plan(self, request: Request, observed: ObservedT) -> Decision:
+        """Return the next step, a wait or the end. Raises RolloutError for rows that are errors."""
 
-    def decide(self, request: Request, seen: Observed) -> Decision:
-        """Return what plan() decides; instead of an end without an update, a wait for pods that are not available.
+    def carrier(self, observed: ObservedT) -> Controller | None:
+        """Return the controller with the template of the new pods; None before there is one."""
+        return observed.primary
 
-        `kubectl rollout status` waits for them as well. A pause is an end in the middle of an update: its planner knows when.
-        Raises RolloutError as plan() does.
-        """
-        decision = self.plan(request, seen)
-        if not isinstance(decision, Done):
-            return decision
-        standing = self.standing(request, seen)
-        it = standing.grows
-        if it is None or standing.phase != "complete" or it.available >= it.replicas:
-            return decision
-        return Wait(f"{it.name} {it.available}/{it.replicas} available", is_idle=True)
+    def is_soak_due(self, observed: ObservedT, decision: Decision) -> bool:
+        """Return whether all requested new pods exist, before a pause or a step hard to undo."""
+        if not isinstance(decision, Step):
+            return isinstance(decision, Done) and observed.in_progress
+        primary = observed.primary
+        return decision.is_last and primary is not None and decision.name == primary.name
 
-    def standing(self, request: Request, seen: Observed) -> Standing:
-        """The same for people."""
+    def standing(self, request: Request, observed: ObservedT) -> RolloutStatus:
+        """Return the status of the rollout."""
 
     def model(self, real: RealCluster) -> Model:
-        """A cluster in memory that begins as the real one stands."""
+        """Return a simulated cluster with the objects of the real one."""
 
-    def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
-        """What to type to go on with an update in progress, and to go back; None where there is nothing to do."""
+    def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
+        """Return the commands that resume and roll back an update in progress; None for neither."""
         return None, None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        """What the user should know before the first write."""
+        """Return the warnings before the first write."""
         return []
 
     def begun(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
-        """Return the labels, by name, of controllers that an update in progress may have deleted itself."""
+        """Return the labels by name of controllers that an update in progress may have deleted."""
         return {}
 
-    def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
-        """Whose pods will get another controller: whether that is allowed, a dry run tells before the first write."""
+    def gives_pods(self, request: Request, observed: ObservedT) -> Controller | None:
+        """Return the controller whose pods will be reparented; preflight tries a dry run."""
         return None
 
-    def to_look_up(self, seen: Observed) -> tuple[str, ...]:
-        """The names of what has to be looked up when a write was refused, in this order."""
+    def to_look_up(self, observed: ObservedT) -> tuple[str, ...]:
+        """Return the names of the controllers to read again after a refused write, in order."""
         return ()
 
     def note(self, write: Write, memory: Memory) -> None:
-        """A write has landed."""
+        """Update the cache after a write."""
         return
 
-    def halted(self, seen: Observed) -> Step | None:
-        """What lets the new pods be made no more, and the same task go on later; None where only going back does."""
+    def halted(self, observed: ObservedT) -> Step | None:
+        """Return the step that stops the creation of new pods, so that the same task can resume.
+
+        None if only a rollback stops the creation.
+        """
         return None
 
-    def done_by_server(self, before: Observed, now: Observed) -> tuple[Step, ...]:
-        """Steps that the server's own controllers have taken since."""
+    def done_by_server(self, before: ObservedT, now: ObservedT) -> tuple[Step, ...]:
+        """Return the steps of the server's own controllers between two observations."""
         return ()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Errors that more than one flow has. Pure."""
+"""Errors shared by several flows. Pure."""
 
 from __future__ import annotations
 
@@ -12,133 +12,175 @@ import typing as t
 from ..model.errors import RolloutError, either
 from ..model.fields import pairs
 from ..model.kinds import State
-from ..model.marks import ANNOTATIONS_LIMIT, Revision
+from ..model.object_meta import ANNOTATIONS_LIMIT, Revision
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import image_names, images_of
 from .commands import began
 
-#: The finalizers that a deletion with --cascade=foreground or --cascade=orphan adds (metav1.FinalizerDeleteDependents and
-#: metav1.FinalizerOrphanDependents).
+#: Finalizers of a deletion with --cascade=foreground or --cascade=orphan
+#: (metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents).
 GARBAGE_COLLECTOR = {"foregroundDeletion", "orphan"}
 
 
 def refuse_owned(request: Request, primary: Controller) -> None:
-    """Raise RolloutError where another object controls it."""
+    """Raise RolloutError if another object controls the primary."""
     if primary.owner:
-        raise RolloutError(f"it is controlled by {primary.owner}, which would undo every step", where=request.where,
-                           next_command=f"update {primary.owner} instead")
+        raise RolloutError(f"it is controlled by {primary.owner}, which would undo every step",
+                           where=request.where, next_command=f"update {primary.owner} instead")
 
 
 def refuse_going(request: Request, controller: Controller, then: str = "") -> None:
-    """Raise RolloutError for a controller that is being deleted; then is the command for the time after that."""
+    """Raise RolloutError for a controller that is being deleted.
+
+    then: the command to run after the deletion.
+    """
     if controller.is_deleting:
-        what = "it" if (controller.kind, controller.name) == (request.kind, request.name) else controller.name
-        raise RolloutError(f"{what} is being deleted", where=request.where, why=_finalizers(controller),
-                           next_command=(*_without_finalizers(request, controller), *(("then:", then) if then else ())))
+        what = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
+                else controller.name)
+        raise RolloutError(f"{what} is being deleted", where=request.where,
+                           why=_finalizers(controller),
+                           next_command=(*_without_finalizers(request, controller),
+                                         *(("then:", then) if then else ())))
 
 
 def endless_deletion(request: Request, controller: Controller) -> RolloutError:
-    """Return the error for a deletion that its finalizers have delayed for too long."""
-    return RolloutError(f"the deletion of {controller.name} does not end", where=request.where, why=_finalizers(controller),
-                        next_command=(*_without_finalizers(request, controller), "then:", request.command()))
+    """Return the error for a deletion that finalizers have delayed for too long."""
+    return RolloutError(f"the deletion of {controller.name} does not end", where=request.where,
+                        why=_finalizers(controller),
+                        next_command=(*_without_finalizers(request, controller), "then:",
+                                      request.command()))
 
 
 def refuse_finalizers(request: Request, *controllers: Controller) -> None:
-    """Raise RolloutError where finalizers would keep one of the controllers that a migration deletes."""
+    """Raise RolloutError if finalizers would block a deletion by the migration."""
     for controller in controllers:
         if controller.finalizers:
-            raise RolloutError(f"its migration deletes {controller.kind} {controller.name}, which has finalizers",
+            raise RolloutError(f"its migration deletes {controller.kind} {controller.name}, which "
+                               "has finalizers",
                                where=request.where, why=_finalizers(controller),
-                               next_command=(*_without_finalizers(request, controller), "then:", request.command()))
+                               next_command=(*_without_finalizers(request, controller), "then:",
+                                             request.command()))
 
 
 def _finalizers(controller: Controller) -> str:
-    """Return the reason why a deletion does not end at once."""
+    """Return the reason for which a deletion does not end at once."""
     names = ", ".join(controller.finalizers)
     return f"finalizers keep {controller.kind} {controller.name}: {names}" if names else ""
 
 
 def _without_finalizers(request: Request, controller: Controller) -> tuple[str, ...]:
-    """Return what to type to let a deletion end; the garbage collector removes its own finalizers."""
+    """Return the commands that let a deletion end.
+
+    The garbage collector removes the finalizers of GARBAGE_COLLECTOR without help.
+    """
     if not controller.finalizers:
         return ()
     if set(controller.finalizers) <= GARBAGE_COLLECTOR:
         selector = shlex.quote(pairs(controller.selector))
-        return "the garbage collector waits for these pods:", f"{request.kubectl} get pods -l {selector}"
+        return ("the garbage collector waits for these pods:",
+                f"{request.kubectl} get pods -l {selector}")
     patch = """'{"metadata": {"finalizers": null}}'"""
     return ("let whoever set the finalizer remove it; if that program is gone:",
-            f"{request.kubectl} patch {controller.kind.short} {controller.name} --type=merge -p {patch}")
+            f"{request.kubectl} patch {controller.kind.short} {controller.name} --type=merge -p "
+            f"{patch}")
 
 
-def refuse_without_room(request: Request, primary: Controller, annotations: t.Mapping[str, str], more: int = 0,
-                        why: str = "") -> None:
-    """Raise RolloutError where the API server would refuse these annotations; more is what others add to them, in bytes."""
+def refuse_without_room(request: Request, primary: Controller, annotations: t.Mapping[str, str],
+                        more: int = 0, why: str = "") -> None:
+    """Raise RolloutError if the annotations exceed the API server's limit.
+
+    more: the size in bytes of further annotations.
+    """
     size = more + sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > ANNOTATIONS_LIMIT:
-        raise RolloutError(f"its annotations leave no room for those of the update: together they would have {size} bytes, "
-                           f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where, why=why,
-                           next_command=("remove some from it:",
-                                         f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml"))
+        raise RolloutError("its annotations leave no room for those of the update: together they "
+                           f"would have {size} bytes, "
+                           f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where,
+                           why=why, next_command=("remove some from it:",
+                                                  f"{request.kubectl} get {request.kind.short} "
+                                                  f"{primary.name} -o yaml"))
 
 
 def nothing_to_roll_back(request: Request, before: Revision | None,
                          what: str = "there is no update in progress to roll back",
                          finish: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a rollback that has nothing to undo, or nothing to go back to.
+    """Return the error for a rollback without an update to undo or a template to return to.
 
-    before is the template that was there before the present one. finish ends the update in progress, if there is one: a task to a
-    revision may begin before that end, and a task to an image may not.
+    before: the revision before the current template. finish: the commands that end the update in
+    progress, if any; a task to a revision may begin before that end, a task to an image may not.
     """
-    last = f"; the previous revision is {before.number} ({image_names(images_of(before.template))})" if before else ""
+    last = (f"; the previous revision is {before.number} "
+            f"({image_names(images_of(before.template))})" if before else "")
     return RolloutError(f"{what}{last}", where=request.where,
-                        next_command=either(*finish, way_back(request, before)) if before or not finish else
+                        next_command=either(*finish, way_back(request, before)) if before
+                        or not finish else
                         (*finish, "then:", way_back(request, before)))
 
 
 def template_lost(request: Request, is_paused: bool, other: Revision | None) -> RolloutError:
-    """Return the error for an update in progress whose previous template nothing keeps; other: the newest revision, or None."""
-    return RolloutError("the update in progress cannot be rolled back: the template of before it is no longer known",
-                        where=request.where, why="no ControllerRevision has it; with a revisionHistoryLimit of 0, the "
-                                                 "cluster deletes it",
+    """Return the error for an update in progress without a stored previous template.
+
+    other: the newest revision, or None.
+    """
+    return RolloutError("the update in progress cannot be rolled back: the template of before it "
+                        "is no longer known",
+                        where=request.where,
+                        why="no ControllerRevision has it; with a revisionHistoryLimit of 0, the "
+                        "cluster deletes it",
                         next_command=either(began(is_paused), way_back(request, other)))
 
 
 def way_back(request: Request, before: Revision | None) -> str:
-    """The command to that revision. The record of the last update names images too; but whoever may annotate writes there."""
+    """Return the command that rolls back to a revision.
+
+    The record of the last update has images, too, but users with annotate permission can forge the
+    record.
+    """
     if before is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
     return request.command(State.ROLLED_BACK, to_revision=before.number)
 
 
 def refuse_contested(request: Request, there: t.Sequence[Revision]) -> None:
-    """Raise RolloutError where those that have the number of to_revision have different templates."""
+    """Raise RolloutError if revisions with the number to_revision differ in their templates."""
     if any(it.template != there[0].template for it in there):
         names = [it.name for it in there]
-        raise RolloutError(f"which template is revision {request.to_revision}? {', '.join(names)} have that number and different "
+        raise RolloutError(f"which template is revision {request.to_revision}? {', '.join(names)} "
+                           "have that number and different "
                            f"templates", where=request.where, next_command=(
                                "look at them, and delete the one that no update has kept:",
-                               f"{request.kubectl} get controllerrevisions {' '.join(names)} -o yaml"))
+                               f"{request.kubectl} get controllerrevisions {' '.join(names)} -o "
+                               "yaml"))
 
 
 def contested_before(request: Request, candidates: t.Sequence[Revision]) -> RolloutError:
-    """More than one may be the template of before the update, and nothing proves which."""
-    named = " or ".join(f"revision {it.number} ({image_names(images_of(it.template))})" for it in candidates)
-    return RolloutError(f"which template was there before the update: {named}?", where=request.where,
-                        why="its record names the one, its history the other, and it has pods of neither",
-                        next_command=either(*(request.command(State.ROLLED_BACK, to_revision=it.number) for it in candidates)))
+    """Return the error for several candidates for the template before the update."""
+    named = " or ".join(f"revision {it.number} ({image_names(images_of(it.template))})"
+                        for it in candidates)
+    return RolloutError(f"which template was there before the update: {named}?",
+                        where=request.where,
+                        why="its record names the one, its history the other, and it has pods of "
+                            "neither",
+                        next_command=either(*(request.command(
+                            State.ROLLED_BACK, to_revision=it.number) for it in candidates)))
 
 
 def unreadable_history(request: Request) -> RolloutError:
-    """What it was may not be seen."""
+    """Return the error for a history that the user may not list."""
     return RolloutError("its history cannot be read", where=request.where,
                         why="not allowed: list on controllerrevisions (apps)",
-                        next_command="ask for that in a Role in this namespace (see docs/permissions.md)")
+                        next_command="ask for that in a Role in this namespace (see "
+                                     "docs/permissions.md)")
 
 
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
-    """to_revision names none of the history; example is one that there is."""
+    """Return the error for a to_revision that is not in the history.
+
+    example: the number of an existing revision.
+    """
     known = ", ".join(f"{it.number} ({image_names(images_of(it.template))})" for it in history)
     return RolloutError(f"it has no revision {request.to_revision}", where=request.where,
                         why=f"it has: {known}" if known else "",
-                        next_command=(request.command(to_revision=example), "or another one of these revisions"))
+                        next_command=(request.command(to_revision=example),
+                                      "or another one of these revisions"))

@@ -2,18 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A cluster in memory: it serves check mode, and the tests that explore every interleaving. Pure.
+"""ReplicationControllers or ReplicaSets in memory, for check mode. Pure.
 
-It is a small model of three programs: the API server (JSON patch, preconditions, generation), the controller manager
-(which sees a controller later than it is written, counts pods before it changes them, adopts and releases) and the
-garbage collector (which takes its time). tests/integration compares it with the real ones.
+The model goes from one stable state to the next: settle() does everything that the controller
+manager, the garbage collector and the nodes would do. tests/unit/cluster_models.py extends it to a
+model that a test moves step by step, with a controller manager that lags behind the API server.
 Objects are never changed in place, so that copies are cheap.
 """
 
 from __future__ import annotations
 
 import collections
-import copy
 import itertools
 import typing as t
 
@@ -23,69 +22,50 @@ from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import NEVER, Controller
 from ..model.patches import DoesNotHold, patched
-from ..model.steps import REVISION, Create, Delete, HandOver, Patch, Write
+from ..model.steps import REVISION, Create, Delete, Handover, Patch, Write
 from . import handover
 from .flow import Model
 
-#: Pods of one controller that fit into a cluster in memory; of others with more there are none.
+#: Pods per controller that fit into memory; a larger controller has no pods in a model.
 MOST_PODS = 20_000
-#: Changes of controllers that the controller manager may be behind.
-LONGEST_LAG = 1
+
+
+#: Returns the stored ControllerRevisions for uids of controllers; None without the
+#: permission to list them.
+LookUpRevisions: t.TypeAlias = "t.Callable[[t.Sequence[str]], list[Json] | None]"
 
 
 class Pod(t.NamedTuple):
-    """A pod: whose it is (a uid, or "" for an orphan), its labels, whether it is ready (and so available)."""
+    """A pod: the controller's uid ("" for an orphan), the labels, and the readiness.
+
+    A ready pod is available.
+    """
 
     owner: str
     labels: tuple[tuple[str, str], ...]
     ready: bool
-    #: Whose the controller manager believes it to be.
-    seen_owner: str
-
-
-class Move(t.NamedTuple):
-    """Something that the cluster may do by itself.
-
-    The controller manager sees a controller, hears of a pod's owner, or works on (syncs) a controller; whoever
-    has set finalizers removes those of one that is being deleted; the garbage collector collects the pods of one that is gone; a
-    pod of one becomes ready, or has terminated (ends).
-    """
-
-    verb: str
-    name: str
 
 
 class SimulatedCluster(Model):
-    """The controllers of one namespace and their pods."""
+    """The controllers of a kind in a namespace, with the pods."""
 
     def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
-                 look_up_revisions: t.Callable[[t.Sequence[str]], list[Json] | None] | None = None) -> None:
-        """look_up_revisions: what the controllers with these uids have of ControllerRevisions; None where that may not be seen."""
+                 look_up_revisions: LookUpRevisions | None = None) -> None:
+        """Take over the state of a cluster."""
         self.kind = kind
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
-        #: What the controller manager knows of each controller, by name.
-        self.seen: dict[str, Json] = {name: item for name, item in self.items.items() if _size(item) <= MOST_PODS}
-        #: Changes that it has not heard of, in their order: name, and what has become of that controller.
-        self.unseen: list[tuple[str, Json | None]] = []
         self.pods: list[Pod] = []
-        #: Whether pods take time to terminate, and those that do: in check mode they are gone at once.
-        self.terminates_slowly, self.terminating = False, list[Pod]()
         #: ControllerRevisions by name.
         self.kept: dict[str, Json] = {}
-        self._look_up_revisions, self._first = look_up_revisions, [item["metadata"].get("uid", "") for item in self.items.values()]
-        for item in self.seen.values():
-            it = Controller.from_api(item, kind)
-            self.pods += [_pod(it, ready=number < it.available) for number in range(it.current)]
+        self._look_up_revisions = look_up_revisions
+        self._first = [_uid(item) for item in self.items.values()]
+        for item in self.items.values():
+            if _size(item) <= MOST_PODS:
+                controller = Controller.from_api(item, kind)
+                self.pods += [self._new_pod(controller, ready=number < controller.available)
+                              for number in range(controller.current)]
 
-    def copy(self) -> SimulatedCluster:
-        """An independent cluster in the same state."""
-        other = copy.copy(self)
-        other.items, other.seen = dict(self.items), dict(self.seen)
-        other.unseen, other.pods, other.terminating = list(self.unseen), list(self.pods), list(self.terminating)
-        other.kept = dict(self.kept)
-        return other
-
-    # What a client sees and does
+    # The API server
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
         if kind not in (None, self.kind):
@@ -93,34 +73,33 @@ class SimulatedCluster(Model):
         return {name: Controller.from_api(item, self.kind) for name, item in self.items.items()}
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        found = ((str(number), pod) for number, pod in enumerate(self.pods) if selector.items() <= dict(pod.labels).items())
-        return tuple(observed.Pod(name, name, dict(pod.labels), pod.owner) for name, pod in found)
-
-    def terminating_pods(self, selector: Json) -> tuple[observed.TerminatingPod, ...]:
-        return tuple(observed.TerminatingPod(f"{pod.owner}-{number}", str(self.kind), pod.owner, "", ())
-                     for number, pod in enumerate(self.terminating) if selector.items() <= dict(pod.labels).items())
+        return tuple(observed.Pod(str(number), str(number), dict(pod.labels), pod.owner)
+                     for number, pod in enumerate(self.pods)
+                     if selector.items() <= dict(pod.labels).items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """All that are known; what the first controllers have is looked up once."""
+        """Return all ControllerRevisions; the initial controllers are looked up only once."""
         if self._look_up_revisions:
-            there = [uid for uid in self._first if uid in uids]
-            found = self._look_up_revisions(there) if there else []
-            if found is None:
+            first = [uid for uid in self._first if uid in uids]
+            stored = self._look_up_revisions(first) if first else []
+            if stored is None:
                 return None
-            self.kept, self._look_up_revisions = {item["metadata"]["name"]: item for item in found} | self.kept, None
+            self.kept = {item["metadata"]["name"]: item for item in stored} | self.kept
+            self._look_up_revisions = None
         return list(self.kept.values())
 
     def write(self, write: Write) -> bool:
-        """Carry out a write; False when what it assumes does not hold, as the API server would say 404, 409 or 422."""
+        """Carry out a write; False if a precondition fails (API server: 404, 409, 422)."""
         if write.kind == REVISION:
             return self._write_revision(write)
-        if isinstance(write, HandOver):
+        if isinstance(write, Handover):
             return self._hand_over(write)
         item = self.items.get(write.name)
         if isinstance(write, Create):
             if item is not None:
                 return False
-            metadata = {**write.manifest["metadata"], "uid": self._new_uid(write.name), "generation": 1, "resourceVersion": "1"}
+            metadata = {**write.manifest["metadata"], "uid": self._new_uid(write.name),
+                        "generation": 1, "resourceVersion": "1"}
             self._store(write.name, {**write.manifest, "metadata": metadata, "status": {}})
             return True
         if item is None:
@@ -135,29 +114,36 @@ class SimulatedCluster(Model):
             del self.kept[write.name]
         return holds
 
-    def _hand_over(self, write: HandOver) -> bool:
-        """The controller manager hears of each pod later."""
-        before, after = self.pods, _handed_over(self.pods, write)
+    def _hand_over(self, write: Handover) -> bool:
+        """Reparent pods; pods with equal owner and labels are interchangeable."""
+        pending = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
+        before, after = self.pods, []
+        for pod in before:
+            if is_moving := pod.owner == write.giver and pending[pod.labels] > 0:
+                pending[pod.labels] -= 1
+            after.append(pod._replace(owner=write.taker["uid"]) if is_moving else pod)
         self.pods = sorted(after)
         return after != before
 
     def _new_uid(self, name: str) -> str:
-        used = {pod.owner for pod in self.pods} | {item["metadata"].get("uid") for item in self.seen.values()}
-        # Real ones are never used twice.
-        return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count()) if uid not in used)
+        """Return an unused uid; real uids are never reused."""
+        used = self._used_uids()
+        return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count())
+                    if uid not in used)
+
+    def _used_uids(self) -> set[str]:
+        return {pod.owner for pod in self.pods} | set(map(_uid, self.items.values()))
 
     def _patch(self, item: Json, write: Patch) -> bool:
-        try:
-            changed = patched(item, write)
-        except DoesNotHold:
-            return False
-        if changed["spec"] != item["spec"]:
-            changed = _with_metadata(changed, generation=item["metadata"].get("generation", 1) + 1)
-        self._store(write.name, changed)
-        return True
+        changed = changed_by(write, item)
+        if changed is not None:
+            self._store(write.name, changed)
+        return changed is not None
 
     def _delete(self, item: Json, write: Delete) -> bool:
-        holds = all(item["metadata"].get(field, "") == value for field, value in write.preconditions.items())
+        metadata = item["metadata"]
+        holds = all(metadata.get(field, "") == value
+                    for field, value in write.preconditions.items())
         if holds:
             self._store(write.name, deleted(item))
         return holds
@@ -166,149 +152,143 @@ class SimulatedCluster(Model):
         if item is None:
             del self.items[name]
         elif _size(item) > MOST_PODS:
-            raise RolloutError(f"check mode cannot show what becomes of {_size(item)} pods of {name}: no more than {MOST_PODS}")
+            raise RolloutError(f"check mode cannot show what becomes of {_size(item)} pods of "
+                               f"{name}: no more than {MOST_PODS}")
         else:
             self.items[name] = item
-        if self.unseen and self.unseen[-1][0] == name:
-            self.unseen.pop()
-        self.unseen.append((name, item))
-        if len(self.unseen) > LONGEST_LAG:
-            self._see()
 
-    def _see(self) -> None:
-        name, item = self.unseen.pop(0)
-        self.seen.pop(name, None)
-        if item is not None:
-            self.seen[name] = item
+    # The controller manager, the garbage collector and the nodes
 
-    # What the cluster does by itself
+    def settle(self) -> bool:
+        """Run the cluster to a stable state, with ready pods; return whether the state changed."""
+        has_changed = False
+        while self._sync_next() or self._finalize() or self._collect_garbage() or self._run_pods():
+            has_changed = True
+        return has_changed
 
-    def moves(self) -> list[Move]:
-        """Everything that may happen next; empty when the cluster has come to rest."""
-        found = [Move("see", name) for name, _item in self.unseen[:1]]
-        found += [Move("hear", pod.owner) for pod in self.pods if pod.owner != pod.seen_owner][:1]
-        found += [Move("sync", name) for name in sorted(self.seen) if self._sync(name) is not None]
-        uids = {item["metadata"].get("uid", "") for item in self.items.values()}
-        found += [Move("finalize", name) for name, item in sorted(self.items.items()) if is_terminating(item)]
-        found += [Move("collect", uid) for uid in sorted({pod.owner for pod in self.pods} - uids - {""})]
-        found += [Move("ready", uid) for uid in sorted({pod.owner for pod in self.pods if not pod.ready})]
-        found += [Move("end", uid) for uid in sorted({pod.owner for pod in self.terminating})]
-        return found
+    def _sync_next(self) -> bool:
+        """Sync the first outdated controller, as syncReplicaSet does: claim, count, resize."""
+        for name, item in sorted(self.items.items()):
+            if _size(item) > MOST_PODS:
+                continue
+            controller = Controller.from_api(item, self.kind)
+            own, others = _claimed(controller, self.pods)
+            own, _surplus, status = self._resized(controller, own)
+            pods = sorted(others + own)
+            if pods != sorted(self.pods) or not has_counts(item, status):
+                self.pods, self.items[name] = pods, {**item, "status": status}
+                return True
+        return False
 
-    def make(self, move: Move) -> None:
-        """Let one of the moves happen."""
-        if move.verb == "see":
-            self._see()
-        elif move.verb == "sync":
-            self.pods, removed, status = t.cast(tuple[list[Pod], list[Pod], Json], self._sync(move.name))
-            self._terminate(removed)
-            item = self.items.get(move.name)
-            if item and item["metadata"].get("uid") == self.seen[move.name]["metadata"].get("uid"):
-                self.items[move.name] = {**item, "status": status}
-        elif move.verb == "hear":
-            index = next(i for i, pod in enumerate(self.pods) if pod.owner != pod.seen_owner)
-            self.pods[index] = self.pods[index]._replace(seen_owner=self.pods[index].owner)
-        elif move.verb == "finalize":
-            self._store(move.name, None)
-        elif move.verb == "collect":
-            self._terminate([pod for pod in self.pods if pod.owner == move.name])
-            self.pods = [pod for pod in self.pods if pod.owner != move.name]
-        elif move.verb == "ready":
-            index = next(i for i, pod in enumerate(self.pods) if pod.owner == move.name and not pod.ready)
-            self.pods[index] = self.pods[index]._replace(ready=True)
-        elif move.verb == "end":
-            self.terminating.remove(next(pod for pod in self.terminating if pod.owner == move.name))
+    def _resized(self, controller: Controller, own: t.Sequence[t.Any],
+                 ) -> tuple[list[t.Any], list[t.Any], Json]:
+        """Return a controller's pods after one sync, the deleted pods, and the status.
 
-    def _terminate(self, pods: list[Pod]) -> None:
-        """Begin to terminate pods; what becomes of each is the same, whether it was ready or not."""
-        if self.terminates_slowly:
-            self.terminating = sorted([*self.terminating, *(pod._replace(ready=False, seen_owner="") for pod in pods)])
-
-    def settle(self) -> None:
-        """Let everything happen that can, for instance every pod become ready."""
-        while moves := self.moves():
-            self.make(moves[0])
-
-    def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
-        """Pods, removed pods and status after the controller manager has worked on a controller as it knows it; None if unchanged.
-
-        As syncReplicaSet does: adopt and release, count, and only then create or delete (what is not ready first).
+        The status counts the pods before the sync creates or deletes some. Pods that are not ready
+        are deleted first.
         """
-        it = Controller.from_api(self.seen[name], self.kind)
-        item = self.items.get(name)
-        exists = item is not None and item["metadata"].get("uid", "") == it.uid
-        may_adopt = item and exists and not item["metadata"].get("deletionTimestamp")
-        if not (claimed := _claimed(it, self.pods, bool(may_adopt))):
-            return None
-        mine, others = claimed
-        ready = sum(pod.ready for pod in mine)
-        status = {"observedGeneration": self.seen[name]["metadata"].get("generation", 1), "replicas": len(mine),
-                  "readyReplicas": ready, "availableReplicas": 0 if it.min_ready_seconds == NEVER else ready}
-        removed: list[Pod] = []
-        if not it.is_deleting:
-            mine.sort(key=lambda pod: not pod.ready)
-            missing = 0 if handover.is_closed(it) else it.replicas - len(mine)
-            mine, removed = mine[: it.replicas] + [_pod(it, ready=False)] * missing, mine[it.replicas:]
-        pods = sorted(others + mine)
-        old = (item.get("status") or {}) if item and exists else status
-        if pods == sorted(self.pods) and all(old.get(field, 0) == value for field, value in status.items()):
-            return None
-        return pods, removed, status
+        ready = sum(pod.ready for pod in own)
+        status = {"observedGeneration": controller.generation or 1, "replicas": len(own),
+                  "readyReplicas": ready,
+                  "availableReplicas": 0 if controller.min_ready_seconds == NEVER else ready}
+        if controller.is_deleting:
+            return list(own), [], status
+        replicas = controller.replicas
+        ordered = sorted(own, key=lambda pod: not pod.ready)
+        missing = 0 if handover.is_closed(controller) else replicas - len(own)
+        created = [self._new_pod(controller, ready=False) for _number in range(missing)]
+        return ordered[:replicas] + created, ordered[replicas:], status
+
+    def _finalize(self) -> bool:
+        """Remove the finalizers of the objects that are being deleted, as their owners do."""
+        terminating = [name for name, item in self.items.items() if is_terminating(item)]
+        for name in terminating:
+            self._store(name, None)
+        return bool(terminating)
+
+    def _collect_garbage(self) -> bool:
+        uids = {"", *map(_uid, self.items.values())}
+        before, self.pods = self.pods, [pod for pod in self.pods if pod.owner in uids]
+        return len(self.pods) < len(before)
+
+    def _run_pods(self) -> bool:
+        before, self.pods = self.pods, [pod._replace(ready=True) for pod in self.pods]
+        return self.pods != before
+
+    def _new_pod(self, controller: Controller, ready: bool) -> t.Any:
+        labels = controller.template.get("metadata", {}).get("labels") or {}
+        return Pod(controller.uid, tuple(sorted(labels.items())), ready)
 
 
-def _handed_over(pods: list[Pod], write: HandOver) -> list[Pod]:
-    """The pods, some of which have another owner now. Pods of one owner with the same labels are alike."""
-    left = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
-    found = []
+def _claimed(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+    """Return the pods of a controller after it adopted and released some, and the other pods."""
+    own, others = [], []
     for pod in pods:
-        if moves := pod.owner == write.giver and left[pod.labels] > 0:
-            left[pod.labels] -= 1
-        found.append(pod._replace(owner=write.taker["uid"]) if moves else pod)
-    return found
-
-
-def _claimed(it: Controller, pods: list[Pod], may_adopt: bool) -> tuple[list[Pod], list[Pod]] | None:
-    """The pods of a controller once it has adopted and released, and the others; None where it may not adopt, and gives up."""
-    mine, others = [], []
-    for pod in pods:
-        labels = dict(pod.labels)
-        matches = all(labels.get(key) == value for key, value in it.selector.items())
-        if pod.seen_owner == it.uid and (matches or it.is_deleting):
-            mine.append(pod)
-        elif pod.seen_owner == it.uid:
-            others.append(pod._replace(owner="", seen_owner="") if pod.owner == it.uid else pod)
-        elif pod.seen_owner == "" and matches and not it.is_deleting:
-            if not may_adopt:  # it asks the API server, and the controller is gone or going
-                return None
-            mine.append(pod._replace(owner=it.uid, seen_owner=it.uid))
+        matches = controller.selector.items() <= dict(pod.labels).items()
+        if pod.owner == controller.uid and (matches or controller.is_deleting):
+            own.append(pod)
+        elif pod.owner == controller.uid:
+            others.append(pod._replace(owner=""))
+        elif pod.owner == "" and matches and not controller.is_deleting:
+            own.append(pod._replace(owner=controller.uid))
         else:
             others.append(pod)
-    return mine, others
+    return own, others
+
+
+def has_counts(item: Json, status: Json) -> bool:
+    """Return whether an object's status has equal counts; a missing count is 0."""
+    before = item.get("status") or {}
+    return all(before.get(field, 0) == value for field, value in status.items())
+
+
+def _spec(item: Json) -> t.Any:
+    return item["spec"]
+
+
+def changed_by(write: Write, item: Json | None,
+               version: t.Callable[[Json], t.Any] = _spec) -> Json | None:
+    """Return an object after a patch, or None if there is no object or a precondition fails.
+
+    version: the parts of an object that count in its generation.
+    """
+    if item is None or not isinstance(write, Patch):
+        return None
+    try:
+        changed = patched(item, write)
+    except DoesNotHold:
+        return None
+    if version(changed) == version(item):
+        return changed
+    return _with_metadata(changed, generation=item["metadata"].get("generation", 1) + 1)
 
 
 def deleted(item: Json) -> Json | None:
-    """Return the object after its deletion: finalizers keep it, and the server counts that as a change of spec."""
+    """Return the object after a deletion; None without finalizers.
+
+    The API server counts a delayed deletion as a change of the spec.
+    """
     metadata = item["metadata"]
     if not metadata.get("finalizers"):
         return None
     if "deletionTimestamp" in metadata:
         return item
-    return _with_metadata(item, deletionTimestamp="2026-11-21T10:00:00Z", generation=metadata.get("generation", 1) + 1)
+    return _with_metadata(item, deletionTimestamp="2026-11-21T10:00:00Z",
+                          generation=metadata.get("generation", 1) + 1)
 
 
 def is_terminating(item: Json) -> bool:
-    """Return whether finalizers keep an object that is being deleted."""
+    """Return whether finalizers delay the deletion of an object."""
     return bool(item["metadata"].get("deletionTimestamp") and item["metadata"].get("finalizers"))
 
 
 def _size(item: Json) -> int:
-    """The pods that it has, or will have."""
+    """Return the number of pods that a controller has or will have, whichever is higher."""
     return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
 
 
-def _pod(it: Controller, ready: bool) -> Pod:
-    labels = it.template.get("metadata", {}).get("labels") or {}
-    return Pod(it.uid, tuple(sorted(labels.items())), ready, it.uid)
+def _uid(item: Json) -> str:
+    return t.cast(str, item["metadata"].get("uid", ""))
 
 
 def _with_metadata(item: Json, **fields: t.Any) -> Json:

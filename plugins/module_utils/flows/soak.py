@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where an update waits for its new pods to be watched (soak): at a pause, and as long as the way back is still cheap. Pure.
+"""The place of a soak in an update: before a pause, and before the step that is hard to undo. Pure.
 
-No planner knows of it: what a planner wants to do next tells that the new pods are all there. How they are, explain/health says,
-and how long they have been so, run/soaking.
+Planners do not know soaks: Flow.is_soak_due() reads in a planned decision that all new pods exist.
+explain/pod_health judges the pods, run/soaking measures the time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..model import identity, marks
-from ..model.by_server import SteppedByServer
+from ..model import identity, object_meta
 from ..model.fields import Json
 from ..model.observed import Controller, Observed
 from ..model.request import Request
 from ..model.steps import (
-    REVISION,
     Action,
     Decision,
-    Delete,
     Done,
     Patch,
     Step,
@@ -33,65 +30,66 @@ from ..model.steps import (
     put,
     test,
 )
-from .flow import Rule
+from .flow import Flow, Rule
 
-#: What it takes, and what is done without.
+#: Required and optional permissions.
 NEEDS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
 WISHES: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
 
 
 def is_asked(request: Request) -> bool:
-    """Whether the task is to watch the new pods: one that goes back does not."""
+    """Return whether the task watches the new pods; a rollback does not."""
     return request.soak > 0 and not request.state.undoes
 
 
-def around(request: Request, seen: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """What is planned, or that the new pods are to be watched before it. The mark of that goes with the update's last step."""
-    decision, primary = plan(), seen.primary
+def decide(flow: Flow, request: Request, observed: Observed,
+           plan: t.Callable[[], Decision]) -> Decision:
+    """Return the planned decision, or a Watch before it.
+
+    The step that pauses writes the soak's annotation; the last step of the update removes the
+    annotation.
+    """
+    decision, primary = plan(), observed.primary
     if primary is None:
         return decision
     is_paused = isinstance(decision, Done)
-    if is_asked(request) and _has_arrived(seen, decision):
-        if seen.soaked is None:
+    if is_asked(request) and flow.is_soak_due(observed, decision):
+        if observed.soaked is None:
             return Watch(is_paused)
-        if is_paused and primary.annotations.get(marks.SOAK) != seen.soaked:
-            return dataclasses.replace(noted(primary, seen.soaked, "its new pods were watched"), is_last=True)
-    if not isinstance(decision, Step) or not isinstance(decision.write, Patch) or decision.write.name != primary.name:
+        if is_paused and primary.annotations.get(object_meta.SOAK) != observed.soaked:
+            step = annotate_soak(primary, observed.soaked, "its new pods were watched")
+            return dataclasses.replace(step, is_last=True)
+    if not isinstance(decision, Step) or not isinstance(decision.write, Patch):
+        return decision
+    if decision.write.name != primary.name:
         return decision
     if decision.is_end:
-        return _with(decision, decision.write, _without_mark(primary))
-    return _with(decision, decision.write, [put(annotation(marks.SOAK), seen.soaked)] if decision.is_last and seen.soaked else [])
+        return _add_operations(decision, decision.write, _removal(primary))
+    if decision.is_last and observed.soaked:
+        annotate_passed = [put(annotation(object_meta.SOAK), observed.soaked)]
+        return _add_operations(decision, decision.write, annotate_passed)
+    return decision
 
 
-def subject(seen: Observed) -> str:
-    """A hash of the template of the new pods; "" where there are none."""
-    it = seen.primary if isinstance(seen.primary, SteppedByServer) else seen.successor
-    return identity.digest(it.template) if it else ""
+def subject(carrier: Controller | None) -> str:
+    """Return a hash of the template of the new pods; "" without new pods.
+
+    carrier: the controller with that template (Flow.carrier).
+    """
+    return identity.digest(carrier.template) if carrier else ""
 
 
-def noted(primary: Controller, mark: str, after: str) -> Step:
-    """The step that keeps a mark of it."""
-    return Step(Action.ANNOTATE, primary.name, patch(primary, *annotate(primary, {marks.SOAK: mark})), after=after)
+def annotate_soak(primary: Controller, text: str, after: str) -> Step:
+    """Return the step that writes the soak's annotation."""
+    write = patch(primary, *annotate(primary, {object_meta.SOAK: text}))
+    return Step(Action.ANNOTATE, primary.name, write, after=after)
 
 
-def _has_arrived(seen: Observed, decision: Decision) -> bool:
-    """Whether all new pods that are asked for are there, and what comes next is a pause, or hard to undo."""
-    primary, successor = seen.primary, seen.successor
-    if primary is None or (not isinstance(primary, SteppedByServer) and (successor is None or primary.has_takeover)):
-        return False
-    if not isinstance(decision, Step):
-        return isinstance(decision, Done) and seen.in_progress
-    is_of_primary = decision.name == primary.name
-    if isinstance(primary, SteppedByServer) or decision.is_last:
-        return decision.is_last and is_of_primary
-    return decision.write.kind == REVISION or (is_of_primary and (decision.action is Action.RENAME
-                                                                  or isinstance(decision.write, Delete)))
+def _removal(primary: Controller) -> list[Json]:
+    text, path = primary.annotations.get(object_meta.SOAK), annotation(object_meta.SOAK)
+    return [] if text is None else [test(path, text), {"op": "remove", "path": path}]
 
 
-def _without_mark(primary: Controller) -> list[Json]:
-    mark, path = primary.annotations.get(marks.SOAK), annotation(marks.SOAK)
-    return [] if mark is None else [test(path, mark), {"op": "remove", "path": path}]
-
-
-def _with(step: Step, write: Patch, operations: list[Json]) -> Step:
-    return dataclasses.replace(step, write=dataclasses.replace(write, operations=(*write.operations, *operations)))
+def _add_operations(step: Step, write: Patch, operations: list[Json]) -> Step:
+    operations = [*write.operations, *operations]
+    return dataclasses.replace(step, write=dataclasses.replace(write, operations=tuple(operations)))

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which options an ad-hoc command repeats from the task that shows the command. Pure.
+"""Options that a suggested ad-hoc command repeats from the task. Pure.
 
-A command that leaves out `pause_at` rolls every pod to the version that has just failed: a command repeats every option that the
-user provided, except those that the change it makes takes the meaning from.
+A command without the task's `pause_at` would update every pod to the version that just failed: a
+command repeats all provided options, except options without meaning after the change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import shell
 from .fields import Json
 from .kinds import State
 
-#: States whose tasks replace pods by new ones, and states whose tasks replace pods at all.
+#: States with tasks that replace pods by new pods, and states with tasks that replace pods at all.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
 _REPLACING = _FORWARD | {State.ROLLED_BACK}
 _ANY = frozenset(State)
@@ -26,16 +26,17 @@ _NONE: frozenset[State] = frozenset()
 
 
 class Option(t.NamedTuple):
-    """When a command repeats an option."""
+    """Rule for repeating an option in a command."""
 
-    #: The states to which a command may change the task and still repeat the option.
+    #: States for which a command repeats the option.
     states: frozenset[State]
     why: str
-    #: Whether the option belongs to a task for several controllers, and a command for one of them leaves it out.
+    #: Whether the option is for several controllers, and omitted from a command for a single one.
     is_of_fleet: bool = False
 
 
-_PACE = "the pace is the user's in both directions; a migration would make it the Deployment's own strategy"
+_PACE = ("the pace is the user's in both directions; a migration would make it the Deployment's "
+         "own strategy")
 _TEMPLATE = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET = "chooses the controllers of a task for several of them"
 _CANARY = "a rollback neither pauses nor watches"
@@ -47,7 +48,8 @@ OPTIONS: dict[str, Option] = {
     "kind": Option(_ANY, "controllers of several kinds may have one name"),
     "kinds": Option(_ANY, _FLEET, is_of_fleet=True),
     "namespace": Option(_ANY, "another namespace has other controllers"),
-    "next_name": Option(_REPLACING, "the successor of an update in progress is found by its name; a migration has none"),
+    "next_name": Option(_REPLACING, "the successor of an update in progress is found by its name; "
+                                    "a migration has none"),
     "deployment_label_key": Option(_ANY, "the pods of an update in progress are told apart by it"),
     "lock": Option(_ANY, "where Leases are not allowed, every task needs lock=false"),
     "state": Option(_ANY, "set by the command"),
@@ -62,46 +64,56 @@ OPTIONS: dict[str, Option] = {
     "src": Option(_UPDATE, _TEMPLATE),
     "max_surge": Option(_REPLACING, _PACE),
     "max_unavailable": Option(_REPLACING, _PACE),
-    "pod_replacement_policy": Option(_REPLACING, "a quota has no more room for the pods of a rollback"),
-    "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the previous value"),
+    "pod_replacement_policy": Option(_REPLACING,
+                                     "a quota has no more room for the pods of a rollback"),
+    "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the "
+                                          "previous value"),
     "update_period": Option(_REPLACING, _PACE),
-    "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the direction"),
+    "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the "
+                                      "direction"),
     "timeout": Option(_FORWARD, "a rollback is not to be cut short by the limit of the update"),
-    "failure_grace": Option(_ANY, "how long a problem may last depends on the cluster, not on the direction"),
+    "failure_grace": Option(_ANY, "how long a problem may last depends on the cluster, not on the "
+                                  "direction"),
     "on_failure": Option(_FORWARD, "a rollback has nothing to fall back on"),
     "pause_at": Option(_FORWARD, _CANARY),
     "soak": Option(_FORWARD, _CANARY),
     "nodes": Option(_FORWARD, _CANARY),
-    "max_steps": Option(_FORWARD, "a rollback is not to be left half-way by the limit of the update"),
-    "revision_history_limit": Option(_ANY, "templates that the user does not want to keep are not kept by a rollback either"),
+    "max_steps": Option(_FORWARD,
+                        "a rollback is not to be left half-way by the limit of the update"),
+    "revision_history_limit": Option(_ANY, "templates that the user does not want to keep are not "
+                                           "kept by a rollback either"),
     "autoscaler": Option(_ANY, "the user's decision about another object"),
-    "record_events": Option(_ANY, "where Events are not allowed or unwanted, that is so in both directions"),
+    "record_events": Option(_ANY, "where Events are not allowed or unwanted, that is so in both "
+                                  "directions"),
     "lock_timeout": Option(_ANY, "the other task is the same one in both directions"),
     "concurrency": Option(_ANY, _FLEET, is_of_fleet=True),
     "max_failures": Option(_ANY, _FLEET, is_of_fleet=True),
     "order_annotation": Option(_ANY, _FLEET, is_of_fleet=True),
-    "return_sizes": Option(_NONE, "for programs that read the result; a terminal would be full of it"),
+    "return_sizes": Option(_NONE,
+                           "for programs that read the result; a terminal would be full of it"),
     "progress": Option(_ANY, "progress lines are as unwanted the next time"),
 }
-#: Options that no command repeats.
+#: Options never repeated in a command.
 _NEVER = {"return_sizes"}
-#: Values that are no line of text; and a file that may be another one where the command is pasted.
+#: Options with values of several lines, and src: the file can differ where the command is pasted.
 NOT_TYPED = {"template", "definition", "src"}
-#: A command that gives images gives nothing else that says what the pods look like.
+#: Options to leave out of a command with images.
 TEMPLATE_LEFT_OUT: Json = dict.fromkeys(("image", "container", "images", *NOT_TYPED))
-#: Changes that are for one controller, also where the task is for several.
+#: Changes for a single controller, even in a task for several.
 _OF_ONE = {"name", "next_name", "to_revision", *TEMPLATE_LEFT_OUT}
-#: What to do where no command is safe to paste.
+#: Advice without a command to paste safely.
 AGAIN = "run the same task again"
 
 
-def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None, changes: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a command with these changes is for all controllers of the task, as the task is."""
-    return state is None and not _OF_ONE & changes.keys() and any(OPTIONS[option].is_of_fleet for option in options)
+def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
+                 changes: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a command with the changes is for all controllers of the task."""
+    return state is None and not _OF_ONE & changes.keys() and any(OPTIONS[option].is_of_fleet
+                                                                  for option in options)
 
 
 def repeated(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
-    """Return the options that a command repeats; state is the one that it changes the task to, or None."""
+    """Return the options repeated in a command; state: the new state, or None."""
     return {option: value for option, value in options.items()
             if option not in _NEVER
             and (state is None or state in OPTIONS[option].states)
@@ -109,7 +121,7 @@ def repeated(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool
 
 
 def of_images(images: t.Mapping[str, str]) -> Json:
-    """Return the options that give these images, by container; a key of "" stands for the container that the image belongs to."""
+    """Return the options for images by container; "" is the container of the image's repository."""
     if len(images) != 1:
         return {"images": dict(images) or None}
     ((container, image),) = images.items()
@@ -117,21 +129,24 @@ def of_images(images: t.Mapping[str, str]) -> Json:
 
 
 def in_order(options: Json) -> Json:
-    """Return the options that have a value, in the order of a command."""
+    """Return the options with a value, in the order of a command."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
 def apart(options: t.Mapping[str, t.Any], name: str) -> Json:
-    """Return the changes that make a task for several controllers one for the controller of that name."""
-    selection: Json = {option: None for option in ("names", "label_selectors", "kinds") if option in options}
+    """Return the changes from a task for several controllers to a task for one."""
+    selection: Json = {option: None
+                       for option in ("names", "label_selectors", "kinds") if option in options}
     return {"name": name, **selection} if selection else {}
 
 
 def in_words(changes: t.Mapping[str, t.Any]) -> str:
-    """Return the same task with these changes in words, such as: run the same task again with state=rolled_back.
+    """Describe the task with changes: "run the same task again with state=rolled_back".
 
-    Of the cluster's own words, only what could be typed is shown.
+    Values from the cluster are only shown if they are safe to type.
     """
-    changed = " ".join(f"{option}={value}" for option, value in changes.items() if value is not None and shell.is_plain(str(value)))
-    removed = " and ".join(option for option, value in changes.items() if value is None and option not in TEMPLATE_LEFT_OUT)
+    changed = " ".join(f"{option}={value}" for option,
+                       value in changes.items() if value is not None and shell.is_plain(str(value)))
+    removed = " and ".join(option for option, value in changes.items() if value is None
+                           and option not in TEMPLATE_LEFT_OUT)
     return f"{AGAIN}{' with ' if changed else ''}{changed}{' without ' if removed else ''}{removed}"

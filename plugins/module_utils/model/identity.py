@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hashes of what the user asks for, and the names and label values that are made of them (design section 4). Pure."""
+"""Hashes of requests, and names and label values built from them (design section 4). Pure."""
 
 from __future__ import annotations
 
@@ -13,58 +13,59 @@ import typing as t
 
 NAME_LIMIT = 253
 HASH_LENGTH = 10
-#: How much two names have in common (difflib's ratio) of which one may be meant for the other: about one slip in four letters.
+#: Minimum similarity (difflib's ratio) to suggest a name: about one typo in four letters.
 NEAR = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def is_name(text: str) -> bool:
-    """Whether an object may have that name (an RFC 1123 subdomain)."""
+    """Return whether the text is a valid object name (an RFC 1123 subdomain)."""
     return len(text) <= NAME_LIMIT and bool(_SUBDOMAIN.fullmatch(text))
 
 
 def canonical(value: t.Any) -> str:
-    """JSON with sorted keys and no white space: equal values give equal text."""
+    """Return JSON with sorted keys and no white space: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(value: t.Any) -> str:
-    """A short hexadecimal hash of any JSON value."""
+    """Return a short hexadecimal hash of a JSON value."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:HASH_LENGTH]
 
 
 def label_value(content: t.Any, taken: str | None) -> str:
-    """The deployment label's value for a controller with that content; never equal to the value that is taken.
+    """Return the deployment label's value for the content of a controller, different from taken.
 
-    Content is what the user asks for, without uid, resourceVersion, status, time or size: kubectl hashed those too, so
-    that each retry got another name. With equal values nothing would tell the pods of the two controllers apart.
+    The content is the request without uid, resourceVersion, status, time or size, which kubectl
+    also hashed, so that each retry got another name. With equal values, the pods of both
+    controllers could not be distinguished.
     """
     value = digest(content)
     return f"{value}-{digest(taken)[:5]}" if value == taken else value
 
 
 def is_label_value(value: str) -> bool:
-    """Whether label_value() may have made it."""
+    """Return whether the value has the format of label_value()."""
     return bool(re.fullmatch(rf"[0-9a-f]{{{HASH_LENGTH}}}(-[0-9a-f]{{5}})?", value))
 
 
 def successor_name(name: str, value: str) -> str:
-    """The name of the controller that carries the new template: the user's name and the label's value."""
+    """Return the successor's name: the user's name and the label's value."""
     return f"{name[: NAME_LIMIT - len(value) - 1].rstrip('-.')}-{value}"
 
 
 def migration_name(name: str) -> str:
-    """Return the name of the ControllerRevision that a migration keeps of a controller of that name."""
+    """Return the name of the ControllerRevision with a migrating controller's manifest."""
     return successor_name(name, "migration")
 
 
 def lease_name(kind: str, name: str) -> str:
-    """Return the name of the Lease for a controller of that kind and name; no name of an earlier version has a dot there."""
+    """Return the Lease's name for a kind and name; with a dot, unlike names of earlier versions."""
     return _shortened(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
 def lease_name_without_kind(name: str) -> str:
-    """Return the name that earlier versions give to the Lease for a controller of that name, whatever its kind."""
+    """Return the Lease's name in earlier versions, for a controller of any kind."""
     return _shortened(f"baton-kubernetes-{name}", name)
 
 
@@ -73,7 +74,7 @@ def _shortened(lease: str, content: str) -> str:
 
 
 def did_you_mean(name: str, known: t.Iterable[str]) -> str:
-    """The end of a sentence that says that there is no such name: the nearest one that there is, or "" where none is near."""
+    """Return a suggestion of the nearest known name for the end of an error, or ""."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)

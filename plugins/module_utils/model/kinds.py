@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The kinds of controllers, and where the API server has them. Pure."""
+"""The kinds of controllers, with their paths in the API. Pure."""
 
 from __future__ import annotations
 
 import enum
 
-from . import marks
+from . import object_meta
 
 
 class Word(str, enum.Enum):
-    """One of a few texts, which is used as that text. Python's own StrEnum is younger than the Pythons that are supported."""
+    """An enumeration of strings. enum.StrEnum needs Python 3.11, plugins run on 3.9."""
 
     def __str__(self) -> str:
         return self.value
@@ -22,7 +22,7 @@ class Word(str, enum.Enum):
 
 
 class Kind(Word):
-    """A kind of controller, as a manifest names it."""
+    """A kind of controller, by its name in a manifest."""
 
     REPLICATION_CONTROLLER = "ReplicationController"
     DEPLOYMENT = "Deployment"
@@ -33,8 +33,9 @@ class Kind(Word):
 
     @property
     def group(self) -> str:
-        """The API group; "" is the core group."""
-        return {Kind.REPLICATION_CONTROLLER: "", Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}.get(self, "apps")
+        """Return the API group; "" is the core group."""
+        groups = {Kind.REPLICATION_CONTROLLER: "", Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}
+        return groups.get(self, "apps")
 
     @property
     def api_version(self) -> str:
@@ -42,135 +43,129 @@ class Kind(Word):
 
     @property
     def resource(self) -> str:
-        """The kind's word in paths and Roles."""
+        """Return the plural in paths and Roles."""
         return f"{self.lower()}s"
 
     @property
     def short(self) -> str:
-        """The word that people give to kubectl."""
-        return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment",
-                Kind.DEPLOYMENT_CONFIG: "dc", Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}[self]
+        """Return the name to type after kubectl."""
+        names = {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs",
+                 Kind.DEPLOYMENT: "deployment", Kind.DEPLOYMENT_CONFIG: "dc",
+                 Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}
+        return names[self]
 
     @property
     def is_made_by_others(self) -> bool:
-        """Whether most of them are parts of another object, and no controllers of their own."""
+        """Return whether another object usually manages controllers of this kind."""
         return self is Kind.REPLICA_SET
 
     @property
     def may_change_selector(self) -> bool:
-        """Whether an object that is there may get another selector."""
+        """Return whether the selector of an existing object may change."""
         return self is Kind.REPLICATION_CONTROLLER
 
     @property
-    def counts_as(self) -> tuple[str, ...]:
-        """What the controller of new pods counts as in a ResourceQuota; one outside the core group has one name only."""
-        if self is Kind.REPLICATION_CONTROLLER:
-            return self.resource, f"count/{self.resource}"
-        return () if self.makes_pods_by_revisions else ("count/replicasets.apps",)
-
-    @property
     def is_stepped_by_server(self) -> bool:
-        """Whether the server's own controller changes the sizes: the object stays the same one, and has no successor."""
-        return self in (Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET, Kind.DAEMON_SET)
+        """Return whether the server's controller scales: the object has no successor."""
+        return self not in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)
 
     @property
     def replaces_in_place(self) -> bool:
-        """Whether an old pod has to go before the new one of its name can come: there is never one more than the size."""
+        """Return whether an old pod has to end before the new pod of its name: no surge."""
         return self is Kind.STATEFUL_SET
 
     @property
     def makes_pods_by_revisions(self) -> bool:
-        """Whether the server keeps its templates as ControllerRevisions, and makes its pods from them without a ReplicaSet between.
-
-        Such a kind has no condition that tells why pods are not created: only Events do.
-        """
+        """Return whether ControllerRevisions keep the templates, with no ReplicaSet between."""
         return self in (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 
     @property
     def surges_or_lacks(self) -> bool:
-        """Whether, in an update, it either has more pods than its size or lacks some: the API server refuses both together."""
+        """Return whether the API server refuses maxSurge and maxUnavailable together."""
         return self is Kind.DAEMON_SET
 
     @property
     def has_pods_by_node(self) -> bool:
-        """Whether it has one pod on each node, so that a pause can say which of them are first."""
+        """Return whether each node has one pod, so that a pause can select the first nodes."""
         return self is Kind.DAEMON_SET
 
     @property
     def server_label(self) -> str:
-        """The label by which the server's own controller tells pods of one template from those of another; "" where it has none."""
-        return {Kind.DEPLOYMENT: marks.HASH_LABEL, Kind.DEPLOYMENT_CONFIG: marks.ROLLOUT_LABEL,
-                Kind.STATEFUL_SET: marks.POD_REVISION, Kind.DAEMON_SET: marks.POD_REVISION}.get(self, "")
+        """Return the pod label by which the server's controller separates templates, or ""."""
+        labels = {
+            Kind.DEPLOYMENT: object_meta.HASH_LABEL,
+            Kind.DEPLOYMENT_CONFIG: object_meta.ROLLOUT_LABEL,
+            Kind.STATEFUL_SET: object_meta.POD_REVISION,
+            Kind.DAEMON_SET: object_meta.POD_REVISION,
+        }
+        return labels.get(self, "")
 
     @property
     def history_label(self) -> str:
-        """The label by which the ControllerRevisions are found that keep the templates of controllers of this kind."""
-        return {Kind.STATEFUL_SET: marks.SERVER_HISTORY, Kind.DAEMON_SET: marks.POD_REVISION}.get(self, marks.HISTORY)
+        """Return the label of the ControllerRevisions that keep the templates."""
+        labels = {Kind.STATEFUL_SET: object_meta.SERVER_HISTORY,
+                  Kind.DAEMON_SET: object_meta.POD_REVISION}
+        return labels.get(self, object_meta.HISTORY)
 
     @property
     def may_be_migrated(self) -> bool:
-        """Whether its pods can be given to a Deployment."""
+        """Return whether a Deployment can adopt the pods."""
         return self is Kind.REPLICATION_CONTROLLER or self.may_only_be_migrated
 
     @property
-    def takes_part_in_migrations(self) -> bool:
-        """Whether a migration may be about to change, to create or to delete one of this kind."""
-        return not self.makes_pods_by_revisions
-
-    @property
     def may_only_be_migrated(self) -> bool:
-        """Whether nothing else can be done with it here: the cluster's own tools roll it."""
+        """Return whether state=migrated is the only update; oc rollout makes all others."""
         return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:
-        """The labels that a manifest's selector asks for; None where it has none."""
+        """Return the labels that a manifest's selector requires, or None."""
         return selector if self in _SELECT_BY_LABELS else selector.get("matchLabels")
 
     def selector(self, labels: dict[str, str]) -> dict:
-        """What asks for these labels, as a manifest has it."""
+        """Return a manifest's selector for these labels."""
         return labels if self in _SELECT_BY_LABELS else {"matchLabels": labels}
 
     def collection(self, namespace: str) -> str:
-        """The path of all of a namespace."""
+        """Return the path of the collection in a namespace."""
         root = f"/apis/{self.api_version}" if self.group else "/api/v1"
         return f"{root}/namespaces/{namespace}/{self.resource}"
 
 
-#: Those that the user may name.
-ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET,
-          Kind.DAEMON_SET)
-#: Those whose selector is a mapping of labels, and nothing more.
+#: The kinds that users may name.
+ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
+          Kind.STATEFUL_SET, Kind.DAEMON_SET)
+#: Kinds whose selector is a plain mapping of labels.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 
 
 class State(Word):
-    """What the user wants to have when the task ends."""
+    """The requested state at the end of a task."""
 
-    #: The pods of the user's controller have the wanted template.
+    #: The pods of the user's controller have the desired template.
     UPDATED = "updated"
-    #: The rollout in progress is undone.
+    #: The update in progress is rolled back, or the controller has a revision's template.
     ROLLED_BACK = "rolled_back"
-    #: Every pod is new, from the same template.
+    #: New pods of the same template have replaced all pods.
     RESTARTED = "restarted"
-    #: The pods are a Deployment's.
+    #: A Deployment controls the pods.
     MIGRATED = "migrated"
 
     @property
     def changes_template(self) -> bool:
-        """Whether the task has to say what the pods shall look like."""
+        """Return whether the request has a template."""
         return self is State.UPDATED
 
     @property
     def restarts(self) -> bool:
-        """Whether the pods are replaced by others of the same template."""
+        """Return whether pods are replaced without a change of the template."""
         return self is State.RESTARTED
 
     @property
     def undoes(self) -> bool:
-        """Whether a task goes back: to where the update in progress has begun, or to a revision."""
+        """Return whether the task rolls back, an update in progress or to a revision."""
         return self is State.ROLLED_BACK
 
     @property
     def migrates(self) -> bool:
-        """Whether the pods stay, and get a controller of another kind."""
+        """Return whether the pods stay and a controller of another kind adopts them."""
         return self is State.MIGRATED

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Label selectors as kubectl takes them, for objects that no longer exist: the API server selects all others. Pure.
+"""Label selectors in kubectl's syntax, for deleted objects only. Pure.
 
 Source: labels.Parse of k8s.io/apimachinery. What the API server would refuse matches nothing.
 """
@@ -18,7 +18,8 @@ _TERM = re.compile(r"\s*(?P<absent>!)?\s*(?P<key>[^\s=!<>(),]+)\s*"
 
 def matches(selectors: t.Iterable[str], labels: t.Mapping[str, str]) -> bool:
     """Return whether labels match all of the selectors."""
-    return all(_matches(term, labels) for selector in selectors for term in re.split(r",(?![^(]*\))", selector) if selector.strip())
+    return all(_matches(term, labels) for selector in selectors
+               for term in re.split(r",(?![^(]*\))", selector) if selector.strip())
 
 
 def _matches(term: str, labels: t.Mapping[str, str]) -> bool:
@@ -31,7 +32,9 @@ def _matches(term: str, labels: t.Mapping[str, str]) -> bool:
     if found["absent"]:
         return False
     if operator in ("<", ">"):
-        numbers = [text for text in (value, found["value"]) if text is not None and re.fullmatch(r"-?\d+", text)]
-        return len(numbers) == 2 and (int(numbers[0]) < int(numbers[1]) if operator == "<" else int(numbers[0]) > int(numbers[1]))
+        numbers = [text for text in (value, found["value"]) if text is not None
+                   and re.fullmatch(r"-?\d+", text)]
+        return len(numbers) == 2 and (int(numbers[0]) < int(numbers[1]) if operator == "<"
+                                      else int(numbers[0]) > int(numbers[1]))
     given = found["values"].split(",") if found["set"] else [found["value"]]
     return (value in [each.strip() for each in given]) == (operator in ("in", "=", "=="))

@@ -2,28 +2,30 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of the modules, and what they ask for, validated. Nobody else looks at a module's parameters."""
+"""Options of the modules, validated and turned into a Request: the only reader of parameters."""
 
 from __future__ import annotations
 
-import json
 import re
 import typing as t
 
-from . import marks
+from . import object_meta
+from .definition import definition_from, refuse_non_json
 from .errors import RolloutError
-from .fields import Json, pairs
+from .fields import Json
 from .identity import NAME_LIMIT, is_name
 from .kinds import ROLLED, Kind, State
 from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
 
-#: How many controllers are rolled at the same time, and how many failures (or percent) keep no further one from being begun.
+#: Number of simultaneous updates, and tolerated failures (a number or a percentage).
 CONCURRENCY, MAX_FAILURES = 5, "0"
-#: When a new pod may come in place of an old one, in the words of KEP-5882 (Deployment spec.podReplacementPolicy).
+#: Earliest creation of a replacement pod, in the words of KEP-5882 (Deployment
+#: spec.podReplacementPolicy).
 TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
-#: The options of the rollout itself, documented in plugins/modules/rolling_update.py. Most defaults are those of a Request.
+#: Options of a rollout, documented in plugins/modules/rolling_update.py. Most defaults come from
+#: Request.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str"),
     names=dict(type="list", elements="str"),
@@ -69,250 +71,219 @@ ARGUMENT_SPEC: Json = dict(
     progress=dict(type="bool", default=True),
 )
 
-#: The ways to say what the new pods look like; one of them at a time.
+#: Mutually exclusive options for the desired template.
 CHANGES = ("image", "images", "template", "definition", "src")
-#: What the server's own controller has no place for, where it takes the steps.
+#: Options without meaning for the server's own controllers.
 NOT_OF_THE_SERVERS_STEPS = ("next_name", "max_steps", "update_period")
-#: The most templates that are kept of a controller.
+#: Upper limit of revision_history_limit.
 HISTORY_LIMIT = 100
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,3})?)|(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
+_DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,3})?)"
+                       r"|(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def request_from(params: Json) -> Request:
-    """What a module's parameters ask for: the one place where "" (an empty AWX survey answer) becomes "not given".
+    """Return the request of a module's parameters; an empty text (from AWX) counts as absent.
 
-    Raises RolloutError with one sentence for whatever makes no sense.
+    Raises RolloutError for invalid values and combinations.
     """
-    given = {key: value for key, value in params.items() if value is not None and value != "" and value != {}}
-    state, kind = State(given.get("state", Request.state)), Kind(given.get("kind", Request.kind))
-    if state.undoes:  # the same task, to go back: what its pods were to look like is no matter then
-        given = {key: value for key, value in given.items() if key not in ("template", "definition", "src")}
-    _refuse_contradictions(state, kind, given)
-    name = _name("name", given.get("name", ""))
-    definition = _definition(given, kind)
-    is_previous = str(given.get("to_revision")).strip() == PREVIOUS
+    provided = {key: value for key,
+                value in params.items() if value is not None and value != "" and value != {}}
+    state, kind = State(provided.get("state", Request.state)), Kind(provided.get("kind",
+                                                                                 Request.kind))
+    if state.undoes:  # a rollback of the same task, whose template is irrelevant
+        provided = {key: value for key,
+                    value in provided.items() if key not in ("template", "definition", "src")}
+    _refuse_contradictions(state, kind, provided)
+    name = _name("name", provided.get("name", ""))
+    definition = definition_from(provided, kind)
+    is_previous = str(provided.get("to_revision")).strip() == PREVIOUS
     if is_previous:
-        del given["to_revision"]
+        del provided["to_revision"]
     request = Request(
         name=name,
         state=state,
         kind=kind,
-        next_name=_next_name(name, given, kind, definition),
-        images=_images(given),
+        next_name=_next_name(name, provided, kind, definition),
+        images=_images(provided),
         definition=definition,
         is_previous=is_previous,
-        releases_owner=given.get("release_owner", Request.releases_owner),
+        releases_owner=provided.get("release_owner", Request.releases_owner),
         label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
-        gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
-        rolls_back=given.get("on_failure") == "rollback",
-        waits_for_termination=given.get("pod_replacement_policy") == TERMINATION_COMPLETE,
+        gives_strategy=bool({"max_surge", "max_unavailable"} & provided.keys()),
+        rolls_back=provided.get("on_failure") == "rollback",
+        waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         options=_provided(params),
-        **{option: given[option] for option in _TAKEN if option in given},
-        **_fenceposts(kind, given)
-        | {option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
+        **{option: provided[option] for option in _TAKEN if option in provided},
+        **_fenceposts(kind, provided)
+        | {option: check(option, provided[option]) for option,
+           check in _CHECKED.items() if option in provided},
     )
-    _refuse_what_cannot_go_on(request)
+    _refuse_impossible(request)
     return request
 
 
 def _provided(params: Json) -> Json:
-    """Return the options that the user provided, without those that have their default: no command has to repeat these."""
+    """Return the user's options for commands, without defaults."""
     return {option: params[option] for option, spec in ARGUMENT_SPEC.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
 
-def _fenceposts(kind: Kind, given: Json) -> dict[str, Size]:
-    """What max_surge and max_unavailable are where they are not given, and a kind has other defaults than a Request."""
+def _fenceposts(kind: Kind, provided: Json) -> dict[str, Size]:
+    """Return defaults of max_surge and max_unavailable for kinds other than Request's defaults."""
     if not (kind.replaces_in_place or kind.surges_or_lacks):
         return {}
-    surges = kind.surges_or_lacks and size("max_surge", given.get("max_surge", 0)).value > 0
+    surges = kind.surges_or_lacks and size("max_surge", provided.get("max_surge", 0)).value > 0
     return {"max_surge": Size(0), "max_unavailable": Size(0 if surges else 1)}
 
 
-def _refuse_contradictions(state: State, kind: Kind, given: Json) -> None:
-    """Refuse options that ask for nothing, or for more than one thing."""
-    if kind.may_only_be_migrated and not (state.migrates or (state.undoes and "to_revision" not in given)):
-        raise RolloutError(f"a {kind} can only be migrated here: use state=migrated with to_kind={Kind.DEPLOYMENT} and update the "
+def _refuse_contradictions(state: State, kind: Kind, provided: Json) -> None:
+    """Refuse missing and contradictory options."""
+    if kind.may_only_be_migrated and not (state.migrates
+                                          or (state.undoes and "to_revision" not in provided)):
+        raise RolloutError(f"a {kind} can only be migrated here: use state=migrated with "
+                           f"to_kind={Kind.DEPLOYMENT} and update the "
                            f"Deployment then, or use oc rollout and oc rollback")
-    changes = [option for option in CHANGES if option in given]
+    changes = [option for option in CHANGES if option in provided]
     if state.changes_template and not changes:
-        raise RolloutError("nothing to update: give one of image, images, template, definition or src")
+        raise RolloutError("nothing to update: give one of image, images, template, definition or "
+                           "src")
     if len(changes) > 1:
         raise RolloutError(f"{' and '.join(changes)} cannot be combined: give only one of them")
     if state.restarts and changes:
-        raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use state=updated")
-    _refuse_migration(state, kind, given, changes)
-    if "to_revision" in given and not state.undoes:
+        raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use "
+                           f"state=updated")
+    _refuse_migration(state, kind, provided, changes)
+    if "to_revision" in provided and not state.undoes:
         raise RolloutError("to_revision can only be used with state=rolled_back")
-    if "container" in given and "image" not in given:
+    if "container" in provided and "image" not in provided:
         raise RolloutError("container is given without image")
 
 
-def _refuse_what_cannot_go_on(request: Request) -> None:
-    if request.kind.replaces_in_place and (request.max_surge.value or not request.max_unavailable.value):
+def _refuse_pods_of_kind(request: Request) -> None:
+    """Refuse numbers of surge and unavailable pods that the kind does not support."""
+    if request.kind.replaces_in_place and (request.max_surge.value
+                                           or not request.max_unavailable.value):
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"
-        raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod has to go before the new one of "
-                           f"its name can come: leave it out")
+        raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod "
+                           "has to go before the new one of its name can come: leave it out")
     if request.kind.surges_or_lacks and request.max_surge.value:
         if request.max_unavailable.value:
-            raise RolloutError(f"max_surge and max_unavailable cannot be combined with kind={request.kind}: the API server takes "
-                               f"only one of them")
+            raise RolloutError("max_surge and max_unavailable cannot be combined with "
+                               f"kind={request.kind}: the API server takes only one of them")
         if request.pause_at is not None and not request.state.undoes:
-            raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, because an old pod has to go "
+            raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, "
+                               f"because an old pod has to go "
                                f"before the new one of its node can come: give max_unavailable")
-    if request.waits_for_termination and request.kind.is_stepped_by_server and not request.kind.makes_pods_by_revisions:
-        raise RolloutError(f"pod_replacement_policy={TERMINATION_COMPLETE} cannot be used with kind={request.kind}, because the "
-                           f"cluster takes the steps: leave it out, and where the cluster has the feature gate "
-                           f"DeploymentPodReplacementPolicy, set spec.podReplacementPolicy of the Deployment")
+    has_replica_sets = (request.kind.is_stepped_by_server
+                        and not request.kind.makes_pods_by_revisions)
+    if request.waits_for_termination and has_replica_sets:
+        raise RolloutError(f"pod_replacement_policy={TERMINATION_COMPLETE} cannot be used with "
+                           f"kind={request.kind}, because the cluster takes the steps: leave it "
+                           "out, and where the cluster has the feature gate "
+                           "DeploymentPodReplacementPolicy, set spec.podReplacementPolicy of the "
+                           "Deployment")
+
+
+def _refuse_impossible(request: Request) -> None:
+    """Refuse a request that no cluster could fulfil."""
+    _refuse_pods_of_kind(request)
     if request.nodes and not request.kind.has_pods_by_node:
-        raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have one pod on each node: leave it out")
+        raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
+                           f"one pod on each node: leave it out")
     if request.nodes and request.pause_at is None:
-        raise RolloutError("nodes says which pods are the first up to a pause: give pause_at as well")
+        raise RolloutError("nodes says which pods are the first up to a pause: give pause_at as "
+                           "well")
     if request.definition is not None:
         namespace = request.definition["metadata"].get("namespace") or request.namespace
         if namespace != request.namespace:
-            raise RolloutError(f"the definition is for namespace {namespace}, but the task is for {request.namespace}")
+            raise RolloutError(f"the definition is for namespace {namespace}, but the task is for "
+                               f"{request.namespace}")
     if request.max_surge.value == 0 and request.max_unavailable.value == 0:
-        raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be replaced: "
-                           "set one of them to at least 1")
+        raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be "
+                           "replaced: set one of them to at least 1")
     if request.timeout is not None and request.soak >= request.timeout and not request.state.undoes:
-        raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak ({request.soak:g} s)")
+        raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
+                           f"({request.soak:g} s)")
     if (request.min_ready_seconds or 0) >= request.progress_deadline:
-        # As the API server demands of a Deployment: no pod could ever be available in time.
-        raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater than min_ready_seconds "
-                           f"({request.min_ready_seconds} s)")
+        # The API server has the same rule for Deployments: no pod could become available in time.
+        raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater "
+                           f"than min_ready_seconds ({request.min_ready_seconds} s)")
 
 
-def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence[str]) -> None:
-    """Refuse what makes no sense with state=migrated, or without it."""
+def _refuse_migration(state: State, kind: Kind, provided: Json, changes: t.Sequence[str]) -> None:
+    """Refuse options that contradict state=migrated, or that need state=migrated."""
     if not state.migrates:
         for option in ("to_kind", "release_owner"):
-            if given.get(option):
+            if provided.get(option):
                 raise RolloutError(f"{option} can only be used with state=migrated")
         return
-    if "to_kind" not in given:
+    if "to_kind" not in provided:
         raise RolloutError(f"state=migrated needs to_kind={Kind.DEPLOYMENT}")
     if not kind.may_be_migrated:
-        raise RolloutError(f"state=migrated only works for a {Kind.REPLICATION_CONTROLLER} or a {Kind.DEPLOYMENT_CONFIG}, "
-                           f"not for a {kind}")
-    if kind.may_only_be_migrated and given.get("release_owner"):
-        raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated itself: leave it out")
-    if given.get("soak"):
+        raise RolloutError(f"state=migrated only works for a {Kind.REPLICATION_CONTROLLER} or a "
+                           f"{Kind.DEPLOYMENT_CONFIG}, not for a {kind}")
+    if kind.may_only_be_migrated and provided.get("release_owner"):
+        raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated "
+                           f"itself: leave it out")
+    if provided.get("soak"):
         raise RolloutError("state=migrated keeps the pods: remove soak")
-    if given.get("pod_replacement_policy") == TERMINATION_COMPLETE:
+    if provided.get("pod_replacement_policy") == TERMINATION_COMPLETE:
         raise RolloutError("state=migrated keeps the pods: remove pod_replacement_policy")
     if changes:
-        raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
+        raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the "
+                           f"Deployment afterwards")
 
 
-def _refuse_for_steps_of_the_server(name: str, kind: Kind, given: Json, definition: Json | None) -> None:
-    """Refuse what cannot be where the object stays the same one, and the server's own controller replaces its pods."""
+def _refuse_for_steps_of_the_server(name: str, kind: Kind, provided: Json,
+                                    definition: Json | None) -> None:
+    """Refuse options without meaning for controllers that the server updates in place."""
     for option in NOT_OF_THE_SERVERS_STEPS:
-        if given.get(option):
-            raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster takes the steps: "
-                               f"leave it out")
+        if provided.get(option):
+            raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster "
+                               "takes the steps: leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
     if defined_name != name:
-        raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a {kind} cannot be renamed")
+        raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a "
+                           f"{kind} cannot be renamed")
 
 
-def _next_name(name: str, given: Json, kind: Kind, definition: Json | None) -> str | None:
-    """The user's name for the successor, from the option or the definition."""
+def _next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
+    """Return the user's name for the successor, from the option or the definition."""
     if kind.is_stepped_by_server:
-        _refuse_for_steps_of_the_server(name, kind, given, definition)
+        _refuse_for_steps_of_the_server(name, kind, provided, definition)
         return None
-    next_name = given.get("next_name")
+    next_name = provided.get("next_name")
     defined_name = definition["metadata"].get("name") if definition else None
     if defined_name and next_name not in (None, defined_name):
-        raise RolloutError(f"next_name is {next_name}, but the definition is named {defined_name}: give only one name")
+        raise RolloutError(f"next_name is {next_name}, but the definition is named {defined_name}: "
+                           f"give only one name")
     next_name = defined_name or next_name
     if next_name is not None and _name("next_name", next_name) == name:
-        raise RolloutError(f"the successor cannot also be named {name}: both controllers exist during the update")
+        raise RolloutError(f"the successor cannot also be named {name}: both controllers exist "
+                           f"during the update")
     return next_name
-
-
-def _definition(given: Json, kind: Kind) -> Json | None:
-    source = "src" if "src" in given else "definition"
-    text = given.get("definition")
-    if "src" in given:
-        try:
-            with open(given["src"], encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError) as error:
-            raise RolloutError(f"src {given['src']} cannot be read", why=str(error)) from error
-    if text is None:
-        return None
-    documents = text if isinstance(text, list) else [text]
-    if isinstance(text, str):
-        import yaml  # here, because ansible-test imports this file where there is no PyYAML
-
-        try:
-            documents = [document for document in yaml.safe_load_all(text) if document is not None]
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise RolloutError(f"{source} is not valid YAML", why=" ".join(str(error).split())) from error
-    if len(documents) != 1:
-        raise RolloutError(f"{source} contains {len(documents)} documents: it must be exactly one {kind}")
-    definition = documents[0]
-    found = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
-    if found != kind:
-        raise RolloutError(f"{source} is of kind {found}: it must be a {kind}")
-    metadata, spec = definition.get("metadata") or {}, definition.get("spec") or {}
-    template = spec.get("template") if isinstance(spec, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise RolloutError(f"{source} has no pod template (spec.template.spec)")
-    _json(source, definition)
-    inner = template.get("metadata") or {}
-    labels, selector = inner.get("labels") if isinstance(inner, dict) else inner, spec.get("selector")
-    if isinstance(selector, dict):
-        selector = kind.labels(selector)
-    for field, value in (("metadata.labels", metadata.get("labels")), ("metadata.annotations", metadata.get("annotations")),
-                         ("spec.selector", selector), ("spec.template.metadata.labels", labels)):
-        texts = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-        if value is not None and not texts:
-            raise RolloutError(f"{field} in {source} must map strings to strings")
-    if not isinstance(metadata.get("name", ""), str) or not isinstance(metadata.get("namespace") or "", str):
-        raise RolloutError(f"name and namespace of {source} must be strings")
-    labels, selector = labels or {}, selector or {}
-    if not labels and not selector:
-        raise RolloutError(f"{source} has no labels in its pod template")
-    if any(labels.get(key) != value for key, value in selector.items()):
-        raise RolloutError(
-            f"the selector {pairs(selector)} in {source} does not match the labels of its template ({pairs(labels)})"
-        )
-    return {**definition, "metadata": metadata, "spec": spec}
-
-
-def _json(option: str, value: t.Any) -> t.Any:
-    """Refuse what YAML can say and JSON cannot: dates, sets, keys that are no texts, structures that contain themselves.
-
-    And half a character: YAML knows escapes for each half of a pair of surrogates.
-    """
-    try:
-        json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()  # half of a surrogate pair is no text
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RolloutError(f"{option} cannot be sent to the API server", why=str(error)) from error
-    return value
 
 
 def _name(option: str, value: str) -> str:
     if not is_name(value):
         raise RolloutError(
-            f"{option} {value!r} is not a valid object name: use lower-case letters, digits, '-' and '.', "
-            f"at most {NAME_LIMIT} characters"
+            f"{option} {value!r} is not a valid object name: use lower-case letters, digits, '-' "
+            f"and '.', at most {NAME_LIMIT} characters"
         )
     return value
 
 
 def _label_key(value: str | None) -> str:
     if value is None:
-        return marks.DEPLOYMENT_LABEL
+        return object_meta.DEPLOYMENT_LABEL
     prefix, slash, name = value.rpartition("/")
     valid_prefix = not slash or is_name(prefix)
     if not valid_prefix or not _LABEL_NAME.fullmatch(name):
-        raise RolloutError(f"deployment_label_key {value!r} is not a valid label key (example: {marks.DEPLOYMENT_LABEL})")
+        raise RolloutError(f"deployment_label_key {value!r} is not a valid label key (example: "
+                           f"{object_meta.DEPLOYMENT_LABEL})")
     return value
 
 
@@ -322,11 +293,14 @@ def _namespace(_option: str, value: str) -> str:
     return value
 
 
-def _images(given: Json) -> dict[str, str]:
-    images = {given.get("container", ""): given["image"]} if "image" in given else given.get("images", {})
+def _images(provided: Json) -> dict[str, str]:
+    images = provided.get("images", {})
+    if "image" in provided:
+        images = {provided.get("container", ""): provided["image"]}
     for container, image in images.items():
         if not isinstance(image, str) or not is_image(image):
-            raise RolloutError(f"{image!r} is not a valid image name" + (f" (container {container})" if container else ""))
+            raise RolloutError(f"{image!r} is not a valid image name"
+                               + (f" (container {container})" if container else ""))
         if container and not _NAMESPACE.fullmatch(container):
             raise RolloutError(f"{container!r} is not a valid container name")
     return images
@@ -335,7 +309,8 @@ def _images(given: Json) -> dict[str, str]:
 def _revision(_option: str, value: t.Any) -> int:
     text = str(value).strip()
     if not (text.isascii() and text.removeprefix("-").isdigit()) or len(text) > 9:
-        raise RolloutError(f"to_revision {text!r} is neither the number of a revision nor {PREVIOUS}")
+        raise RolloutError(f"to_revision {text!r} is neither the number of a revision nor "
+                           f"{PREVIOUS}")
     if int(text) < 1:
         raise RolloutError(f"to_revision must be at least 1, not {text}")
     return int(text)
@@ -343,7 +318,8 @@ def _revision(_option: str, value: t.Any) -> int:
 
 def _history_limit(_option: str, value: int) -> int:
     if not 0 <= value <= HISTORY_LIMIT:
-        raise RolloutError(f"revision_history_limit must be between 0 and {HISTORY_LIMIT}, not {value}")
+        raise RolloutError(f"revision_history_limit must be between 0 and {HISTORY_LIMIT}, not "
+                           f"{value}")
     return value
 
 
@@ -384,21 +360,23 @@ def _positive(option: str, value: float) -> float:
 
 
 def duration(option: str, value: t.Any) -> float:
-    """Seconds, or hours, minutes and seconds with their units. Raises RolloutError."""
+    """Return the seconds of a number or a duration such as 1h30m. Raises RolloutError."""
     text = str(value).strip()
     parts = _DURATION.fullmatch(text)
     if not text or not parts:
-        raise RolloutError(f"{option} {text!r} is neither a number of seconds nor a duration such as 90s, 10m or 1h30m")
+        raise RolloutError(f"{option} {text!r} is neither a number of seconds nor a duration such "
+                           f"as 90s, 10m or 1h30m")
     plain, *units = parts.groups()
-    return _not_negative(option, float(plain or sum(int(each or 0) * of for each, of in zip(units, (3600, 60, 1)))))
+    return _not_negative(option, float(plain or sum(
+        int(number or 0) * unit for number, unit in zip(units, (3600, 60, 1)))))
 
 
-#: What is a field of a Request as it is given: options, and what task.py has found out about the connection.
+#: Fields of a Request copied unchanged: options, and the connection as resolved by task.py.
 _TAKEN = ("nodes", "autoscaler", "record_events", "return_sizes", "lock", "connection")
-#: Options that are fields of a Request once they have been checked.
+#: Fields of a Request with the checks of their options.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,
-    "template": _json,
+    "template": refuse_non_json,
     "to_revision": _revision,
     "revision_history_limit": _history_limit,
     "max_surge": size,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a JSON patch (RFC 6902) makes of an object, for a cluster in memory. Pure: no object is changed in place."""
+"""Application of JSON patches (RFC 6902) to copies of objects, for simulations. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def patched(item: Json, patch: Patch) -> Json:
 
 
 def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
-    """One operation of a JSON patch on objects; the lists of a manifest are only ever replaced whole."""
+    """Apply an operation of a JSON patch; lists of a manifest are only replaced whole."""
     if not path:
         seen = None if value == {} else value  # the API server leaves out what is empty
         if operation["op"] == "test" and seen != operation["value"]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a record says of fields of a spec that an update changes for as long as it lasts: whether these can have been so. Pure."""
+"""Validation of recorded spec fields that an update changes temporarily. Pure."""
 
 from __future__ import annotations
 
@@ -13,34 +13,39 @@ from .fields import Json, is_size, mapping
 
 
 def are_settings(value: Json) -> bool:
-    """Whether these may be fields of a spec that an update changes for as long as it lasts."""
+    """Return whether the fields and values are valid for temporary changes of an update."""
     return all(field in _SETTINGS and _SETTINGS[field](each) for field, each in value.items())
 
 
 def is_same(one: t.Any, other: t.Any) -> bool:
-    """Whether two values of a field are equal, but for the maxUnavailable of 1 that a server may fill in by itself."""
+    """Return whether two values are equal, with maxUnavailable: 1 as the server's default."""
     return bool(_plain(one) == _plain(other))
 
 
 def _plain(value: t.Any) -> t.Any:
     numbers = mapping(value, "rollingUpdate")
     return value if numbers.get("maxUnavailable") != 1 else {
-        **value, "rollingUpdate": {field: each for field, each in numbers.items() if field != "maxUnavailable"}}
+        **value, "rollingUpdate": {field: each for field,
+                                   each in numbers.items() if field != "maxUnavailable"}}
 
 
 def _is_rolling_update(value: t.Any) -> bool:
-    """Whether the API server takes it for a strategy; an update changes no other one, so that it gives back no other one."""
-    if not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"} or value["type"] != "RollingUpdate":
+    """Return whether the value is a valid RollingUpdate strategy."""
+    if (not isinstance(value, dict) or value.keys() != {"type",
+                                                        "rollingUpdate"}
+            or value["type"] != "RollingUpdate"):
         return False
     numbers = value["rollingUpdate"]
     return (isinstance(numbers, dict) and numbers.keys() == {"maxSurge", "maxUnavailable"}
-            and all(is_size(each) or (isinstance(each, str) and bool(_PERCENT.fullmatch(each))) for each in numbers.values())
-            and not (isinstance(numbers["maxUnavailable"], str) and int(numbers["maxUnavailable"][:-1]) > 100)
+            and all(is_size(each) or (isinstance(each, str) and bool(_PERCENT.fullmatch(each)))
+                    for each in numbers.values())
+            and not (isinstance(numbers["maxUnavailable"], str)
+                     and int(numbers["maxUnavailable"][:-1]) > 100)
             and not all(str(each).strip("0%") == "" for each in numbers.values()))
 
 
 def is_of_stateful_set(value: t.Any) -> bool:
-    """Whether the API server takes it for the updateStrategy of a StatefulSet."""
+    """Return whether the value is a valid updateStrategy of a StatefulSet."""
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
     numbers = value.get("rollingUpdate", {})
@@ -51,13 +56,14 @@ def is_of_stateful_set(value: t.Any) -> bool:
         return False
     most = numbers.get("maxUnavailable", 1)
     return is_size(numbers.get("partition", 0)) and (
-        (is_size(most) and most > 0) or (isinstance(most, str) and bool(_PERCENT.fullmatch(most)) and 0 < int(most[:-1]) <= 100))
+        (is_size(most) and most > 0)
+        or (isinstance(most, str) and bool(_PERCENT.fullmatch(most)) and 0 < int(most[:-1]) <= 100))
 
 
 def is_of_daemon_set(value: t.Any) -> bool:
-    """Whether the API server takes it for the updateStrategy of a DaemonSet: one of the two numbers is 0, and the other is not.
+    """Return whether the value is a valid updateStrategy of a DaemonSet: exactly one number is 0.
 
-    With OnDelete, it looks at no numbers: they mean nothing until it is RollingUpdate again.
+    The API server does not validate the numbers of OnDelete, which have no effect.
     """
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
@@ -67,21 +73,23 @@ def is_of_daemon_set(value: t.Any) -> bool:
 
 
 def numbers_of_daemon_set(strategy: t.Any) -> Json:
-    """maxSurge and maxUnavailable of its updateStrategy: the server's own where it has none, or, with OnDelete, impossible ones."""
+    """Return maxSurge and maxUnavailable of a DaemonSet, with the server's defaults."""
     numbers = {**USUAL, **mapping(strategy, "rollingUpdate")}
     return numbers if _are_of_daemon_set(numbers) else USUAL
 
 
 def _are_of_daemon_set(numbers: t.Any) -> bool:
-    return (isinstance(numbers, dict) and numbers.keys() == USUAL.keys() and all(map(_is_number_or_share, numbers.values()))
+    return (isinstance(numbers, dict) and numbers.keys() == USUAL.keys()
+            and all(map(_is_number_or_share, numbers.values()))
             and sum(str(each).strip("0%") == "" for each in numbers.values()) == 1)
 
 
 def _is_number_or_share(value: t.Any) -> bool:
-    return is_size(value) or (isinstance(value, str) and bool(_PERCENT.fullmatch(value)) and int(value[:-1]) <= 100)
+    return is_size(value) or (isinstance(value, str) and bool(_PERCENT.fullmatch(value))
+                              and int(value[:-1]) <= 100)
 
 
-#: What the server takes for the numbers of a DaemonSet where there are none.
+#: The server's defaults for a DaemonSet.
 USUAL: Json = {"maxSurge": 0, "maxUnavailable": 1}
 _PERCENT = re.compile(r"[0-9]{1,9}%")
 _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {

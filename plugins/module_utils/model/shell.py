@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands that people paste into a shell: no value in them is evaluated, neither there nor by Ansible. Pure.
+"""Commands for users to paste into a shell, which evaluate no value, nor does Ansible. Pure.
 
-Ansible evaluates arguments of an ad-hoc command twice: it splits key=value, with quotes and escapes of its own, and what has
-Jinja's braces is a template.
+Ansible evaluates arguments of an ad-hoc command twice: as key=value, with its own quotes and
+escapes, and as a Jinja template.
 """
 
 from __future__ import annotations
@@ -17,54 +17,60 @@ import typing as t
 from .fields import Json
 from .identity import canonical
 
-#: What key=value takes as it is.
+#: Texts that need no quotes in key=value.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
-#: What Jinja's braces, and its header, begin with.
+#: First characters of Jinja's braces and header.
 _EVALUATED = set("{#")
-#: The options of other programs for the connection, by ours.
+#: Options of other programs for the connection, by our options.
 _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"},
-          "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig", "host": "--kube-apiserver"}}
+          "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig",
+                   "host": "--kube-apiserver"}}
 
 
 def is_plain(text: str) -> bool:
-    """Return whether key=value takes the text as it is."""
+    """Return whether the text needs no quotes in key=value."""
     return bool(_PLAIN.fullmatch(text))
 
 
 def ansible(options: Json) -> str | None:
-    """Return the ad-hoc command for our module with these options: texts, numbers, and lists and mappings of texts.
+    """Return the ad-hoc command for the module with the options.
 
-    None where there is no safe one: an option would be evaluated, or cannot be typed (None).
+    Values are texts, numbers, lists or mappings of texts. None without a safe command: a value
+    would be evaluated, or cannot be typed (None).
     """
-    if None in options.values() or any(_EVALUATED & set(text) or not text.isprintable() for text in _texts(options)):
+    if None in options.values() or any(_EVALUATED & set(text) or not text.isprintable()
+                                       for text in _texts(options)):
         return None
     has_mapping = any(isinstance(value, dict) for value in options.values())
     fits = not has_mapping and all(map(is_plain, _texts(options)))
-    arguments = " ".join(f"{key}={_typed(value)}" for key, value in options.items()) if fits else canonical(options)
+    arguments = " ".join(f"{key}={_typed(value)}" for key,
+                         value in options.items()) if fits else canonical(options)
     return f"ansible localhost -m baton.kubernetes.rolling_update -a {shlex.quote(arguments)}"
 
 
 def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:
-    """What a command of kubectl begins with, for a namespace or for the cluster.
+    """Return the beginning of a kubectl command, for a namespace or for the cluster.
 
-    Where it lacks something (a kubeconfig that was given as content) it fails, instead of asking another cluster.
+    Without an option (a kubeconfig provided as content), the command fails instead of using another
+    cluster.
     """
     return _program("kubectl", connection, namespace)
 
 
 def helm(connection: t.Mapping[str, str | None], namespace: str) -> str:
-    """The same of Helm's."""
+    """Return the beginning of a Helm command."""
     return _program("helm", connection, namespace)
 
 
 def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) -> str:
-    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option, value in connection.items()}
+    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option,
+            value in connection.items()}
     flags = [f"{_FLAGS[name][option]}={value}" for option, value in told.items()]
     return shlex.join([name, *flags, *(["-n", namespace] if namespace else [])])
 
 
 def _typed(value: t.Any) -> str:
-    """Return a value as key=value has it."""
+    """Return a value in the format of key=value."""
     if isinstance(value, list):
         return ",".join(map(_typed, value))
     if isinstance(value, bool):

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The mark of a soak: what is kept on the user's controller of how long its new pods have been watched. Pure.
+"""Annotation of a soak, on the user's controller: how long the new pods have been watched. Pure.
 
-Anybody may have written it who may annotate the controller. So it never makes more count than the pods themselves say: of the time
-since it began, only that in which each of them has been ready (explain/health); of one that has passed, only that there is no pod
-that came later.
+Every user with annotate permission can write the annotation. The flows therefore never trust more
+than the pods confirm: of a soak under way, only the time in which each pod has been ready
+(explain/pod_health); of a passed soak, only the absence of later pods.
 """
 
 from __future__ import annotations
@@ -17,50 +17,54 @@ from . import fields
 from .fields import Json
 from .identity import canonical
 
-#: Seconds since 1970 that a mark may speak of: up to the year 9999.
+#: Latest accepted time, in seconds since 1970: the year 9999.
 LATEST = 253_402_300_799
-#: What failed, where something has happened to a pod that was watched.
+#: Message for an incident with a watched pod.
 NOT_PASSED = "the new pods have not passed the soak"
-#: Characters of a hash.
+#: Upper limit for a hash, in characters.
 HASH_LIMIT = 128
-#: Reasons of Events that are kept, and characters of one (the API's limit).
+#: Upper limits for stored Event reasons, and for the characters of a reason (the API's limit).
 REASONS, REASON_LIMIT = 10, 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Soak:
-    """Since when the new pods are watched."""
+    """Start and result of a soak."""
 
-    #: A hash of their template.
+    #: Hash of the template.
     template: str
-    #: By the clock of the API server, in seconds since 1970.
+    #: Start by the API server's clock, in seconds since 1970.
     began: float
-    #: With how many of them they have been watched for how many seconds, at the pause that followed; None where they have not yet.
+    #: Number of pods and seconds of the passed soak; None before.
     passed: int | None = None
     seconds: float = 0
-    #: What old pods were warned of before: of reasons, the first of the alphabet.
+    #: Reasons of earlier Warning Events about old pods, alphabetically.
     usual: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """What is written."""
+        """Return the annotation's value."""
         soak: Json = {"template": self.template, "began": fields.rfc3339(self.began)}
         if self.usual:
             soak["usual"] = [each[:REASON_LIMIT] for each in sorted(self.usual)[:REASONS]]
-        return canonical(soak if self.passed is None else {**soak, "passed": self.passed, "seconds": self.seconds})
+        return canonical(soak if self.passed is None
+                         else {**soak, "passed": self.passed, "seconds": self.seconds})
 
     @classmethod
     def read(cls, mark: Json | None) -> Soak | None:
-        """The mark; None where there is none, or any part of it is not what it should be."""
+        """Parse the annotation; None if missing or invalid."""
         if mark is None:
             return None
         template, began = fields.text(mark, "template"), fields.seconds(mark.get("began"))
         passed, seconds = mark.get("passed"), mark.get("seconds", 0)
-        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < 2**31
+        is_number = (isinstance(seconds, (int, float)) and not isinstance(seconds,
+                                                                          bool)
+                     and 0 <= seconds < 2**31)
         usual = mark.get("usual", [])
         are_reasons = isinstance(usual, list) and len(usual) <= REASONS and all(
             isinstance(each, str) and 0 < len(each) <= REASON_LIMIT for each in usual)
         is_whole = 0 < len(template) <= HASH_LIMIT and began is not None and 0 <= began <= LATEST
-        if not is_whole or not is_number or not are_reasons or not (passed is None or fields.is_size(passed)):
+        if not is_whole or not is_number or not are_reasons or not (passed is None
+                                                                    or fields.is_size(passed)):
             return None
         return cls(template, began or 0.0, passed, seconds, tuple(usual))

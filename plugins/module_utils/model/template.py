@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is done with pod templates. Pure."""
+"""Operations on pod templates. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 
 
 def without_label(template: Json, key: str) -> Json:
-    """The pod template as the user means it: without the deployment label and without an empty creation time."""
-    metadata = {field: value for field, value in template.get("metadata", {}).items() if value is not None}
-    labels = {label: value for label, value in (metadata.get("labels") or {}).items() if label != key}
+    """Return the user's pod template, without the deployment label and empty metadata."""
+    metadata = {field: value for field,
+                value in template.get("metadata", {}).items() if value is not None}
+    labels = {label: value for label,
+              value in (metadata.get("labels") or {}).items() if label != key}
     metadata.pop("labels", None)
     if labels:
         metadata["labels"] = labels
@@ -27,25 +29,27 @@ def without_label(template: Json, key: str) -> Json:
 
 
 def with_label(template: Json, key: str, value: str) -> Json:
-    """The pod template with the deployment label set."""
+    """Return the pod template with the deployment label."""
     metadata = template.get("metadata") or {}
-    return {**template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), key: value}}}
+    return {**template,
+            "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), key: value}}}
 
 
 def same_template(one: Json, other: Json, key: str) -> bool:
-    """Whether two pod templates are equal but for the deployment label."""
+    """Return whether two pod templates are equal except for the deployment label."""
     return canonical(without_label(one, key)) == canonical(without_label(other, key))
 
 
-#: By what a strategic merge patch tells the entries of a list apart, where the API server takes several that do not differ in it.
-_MERGED_BY = {"env": "name", "ports": "containerPort", "hostAliases": "ip", "imagePullSecrets": "name",
+#: Merge keys of a strategic merge patch for lists in which the API server allows duplicate keys.
+_MERGED_BY = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
+              "imagePullSecrets": "name",
               "topologySpreadConstraints": "topologyKey"}
 
 
 def merged_as_written(partial: t.Any) -> t.Any:
-    """A partial template, of which a list with equal entries, as the merge sees them, is taken whole.
+    """Return a partial template with complete replacements of lists with duplicate merge keys.
 
-    It would merge two ports of one number, UDP and TCP, into the first that is there, and lose one without a word.
+    A merge of two ports with the same number, UDP and TCP, would silently drop one of the ports.
     """
     if isinstance(partial, list):
         return [merged_as_written(each) for each in partial]
@@ -62,65 +66,69 @@ def merged_as_written(partial: t.Any) -> t.Any:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Its labels, as far as they are texts."""
-    return {key: value for key, value in mapping(template, "metadata", "labels").items() if isinstance(value, str)}
+    """Return the labels of a template with string values."""
+    return {key: value for key,
+            value in mapping(template, "metadata", "labels").items() if isinstance(value, str)}
 
 
 def images_of(template: Json) -> dict[str, str]:
-    """Images by container name, init containers included."""
+    """Return images by container name, including init containers."""
     spec = template.get("spec") or {}
     containers = (spec.get("initContainers") or []) + (spec.get("containers") or [])
     return {container["name"]: container.get("image", "") for container in containers}
 
 
 def is_image(text: str) -> bool:
-    """Whether it may be the name of an image: the API server takes any text for one."""
+    """Return whether the text can be an image name; the API server accepts any text."""
     return bool(_IMAGE.fullmatch(text))
 
 
 def image_names(images: t.Mapping[str, str]) -> str:
-    """The images by container, in words; each is named once."""
+    """Return the distinct images in words."""
     return ", ".join(dict.fromkeys(map(told, images.values()))) or "no image"
 
 
 def differences(one: t.Any, other: t.Any, path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
-    """The paths at which two JSON values differ."""
+    """Return the paths of the differences between two JSON values."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return {each for key in one.keys() | other.keys() for each in differences(one.get(key), other.get(key), (*path, key))}
+        return {each for key in one.keys() | other.keys()
+                for each in differences(one.get(key), other.get(key), (*path, key))}
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return {each for index, pair in enumerate(zip(one, other)) for each in differences(*pair, (*path, index))}
+        return {each for index,
+                pair in enumerate(zip(one, other)) for each in differences(*pair, (*path, index))}
     return set() if one == other else {path}
 
 
 def repository(image: str) -> str:
-    """The image's name without tag and digest."""
+    """Return the image's name without tag and digest."""
     image = image.partition("@")[0]
     head, slash, last = image.rpartition("/")
     return head + slash + last.partition(":")[0]
 
 
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
-    """The pod template with the image in that container; "" stands for the container that this image belongs to.
+    """Return the pod template with the image in a container; "" for the image's own container.
 
-    Raises RolloutError, which names the controller, for a container that is not there or not clear.
+    Raises RolloutError for a missing or ambiguous container of the controller.
     """
     spec = template["spec"]
     chosen = container or _container_for(image, template, controller)
     if chosen not in images_of(template):
         raise RolloutError(
-            f"there is no container {chosen} in the template of {controller}; it has: {', '.join(images_of(template))}"
-            f"{did_you_mean(chosen, images_of(template))}"
+            f"there is no container {chosen} in the template of {controller}; it has: "
+            f"{', '.join(images_of(template))}{did_you_mean(chosen, images_of(template))}"
         )
 
     def renewed(containers: list[Json]) -> list[Json]:
         return [{**each, "image": image} if each["name"] == chosen else each for each in containers]
 
-    changed = {field: renewed(spec[field]) for field in ("initContainers", "containers") if spec.get(field)}
+    changed = {field: renewed(spec[field])
+               for field in ("initContainers", "containers") if spec.get(field)}
     return {**template, "spec": {**spec, **changed}}
 
 
 def containers_with(image: str, template: Json) -> list[str]:
-    """Return the names of the containers that an image belongs to: they run another one of its repository.
+    """Return the containers that run the repository of an image.
 
     | containers | init containers | it belongs to |
     |---|---|---|
@@ -128,7 +136,8 @@ def containers_with(image: str, template: Json) -> list[str]:
     | none runs it | one or more run it | those init containers |
     | none runs it | none runs it | none |
 
-    By name, kubectl set image changes both sorts; an image that a Pod's own containers run as well is theirs first.
+    kubectl set image changes containers of both types by name; here, containers come before init
+    containers.
     """
     for field in ("containers", "initContainers"):
         running = [each["name"] for each in template["spec"].get(field) or ()
@@ -139,7 +148,7 @@ def containers_with(image: str, template: Json) -> list[str]:
 
 
 def _container_for(image: str, template: Json, controller: str) -> str:
-    """Return the container that gets the image; where none runs its repository, the only one."""
+    """Return the container for an image: by the repository, or the only container."""
     containers = [each["name"] for each in template["spec"]["containers"]]
     running = containers_with(image, template)
     chosen = running or containers
@@ -147,5 +156,6 @@ def _container_for(image: str, template: Json, controller: str) -> str:
         return chosen[0]
     raise RolloutError(
         f"which container of {controller} gets the image {image}? "
-        f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one of {', '.join(chosen)}"
+        f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one "
+        f"of {', '.join(chosen)}"
     )

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far each controller may grow or shrink in one turn. Pure integers, all of them replicas.
+"""Largest step of each controller in one turn. Pure integers, all of them replicas.
 
-Names and rounding are the Deployment controller's (pkg/controller/deployment/rolling.go and util/deployment_util.go).
-The one that grows is the successor on the way forward and the user's own on the way back.
+Names and rounding are the Deployment controller's (pkg/controller/deployment/rolling.go and
+util/deployment_util.go). The growing controller is the successor during an update, and the user's
+own controller during a rollback.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Size(t.NamedTuple):
 
     @classmethod
     def from_api(cls, value: int | str) -> Size:
-        """What the API has as a number, or as a text with a percentage.
+        """Return the size from the API's number, or text with a percentage.
 
         >>> Size.from_api(3), Size.from_api("25%")
         (Size(value=3, percent=False), Size(value=25, percent=True))
@@ -38,7 +39,7 @@ class Size(t.NamedTuple):
         return f"{self.value}%" if self.percent else self.value
 
     def of(self, desired: int, *, round_up: bool) -> int:
-        """The number of replicas it stands for.
+        """Return the number of replicas.
 
         >>> Size(25, percent=True).of(10, round_up=True), Size(25, percent=True).of(10, round_up=False)
         (3, 2)
@@ -69,10 +70,11 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
 
 
 def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
-    """The size the growing one may have now: never more than desired + surge pods in all (the ceiling).
+    """Return the largest size for the growing controller.
 
-    shrinking_pods counts what exists, not what is asked for: pods that are still to be deleted take up room.
-    Source: NewRSNewReplicas of the Deployment controller.
+    The ceiling: at most desired + surge pods in all. shrinking_pods counts existing pods, not
+    requested pods: pods still to be deleted take up room. Source: NewRSNewReplicas of the
+    Deployment controller.
 
     10 desired, surge 3, 10 old pods exist: 10 + 3 - 10 = 3.
 
@@ -87,14 +89,15 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
 
 
 def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
-    """The size the shrinking one may have now: never fewer than desired - unavailable pods available (the floor).
+    """Return the smallest size for the shrinking controller.
 
-    Everything the growing one has available may be missing here. Pods of the growing one that are not available do not
-    count, whatever their number. The controller manager deletes pods that are not ready first, so what is broken on
-    this side goes before what serves. Source: reconcileOldReplicaSets of the Deployment controller
-    (maxScaledDown = all pods - minimum available - unavailable pods of the new one).
+    The floor: at least desired - unavailable pods are available. The growing controller's available
+    pods may be missing here; unavailable pods there do not count, whatever their number. The
+    controller manager deletes unready pods first, so the shrinking controller loses broken pods
+    before serving pods. Source: reconcileOldReplicaSets of the Deployment controller (maxScaledDown
+    = all pods - minimum available - unavailable pods of the new one).
 
-    10 desired, 2 unavailable allowed, 10 old, none new available: 10 + 0 - 8 = 2 may go.
+    10 desired, 2 unavailable allowed, 10 old, none new available: 10 + 0 - 8 = 2 may be deleted.
 
     >>> shrink_to(desired=10, unavailable=2, shrinking=10, growing_available=0)
     8

@@ -15,9 +15,9 @@ from .summary import Summary
 
 @dataclasses.dataclass(frozen=True)
 class Approval:
-    """A pause that a person ends, by going on or by going back; and if nobody does, its deadline."""
+    """Approval of a paused update: ended by a person or by the deadline."""
 
-    #: The result of the task that has paused them, and how they stand now (rolling_update_info), if that is known.
+    #: The result of the task that paused the update, and the rollouts now (rolling_update_info).
     result: Json
     name: str
     rollouts: list[Json] | None
@@ -27,53 +27,67 @@ class Approval:
 
     @property
     def outcome(self) -> str:
-        """waiting; late, where nobody has ended it in time; approved, as soon as it goes on; denied, once it has gone back."""
+        """Return waiting, late (the deadline has passed), approved or denied.
+
+        A resumed update counts as approved, a rolled back one as denied.
+        """
         if self.rollouts is None:
             states = {"waiting"}
         else:
-            then, there = Summary.of(self.result, self.name), self._there
-            states = {_answered(then.rollouts[name], there.get(name, {})) for name in then.in_progress}
+            before, present = Summary.of(self.result, self.name), self._present_rollouts
+            states = {_answered(before.rollouts[name], present.get(name, {}))
+                      for name in before.in_progress}
         if "denied" in states or "waiting" not in states:
             return "denied" if "denied" in states else "approved"
         return "late" if self.now >= self.deadline else "waiting"
 
     @property
-    def _there(self) -> dict[str, Json]:
-        """How each stands now. A single one may have been asked for by the name of its successor."""
-        found = self.rollouts or []
+    def _present_rollouts(self) -> dict[str, Json]:
+        """Return the present rollouts; a single one may be listed by the name of its successor."""
+        listed = self.rollouts or []
         is_fleet = "results" in self.result
-        return {text(each, "name") if is_fleet else self.name: each for each in found} if is_fleet or len(found) == 1 else {}
+        if not is_fleet and len(listed) != 1:
+            return {}
+        return {text(rollout, "name") if is_fleet else self.name: rollout for rollout in listed}
 
     @property
     def present(self) -> Json:
-        """The result, as if its task had ended now."""
-        there = self._there
+        """Return the result as if the task had ended now."""
+        rollouts = self._present_rollouts
 
         def at_present(result: Json, name: str) -> Json:
-            paused, now = mapping(result, "rollout"), there.get(name, {})
+            paused, now = mapping(result, "rollout"), rollouts.get(name, {})
             if self.rollouts is None or text(paused, "phase") not in IN_PROGRESS:
                 return result
-            # What is gone, or leads elsewhere, is somebody else's, and not for the role to roll back.
-            return result | {"rollout": paused | now} | ({} if now and is_same_update(paused, now) else {"skipped": True})
+            # Another client owns a controller that is deleted or updated to other images: the role
+            # does not roll it back.
+            return (result | {"rollout": paused | now}
+                    | ({} if now and is_same_update(paused, now) else {"skipped": True}))
 
         if "results" in self.result:
-            return self.result | {"results": [at_present(each, text(each, "name")) for each in objects(self.result, "results")]}
+            return (self.result
+                    | {"results": [at_present(item, text(item, "name"))
+                                   for item in objects(self.result, "results")]})
         return at_present(self.result, self.name)
 
 
-def deadline(result: Json, name: str, within: float, seen: float) -> float:
+def deadline(result: Json, name: str, within: float, wait_began: float) -> float:
     """Return when an approval ends, in seconds since 1970.
 
-    within are the seconds from the beginning of the update, which the cluster knows: a run that is
-    killed and started again gives no more time. seen is when the wait began: another client may have
-    written the cluster's record, which can only bring the deadline forward.
+    within counts in seconds from the beginning of the update, which the cluster records: killing
+    and repeating the run gives no more time. wait_began is the start of the wait: a record of
+    another client can only bring the deadline forward.
     """
-    since = [seconds(each.get("since")) for each in Summary.of(result, name).rollouts.values()]
-    return max(0.0, min([seen, *(each for each in since if each is not None)]) + within)
+    since = [seconds(rollout.get("since"))
+             for rollout in Summary.of(result, name).rollouts.values()]
+    return max(0.0, min([wait_began, *(time for time in since if time is not None)]) + within)
 
 
 def _answered(paused: Json, now: Json) -> str:
-    """What has become of one that was paused. That it has ended well is told by its images, not by what is written of it."""
+    """Return what became of a paused update.
+
+    The images decide whether it is complete, not the record on the cluster.
+    """
     if not now or not is_same_update(paused, now):
         return "denied"
     phase, direction = text(now, "phase"), text(now, "direction")

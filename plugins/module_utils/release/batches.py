@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the order of many clusters: which are updated together, whether the next may begin. Pure.
+"""Decide the batches of many clusters, and whether the next batch may begin. Pure.
 
 Ansible's own serial and max_fail_percentage cannot decide this. serial takes counts of hosts, which
 --limit and overlapping groups shift. max_fail_percentage overlooks hosts that fail in a block with
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import typing as t
 
-#: Outcomes of the role after which the next batch may begin.
+#: Outcomes of the role that let the next batch begin.
 SUCCESSFUL = ("updated", "paused")
 #: Clusters in a sentence.
 SOME = 5
@@ -23,14 +23,15 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
                    hosts: t.Iterable[str]) -> dict[str, list[str]]:
     """Return the hosts of each region in the order of the regions.
 
-    groups are the inventory's; hosts are those that --limit leaves. A host belongs to the first of
+    groups are the inventory's; hosts are the hosts within --limit. A host belongs to the first of
     its regions. A region without hosts is left out. Raises ValueError for a region that the
     inventory does not have.
     """
     for region in regions:
         if region not in groups:
-            known = sorted(set(groups) - {"all", "ungrouped", "baton_clusters"})
-            raise ValueError(f"regions: the inventory has no group {region} (it has {', '.join(known) or 'none'}). "
+            groups_of_inventory = sorted(set(groups) - {"all", "ungrouped", "baton_clusters"})
+            raise ValueError(f"regions: the inventory has no group {region} (it has "
+                             f"{', '.join(groups_of_inventory) or 'none'}). "
                              "Nothing has been changed.")
     allowed, batches = set(hosts), {}
     for region in dict.fromkeys(regions):
@@ -39,8 +40,8 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
     return {region: batch for region, batch in batches.items() if batch}
 
 
-def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str], outcomes: t.Sequence[str],
-         max_failed: float = 0) -> str:
+def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
+         outcomes: t.Sequence[str], max_failed: float = 0) -> str:
     """Return why a batch may not begin, or "".
 
     hosts are all of the play in their order. names and outcomes are, for each of them, the batch of
@@ -57,13 +58,17 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
     earlier: dict[str, dict[str, str]] = {}
     name = ""
     for host, noted, outcome in list(zip(hosts, names, outcomes))[:first]:
-        name = noted or name  # a host that was lost before its batch began belongs to the batch of the host before
+        # a host lost before the start of its batch belongs to the batch of the host before
+        name = noted or name
         earlier.setdefault(name, {})[host] = outcome
     for ended in earlier.values():
-        failed = [f"{host}: {outcome or 'unknown'}" for host, outcome in ended.items() if outcome not in SUCCESSFUL]
+        failed = [f"{host}: {outcome or 'unknown'}"
+                  for host, outcome in ended.items() if outcome not in SUCCESSFUL]
         if failed and (100 * len(failed) > max_failed * len(ended) or len(failed) == len(ended)):
-            return (f"{_some(batch)} not begun: {len(failed)} of {len(ended)} clusters failed before "
-                    f"({_some(failed)}), and {max_failed:g}% may.\nNext: run the same playbook again "
+            return (f"{_some(batch)} not begun: {len(failed)} of {len(ended)} clusters failed "
+                    "before "
+                    f"({_some(failed)}), and {max_failed:g}% may.\nNext: run the same playbook "
+                    "again "
                     "when the cause is removed: nothing changes where the update has ended well.")
     return ""
 

@@ -29,30 +29,30 @@ import json
 
 from ..model.fields import Json, mapping, text
 
-#: Phases that a rollback leads back from.
+#: Phases of an update that can be rolled back.
 IN_PROGRESS = ("paused", "progressing")
 
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """The controllers of a run, from all results of its tasks."""
+    """Controllers of a run, from the results of all its tasks."""
 
-    #: One for each controller and task, with its name, in the order of the tasks.
+    #: One result for each controller and task, with its name, in the order of the tasks.
     results: list[Json]
-    #: One for each controller of the last task, as an approval has left it.
+    #: One result for each controller of the last task, as left by an approval.
     last: list[Json]
 
     @functools.cached_property
     def latest(self) -> dict[str, Json]:
-        """Return the last result of each controller, without those that another client has."""
-        found: dict[str, Json] = {}
+        """Return the last result of each controller that no other client has taken over."""
+        latest: dict[str, Json] = {}
         for result in [*self.results, *self.last]:
             name = text(result, "name")
             if not result.get("skipped"):
-                found[name] = result
-            elif mapping(result, "rollout"):  # outcomes.Approval: another client has it
-                found.pop(name, None)
-        return {name: result for name, result in found.items() if name}
+                latest[name] = result
+            elif mapping(result, "rollout"):  # see approval.Approval: another client has taken over
+                latest.pop(name, None)
+        return {name: result for name, result in latest.items() if name}
 
     @property
     def to_roll_back(self) -> list[str]:
@@ -61,21 +61,21 @@ class Begun:
 
     @property
     def updated(self) -> list[str]:
-        """Return the names of the controllers that this run has updated to the end."""
+        """Return the names of the controllers with a complete update by this run."""
         changed = {text(result, "name") for result in self.results if result.get("changed")}
         return [name for name, result in self.latest.items()
                 if name in changed and not result.get("failed") and _phase(result) == "complete"
                 and not _is_rolled_back(result)]
 
     @property
-    def left(self) -> dict[str, Json]:
-        """Return the results of the controllers that failed after a change and are not rolled back."""
+    def not_rolled_back(self) -> dict[str, Json]:
+        """Return the results of controllers that failed after a change and are not rolled back."""
         return {name: result for name, result in self.latest.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
     @property
     def are_rolled_back(self) -> bool:
-        """Whether the run has begun controllers, and the module has rolled back all of them."""
+        """Return whether the module has rolled back every controller begun by the run."""
         changed = [result for result in self.latest.values() if result.get("changed")]
         return bool(changed) and all(map(_is_rolled_back, changed)) and not self.to_roll_back
 
@@ -89,25 +89,31 @@ class Begun:
 
     @functools.cached_property
     def _paused(self) -> dict[str, Json]:
-        """The last rollout in progress of each controller that a task has ended well with."""
+        """Return the last rollout in progress of each controller whose task has succeeded."""
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
-                if not result.get("failed") and not result.get("skipped") and _phase(result) in IN_PROGRESS}
+                if not result.get("failed") and not result.get("skipped")
+                and _phase(result) in IN_PROGRESS}
 
     def previous_images(self, name: str) -> dict[str, str]:
-        """Return the images that this run has replaced in a controller, by container."""
-        seen = [mapping(result, "rollout", "images") for result in self.results
-                if text(result, "name") == name and mapping(result, "rollout", "images")]
-        before, after = (mapping(seen[0], "before"), mapping(seen[-1], "after")) if seen else ({}, {})
-        return {container: image for container, image in before.items() if after.get(container, image) != image}
+        """Return the images replaced by this run in a controller, by container."""
+        replaced = [mapping(result, "rollout", "images") for result in self.results
+                    if text(result, "name") == name and mapping(result, "rollout", "images")]
+        before, after = ((mapping(replaced[0], "before"), mapping(replaced[-1], "after"))
+                         if replaced else ({}, {}))
+        return {container: image
+                for container, image in before.items() if after.get(container, image) != image}
 
 
 def is_same_update(earlier: Json, now: Json) -> bool:
-    """Whether no other update has begun since: another client may roll back, and begin another."""
+    """Return whether the update is still the run's own.
+
+    Another client may have rolled back and begun another update since.
+    """
     return text(now, "direction") != "forward" or leads_to(now) == leads_to(earlier)
 
 
 def leads_to(rollout: Json) -> Json:
-    """Return the images that the controller has at the end of the rollout."""
+    """Return the controller's images at the end of the rollout."""
     return mapping(rollout, "next", "images") or mapping(rollout, "controller", "images")
 
 
@@ -117,32 +123,39 @@ def _phase(result: Json) -> str:
 
 def _is_rolled_back(result: Json) -> bool:
     rollout = mapping(result, "rollout")
-    return text(rollout, "phase") == "complete" and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back"
+    return (text(rollout, "phase") == "complete"
+            and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
 
 def what_is_left(begun: Begun, rollback: list[Json]) -> list[str]:
-    """Return one line for each controller that is not rolled back: why, and what to do.
+    """Return a line for each controller that is not rolled back: why, and what to do.
 
     rollback are the results of the role's own rollback, one for each controller.
     """
-    failed = begun.left | {text(result, "name"): result for result in rollback if result.get("failed")}
+    failed = (begun.not_rolled_back
+              | {text(result, "name"): result for result in rollback if result.get("failed")})
     lines = []
     for name, result in failed.items():
         failure = mapping(result, "failure")
-        why = ": ".join(filter(None, (text(failure, "what"), "; ".join(text(failure, "why").splitlines()))))
+        why = ": ".join(filter(None,
+                               (text(failure, "what"),
+                                "; ".join(text(failure, "why").splitlines()))))
         lines.append(f"{name} is not rolled back: {why or text(result, 'msg')}.".replace("..", "."))
-        lines += [f"Next: {line.strip()}" for line in text(failure, "next_command").splitlines()[:1]]
+        lines += [f"Next: {line.strip()}"
+                  for line in text(failure, "next_command").splitlines()[:1]]
     by_images: dict[str, list[str]] = {}
     for name in begun.updated:
         by_images.setdefault(_as_option(begun.previous_images(name)), []).append(name)
     for option, names in by_images.items():
-        lines += [f"{', '.join(names)} had been updated before and {'stays' if len(names) == 1 else 'stay'} so.",
-                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to go back there too."]
+        lines += [f"{', '.join(names)} had been updated before and "
+                  f"{'stays' if len(names) == 1 else 'stay'} so.",
+                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to go "
+                  "back there too."]
     return lines
 
 
 def _as_option(images: dict[str, str]) -> str:
-    """Return the option of the playbook that names these images."""
+    """Return the playbook's option for these images."""
     if len(images) == 1:
         ((_container, image),) = images.items()
         return f"and image={image} "

@@ -13,28 +13,29 @@ import typing as t
 from ..model.fields import Json, mapping, objects, text
 from .summary import Summary
 
-#: The purposes of a turn whose failure rolls the controllers back (on_failure).
+#: Purposes of turns; a failure in such a turn rolls the controllers back (on_failure).
 UPDATING = ("update", "check", "approval")
-#: What the report shows of an analysis.
+#: Keys of an analysis result for the report.
 MEASURED = ("name", "kind", "metrics", "measurements")
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """One step of a release: which task file runs, and with what."""
+    """Step of a release: a task file with its parameters."""
 
     #: The task file: update, look, analyze, run, say, ask, report, tell, succeed or fail.
     do: str
-    #: What the user reads: the name of the task.
+    #: The name of the task, for the user.
     title: str
     #: before, update, check, approval, after, failure, rollback, plan, report, artifacts or end.
     purpose: str
-    #: The stage, such as 10%; "" before the first one.
+    #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
-    #: The file of a check or hook as the user typed it, and its path; or the name of a built-in check.
+    #: A check or hook: the path typed by the user, and the absolute path; or the name of a built-in
+    #: check.
     file: str = ""
     path: str = ""
-    #: The controllers; all that the request selects where this is empty.
+    #: The controllers; if empty, all controllers selected by the request.
     names: list[str] = dataclasses.field(default_factory=list)
     #: Options of the module for this turn only.
     step: Json = dataclasses.field(default_factory=dict)
@@ -48,22 +49,22 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A turn that has ended."""
+    """Completed turn."""
 
     turn: Turn
-    #: RFC 3339, when the turn was decided and when it had ended.
+    #: When the turn was decided and when it ended, in RFC 3339.
     began: str
     ended: str
     #: The result of the module, or of the approval.
     result: Json = dataclasses.field(default_factory=dict)
-    #: What has failed: task, reason (the words of the task), gist (of the module); {} after a success.
+    #: The failed task, its reason (its own words) and gist (by the module); {} after a success.
     failure: Json = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, item: Json) -> Event:
         """Read an event from a fact."""
-        return cls(Turn(**mapping(item, "turn")), text(item, "began"), text(item, "ended"), mapping(item, "result"),
-                   mapping(item, "failure"))
+        return cls(Turn(**mapping(item, "turn")), text(item, "began"), text(item, "ended"),
+                   mapping(item, "result"), mapping(item, "failure"))
 
     def as_json(self) -> Json:
         """Return the event as a fact."""
@@ -77,7 +78,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The turns of one run of a role, in order."""
+    """Turns of a run of a role, in order."""
 
     events: list[Event]
     #: The name of the only controller, or "" for several.
@@ -86,19 +87,19 @@ class History:
     @classmethod
     def read(cls, state: Json, name: str) -> History:
         """Read the history of a state between two turns."""
-        return cls([Event.of(each) for each in objects(state, "events")], name)
+        return cls([Event.of(event) for event in objects(state, "events")], name)
 
     def of(self, *purposes: str) -> list[Event]:
         """Return the events with these purposes."""
         return [event for event in self.events if event.turn.purpose in purposes]
 
     def last(self, *purposes: str) -> Event | None:
-        """Return the last event with one of these purposes."""
+        """Return the last event with any of the purposes."""
         return next(iter(reversed(self.of(*purposes))), None)
 
     @functools.cached_property
     def failed(self) -> Event | None:
-        """Return the event that has made the run fail."""
+        """Return the event that made the run fail."""
         ways = (*UPDATING, "before", "after", "rollback", "look")
         return next((event for event in self.of(*ways) if event.has_failed), None)
 
@@ -109,7 +110,7 @@ class History:
 
     @property
     def result(self) -> Json:
-        """Return the last result of an update, as an approval has left it; of a rollback where nothing was updated."""
+        """Return the last result of an update or approval, or else of a rollback."""
         event = self.last("update", "approval") or self.last("rollback")
         return event.result if event else {}
 
@@ -120,7 +121,7 @@ class History:
 
     @property
     def results(self) -> list[Json]:
-        """Return the results of all tasks of the module, one for each controller and task, with its name."""
+        """Return the named results of the module, one for each controller and task."""
         tasks = self.of("update", "rollback")
         return [result for event in tasks for result in Summary.of(event.result, self.name).results]
 
@@ -134,48 +135,58 @@ class History:
         """Return the events since the last update."""
         if not self.updates:
             return []
-        return self.events[max(i for i, event in enumerate(self.events) if event is self.updates[-1]) + 1:]
+        return self.events[max(i
+                               for i, event in enumerate(self.events) if event is self.updates[-1])
+                           + 1:]
 
     @property
     def compared(self) -> set[str]:
-        """Return the controllers whose new pods an analysis has compared with old ones."""
-        return {text(measured, "name") for event in self.of("check") for measured in objects(event.result, "results")
+        """Return the controllers whose new pods an analysis has compared with old pods."""
+        return {text(measured, "name") for event in self.of("check")
+                for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
 
     def stages(self, pauses: t.Sequence[str]) -> list[Json]:
         """Return the stages for the report: stage, started, ended, outcome and checks.
 
-        The last update is a stage of its own only where no pause was at 100%.
+        The last update is a stage of its own unless a pause was at 100%.
         """
-        found: list[Json] = []
+        stages: list[Json] = []
         for event in self.of("update", "check", "approval"):
             turn, is_open = event.turn, True
-            if turn.purpose == "approval" or (turn.purpose == "update" and ("pause_at" in turn.step or "100%" not in pauses)):
-                found.append({"stage": turn.stage, "started": event.began, "checks": [], "outcome": "passed"})
+            if (turn.purpose == "approval"
+                    or (turn.purpose == "update"
+                        and ("pause_at" in turn.step or "100%" not in pauses))):
+                stages.append({"stage": turn.stage, "started": event.began, "checks": [],
+                              "outcome": "passed"})
             elif turn.purpose == "update":
                 is_open = False
-            if not (found and is_open):
+            if not (stages and is_open):
                 continue
             if turn.purpose != "update" and turn.do != "look":
-                found[-1]["checks"] += _checks(event)
+                stages[-1]["checks"] += _checks(event)
             if turn.purpose == "update":
-                found[-1]["outcome"] = Summary.of(event.result, self.name).stage_outcome
-            found[-1] |= {"ended": event.ended, **({"outcome": "failed"} if event.has_failed else {})}
-        return found
+                stages[-1]["outcome"] = Summary.of(event.result, self.name).stage_outcome
+            stages[-1] |= {"ended": event.ended,
+                           **({"outcome": "failed"} if event.has_failed else {})}
+        return stages
 
 
 def _checks(event: Event) -> list[Json]:
-    """Return one entry for a file, and one for each controller and analysis."""
-    check = {"file": event.turn.file, "outcome": "passed", "message": "", "at": event.ended, "measured": {}}
-    passed = [check | {"message": text(measured, "msg"), "measured": measured_by(measured)}
-              for measured in objects(event.result, "results")] if event.turn.do == "analyze" else []
+    """Return an entry for a file, or an entry for each controller and analysis."""
+    check = {"file": event.turn.file, "outcome": "passed", "message": "", "at": event.ended,
+             "measured": {}}
+    passed = ([check | {"message": text(measured, "msg"), "measured": measured_by(measured)}
+               for measured in objects(event.result, "results")] if event.turn.do == "analyze"
+              else [])
     if event.has_failed:
-        reason = ": ".join(filter(None, (text(event.failure, "task"), text(event.failure, "reason"))))
+        reason = ": ".join(filter(None,
+                                  (text(event.failure, "task"), text(event.failure, "reason"))))
         measured = measured_by(mapping(event.failure, "measured"))
         return [*passed, check | {"outcome": "failed", "message": reason, "measured": measured}]
     return passed if event.turn.do == "analyze" else [check]
 
 
 def measured_by(result: Json) -> Json:
-    """Return what the report shows of the result of an analysis."""
+    """Return the part of an analysis result that the report shows."""
     return {key: result[key] for key in MEASURED if key in result}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Note the result of a turn and decide the next one, as JSON for the tasks of a role. Pure."""
+"""Record the result of a turn and decide the next turn, as JSON for the tasks of a role. Pure."""
 
 from __future__ import annotations
 
@@ -17,43 +17,49 @@ from .request import Request
 from .summary import Summary
 from .table import Release, next_turn
 
-#: The task file that follows the decision: one more turn, or the end.
+#: The next task file: another turn, or the end.
 FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
-#: Seconds between two looks for an answer.
+#: Seconds between two checks for an answer.
 LOOK_PERIOD = 5
-#: The purposes of the turns at which the outcome is known.
+#: Purposes of turns after the outcome is known.
 ENDS = ("after", "failure", "report", "warning", "artifacts", "end")
 
 
-def decide(request: Request, state: Json, done: Json, failure: Json, now: str, caller: Json) -> Json:
+def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
+           caller: Json) -> Json:
     """Return the state after a turn has ended, and the facts of the role.
 
-    The state is the history with that turn and the next turn; {} before the first turn. done is
-    the result that the task file has registered; failure describes the task that has failed, {}
-    after a success. now is RFC 3339; caller is {"user", "host"}.
+    The state is the history with that turn and the next turn; {} before the first turn. done is the
+    registered result of the task file; failure describes the failed task, {} after a success. now
+    is RFC 3339; caller is {"user", "host"}.
     """
     history = History.read(state, request.name)
     if state:
-        ended = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now, done, failure)
+        ended = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now,
+                       done, failure)
         history = History([*history.events, ended], request.name)
     release = Release(request, history, now)
     turn = next_turn(release)
     began = text(state, "began") or now
-    new = {"turn": dataclasses.asdict(turn), "at": now, "began": began, "events": [event.as_json() for event in history.events],
-           "file": FILES.get(turn.do, "turn.yml"), "message": release.ending.error or release.ending.message}
+    new = {"turn": dataclasses.asdict(turn), "at": now, "began": began,
+           "events": [event.as_json() for event in history.events],
+           "file": FILES.get(turn.do, "turn.yml"),
+           "message": release.ending.error or release.ending.message}
     return {"state": new, "facts": _facts(release, turn, began, caller)}
 
 
 def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return whether a person has answered, or the time is over; and how many looks are left until then."""
+    """Return whether the approval has ended, and the number of checks until the deadline."""
     history = History.read(state, request.name)
     ends = Turn(**mapping(state, "turn")).deadline
     time = seconds(now) or 0.0
     replied = Approval(history.result, request.name, rollouts, ends, time)
-    return {"is_answered": replied.outcome != "waiting", "looks": math.ceil(max(0.0, ends - time) / LOOK_PERIOD) + 5}
+    return {"is_answered": replied.outcome != "waiting",
+            "looks": math.ceil(max(0.0, ends - time) / LOOK_PERIOD) + 5}
 
 
-def _event(request: Request, history: History, turn: Turn, began: str, now: str, done: Json, failure: Json) -> Event:
+def _event(request: Request, history: History, turn: Turn, began: str, now: str, done: Json,
+           failure: Json) -> Event:
     result: Json = {}
     if turn.do == "update":
         result = done
@@ -68,7 +74,7 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
         if turn.purpose == "approval" and not failure:
             failure = _denial(request, replied.outcome, ends)
         elif turn.purpose == "look":
-            failure = {}  # an API server that cannot say: the rollback has failed in any case
+            failure = {}  # the API server did not answer: the rollback has failed in any case
     elif turn.do == "look":
         result = {"rollouts": objects(done, "rollouts")}
     return Event(turn, began, now, result, failure)
@@ -78,12 +84,13 @@ def _denial(request: Request, outcome: str, deadline: float) -> Json:
     if outcome == "approved":
         return {}
     reason = ("Somebody has gone back, or to something else" if outcome == "denied" else
-              f"Nobody has approved it until {rfc3339(deadline)} ({request.variable('approve_within')})")
+              f"Nobody has approved it until {rfc3339(deadline)} "
+              f"({request.variable('approve_within')})")
     return {"task": "", "reason": reason, "gist": "", "measured": {}}
 
 
 def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
-    """Return what the files of the user read, by the names of the role's variables without its prefix."""
+    """Return the facts for the user's files, named as the role's variables without the prefix."""
     request, history = release.request, release.history
     last = history.last("update", "rollback", "approval")
     summary = Summary.of(last.result if last else {}, request.name)
@@ -92,7 +99,11 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
     rollouts = objects(looked[-1].result, "rollouts") if looked else []
     pods = [pod for rollout in rollouts if text(rollout, "name") in summary.rollouts
             for pod in objects(rollout, "pods") if pod.get("is_new")]
-    return {"stage": history.stage, "result": last.result if last else {}, "rollouts": summary.rollouts, "sizes": summary.sizes,
-            "pods": pods, "history": {"stages": history.stages(request.pauses), "results": history.results},
-            "outcome": ending.outcome if is_end else "", "message": ending.message if is_end else "",
-            "report_data": report_data(request, history, ending, caller, began, release.now) if is_end else {}}
+    return {"stage": history.stage, "result": last.result if last else {},
+            "rollouts": summary.rollouts, "sizes": summary.sizes,
+            "pods": pods,
+            "history": {"stages": history.stages(request.pauses), "results": history.results},
+            "outcome": ending.outcome if is_end else "",
+            "message": ending.message if is_end else "",
+            "report_data": report_data(request, history, ending, caller, began, release.now)
+            if is_end else {}}

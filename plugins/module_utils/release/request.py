@@ -14,17 +14,19 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text, values
 from ..model.options import duration, size
 
-#: Options that select the controllers.
+#: Options that select controllers.
 SELECTIONS = ("name", "names", "label_selectors")
-#: Options that select the images.
+#: Options that select images.
 IMAGES = ("image", "images", "container")
-#: What the playbooks call an option whose name is a word of Ansible's own, which warns of such variables.
-PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace", "timeout": "time_limit"}
+#: The playbooks' names for options whose own names are Ansible keywords; Ansible warns of such
+#: variables.
+PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
+                  "timeout": "time_limit"}
 
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file of tasks, as the user typed its path, and where it is."""
+    """Task file: the path typed by the user, and the absolute path."""
 
     typed: str
     path: str
@@ -32,69 +34,75 @@ class File:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user of a role or playbook asks for."""
+    """Request of the user of a role or playbook."""
 
     #: image_bump or rollback.
     role: str
-    #: role, playbook or awx: the layer in whose words an error is written.
+    #: The layer: role, playbook or awx; error messages use its words.
     layer: str
     #: One of SELECTIONS with its value.
     selection: Json
     #: Options of the module by the module's names, without the selection.
     options: Json
-    #: Images by container for each controller, by name: what a run of image_bump has replaced.
+    #: Images by controller and container, as replaced by a run of image_bump.
     previous: dict[str, Json]
-    #: Percentages or numbers of new pods at which the update pauses, in order.
+    #: Percentages or numbers of new pods, in order; the update pauses at each.
     stages: list[str]
-    #: Options of the module rollout_analysis, one dictionary for each analysis.
+    #: Options of the module rollout_analysis, a dictionary for each analysis.
     analyses: list[Json]
     before: list[File]
     verify: list[File]
     after: list[File]
     failure: list[File]
-    #: Seconds that a person has to approve the rest of the update; None without an approval.
+    #: Seconds to approve the rest of the update; None without an approval.
     approve_within: float | None
-    #: Path of the report; "" without one.
+    #: Path of the report; "" without a report.
     report: str
-    #: Whether that file exists.
+    #: Whether the file of the report exists.
     has_page: bool
-    #: Whether the result is handed to the next job of a workflow (set_stats).
+    #: Whether the next job of a workflow gets the result (set_stats).
     has_artifacts: bool
     check_mode: bool
     #: Host of the inventory; "" where the play has no other host than localhost.
     host: str
-    #: One sentence for each value that cannot be used.
+    #: A sentence for each invalid value.
     errors: list[str]
 
     @classmethod
     def of(cls, variables: Json) -> Request:
-        """Build a request from what the lookup release_request has read, and validate its values.
+        """Build a request from the output of the lookup release_request, and validate its values.
 
         Returns the request with all errors; raises nothing.
         """
         role, layer = text(variables, "role"), text(variables, "layer")
-        errors = [str(each) for each in values(variables, "errors")]
-        own = functools.partial(variable, role, layer)
-        selection = {option: value for option, value in mapping(variables, "selection").items() if value}
+        errors = [str(error) for error in values(variables, "errors")]
+        name_of = functools.partial(variable, role, layer)
+        selection = {option: value
+                     for option, value in mapping(variables, "selection").items() if value}
         if len(selection) != 1 and not errors:
-            one_of = f"{own('name')}, {own('names')} and {own('label_selectors')}"
-            errors.append(f"Give exactly one of {one_of} (given: {' and '.join(map(own, selection)) or 'none'})")
-        stages = [str(each) for each in values(variables, "stages")] or ["100%"]
+            one_of = f"{name_of('name')}, {name_of('names')} and {name_of('label_selectors')}"
+            errors.append(f"Give exactly one of {one_of} (given: "
+                          f"{' and '.join(map(name_of, selection)) or 'none'})")
+        stages = [str(size) for size in values(variables, "stages")] or ["100%"]
         for stage in stages:
-            errors += _error(size, f"{own('stages')}:", stage)
+            errors += _error(size, f"{name_of('stages')}:", stage)
         analyses = variables.get("analyses") or []
-        if not (isinstance(analyses, list) and all(isinstance(each, dict) for each in analyses)):
-            errors.append(f"{own('analysis')} is not a list of dictionaries")
+        if not (isinstance(analyses, list)
+                and all(isinstance(analysis, dict) for analysis in analyses)):
+            errors.append(f"{name_of('analysis')} is not a list of dictionaries")
             analyses = []
         within = variables.get("approve_within") or ""
-        errors += _error(duration, own("approve_within"), within) if within else []
-        files = {hook: [File(text(each, "typed"), text(each, "path")) for each in objects(mapping(variables, "files"), hook)]
+        errors += _error(duration, name_of("approve_within"), within) if within else []
+        files = {hook: [File(text(file, "typed"), text(file, "path"))
+                        for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}
-        return cls(role, layer, selection, mapping(variables, "options"), mapping(variables, "previous"), stages, analyses, **files,
+        return cls(role, layer, selection, mapping(variables, "options"),
+                   mapping(variables, "previous"), stages, analyses, **files,
                    approve_within=duration("", within) if within and not errors else None,
                    report=text(variables, "report"), has_page=bool(variables.get("has_page")),
                    has_artifacts=bool(variables.get("has_artifacts")),
-                   check_mode=bool(variables.get("check_mode")), host=text(variables, "host"), errors=errors)
+                   check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
+                   errors=errors)
 
     @property
     def name(self) -> str:
@@ -105,13 +113,14 @@ class Request:
     def title(self) -> str:
         """Return the selected controllers in words."""
         (selected, *_more) = self.selection.values() if self.selection else ("",)
-        return ", ".join(map(str, selected)) if isinstance(selected, list | tuple) else str(selected)
+        return (", ".join(map(str, selected)) if isinstance(selected, list | tuple)
+                else str(selected))
 
     @property
     def pauses(self) -> list[str]:
         """Return the stages at which the update pauses, in order.
 
-        At 100% an update pauses for checks only. In check mode no stage has pods for the next one.
+        At 100% an update pauses for checks only. Check mode has no pods to pause for.
         """
         if self.check_mode:
             return []
@@ -129,17 +138,21 @@ class Request:
 
     @property
     def place(self) -> Json:
-        """Return the options that say where the controllers are, besides their names."""
-        return {option: self.options[option] for option in ("namespace", "kind") if self.options.get(option)}
+        """Return the options for the place of the controllers, without their names."""
+        return {option: self.options[option] for option in ("namespace", "kind")
+                if self.options.get(option)}
 
     @property
     def images(self) -> Json:
-        """Return the options that say which image; {} where the role rollback only aborts an update."""
+        """Return the options for images; {} if the role rollback only aborts an update."""
         return {option: self.options[option] for option in IMAGES if self.options.get(option)}
 
     @property
     def groups(self) -> list[tuple[list[str], Json]]:
-        """Return the controllers that a rollback updates together, and their images; [] stands for the whole selection."""
+        """Return the groups of controllers that a rollback updates together, with their images.
+
+        [] stands for the whole selection.
+        """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous.items():
             for names, same in groups:
@@ -151,7 +164,7 @@ class Request:
         return groups or ([([], {})] if self.images else [])
 
     def variable(self, option: str) -> str:
-        """Return the name of the variable in which the user has typed an option."""
+        """Return the name of the variable that holds an option at the user's layer."""
         return variable(self.role, self.layer, option)
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the next turn of a release: one table for each role. Pure.
+"""Decide the next turn of a release: a table for each role. Pure.
 
 A release is one run of the role image_bump or rollback. `next_turn` reads the request and the
 history of the run, and returns the turn of the first row whose condition holds. The rows of a
@@ -24,13 +24,14 @@ from .ending import Ending
 from .history import UPDATING, Event, History, Turn
 from .request import IMAGES, SELECTIONS, File, Request
 
-#: Seconds that the task after an approval waits for the Lease: the client that approved may still hold it.
+#: Seconds that the task after an approval waits for the Lease, perhaps held by the approving
+#: client.
 LEASE_AFTER_APPROVAL = 3600
 
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """A request and the turns that have ended, with the facts that the rows ask for."""
+    """Request with its completed turns, and the facts for the conditions of the rows."""
 
     request: Request
     history: History
@@ -39,16 +40,17 @@ class Release:
 
     @functools.cached_property
     def ending(self) -> Ending:
-        """Return the end of the run, if it ended now."""
+        """Return the end of the run as of now."""
         return Ending(self.request, self.history)
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a turn has failed whose failure ends the release."""
+        """Return whether a failure ends the release."""
         return self.history.failed is not None
 
-    def next_file(self, purpose: str, files: t.Sequence[File], since: t.Sequence[Event]) -> File | None:
-        """Return the first file that has not run since."""
+    def next_file(self, purpose: str, files: t.Sequence[File],
+                  since: t.Sequence[Event]) -> File | None:
+        """Return the first file not run since these events."""
         done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in since)
         return files[done] if done < len(files) else None
 
@@ -64,9 +66,10 @@ class Release:
 
     @property
     def on_failure(self) -> File | None:
-        """Return the next file to run after a failure, if none of them has failed."""
+        """Return the next file to run after a failure; None once a file has failed."""
         has_failed = any(event.has_failed for event in self.history.of("failure"))
-        return None if has_failed else self.next_file("failure", self.request.failure, self.history.events)
+        return (None if has_failed
+                else self.next_file("failure", self.request.failure, self.history.events))
 
     @property
     def is_paused(self) -> bool:
@@ -100,9 +103,10 @@ class Release:
 
     @property
     def next_stage(self) -> str:
-        """Return the first stage that is not begun, or ""."""
+        """Return the next stage to begin, or ""."""
         begun = len(self.history.updates)
-        return self.request.pauses[begun] if begun < len(self.request.pauses) and not self.is_over else ""
+        return (self.request.pauses[begun] if begun < len(self.request.pauses)
+                and not self.is_over else "")
 
     @property
     def approval(self) -> Event | None:
@@ -117,65 +121,69 @@ class Release:
     @property
     def needs_approval(self) -> bool:
         """Return whether the update is paused for a person."""
-        return (self.request.approve_within is not None and not self.request.check_mode and self.is_paused
-                and self.approval is None)
+        return (self.request.approve_within is not None and not self.request.check_mode
+                and self.is_paused and self.approval is None)
 
     @property
     def to_roll_back(self) -> list[str]:
-        """Return the controllers that a failure rolls back; none where the role does not, or has done so."""
+        """Return the controllers still to roll back after a failure."""
         event = self.history.failed
-        if not event or event.turn.purpose not in UPDATING or not self.request.rolls_back or self.history.of("rollback"):
+        if (not event or event.turn.purpose not in UPDATING or not self.request.rolls_back
+                or self.history.of("rollback")):
             return []
         return self.ending.begun.to_roll_back
 
     @property
     def may_have_been_approved(self) -> bool:
-        """Return whether a rollback after an approval was refused, perhaps since another client has continued the update."""
+        """Return whether another client may have resumed: the late rollback was refused."""
         event, back = self.history.failed, self.history.last("rollback")
-        return bool(event and event.turn.purpose == "approval" and back and back.has_failed and not self.history.of("look"))
+        return bool(event and event.turn.purpose == "approval" and back and back.has_failed
+                    and not self.history.of("look"))
 
     @property
     def is_reported(self) -> bool:
-        """Return whether the report was tried, or none is asked for, or a page of an earlier run says more."""
+        """Return whether the report is done or not needed: no news for an earlier run's page."""
         is_news = self.has_failed or any(result.get("changed") for result in self.history.results)
-        return (not self.request.report or self.request.check_mode or bool(self.history.of("report"))
-                or (self.request.has_page and not is_news))
+        return (not self.request.report or self.request.check_mode
+                or bool(self.history.of("report")) or (self.request.has_page and not is_news))
 
     @property
     def has_no_report(self) -> bool:
-        """Return whether the report could not be written, and the user does not know."""
+        """Return whether to warn of a report that could not be written."""
         event = self.history.last("report")
         return bool(event and event.has_failed and not self.history.of("warning"))
 
     @property
     def is_told(self) -> bool:
-        """Return whether the next job of a workflow has the result, or there is none."""
+        """Return whether the next job of a workflow has the result, or does not exist."""
         return not self.request.has_artifacts or bool(self.history.of("artifacts"))
 
     @property
     def to_abort(self) -> list[str]:
-        """Return the controllers whose update in progress leads to other images than the request's."""
+        """Return the controllers with an update in progress to other images than requested."""
         look = self.history.last("look")
         return to_other_images(objects(look.result, "rollouts"), self.request) if look else []
 
     def several(self, names: list[str]) -> list[str]:
-        """Return the names for a turn; [] for a single controller, whose kind is found by its name."""
+        """Return the names for a turn; [] for a single controller, selected by name and kind."""
         return [] if self.request.name else names
 
     @property
     def next_group(self) -> list[tuple[list[str], Json]]:
-        """Return the next group of controllers that a rollback updates, as a list of at most one."""
+        """Return the next group of controllers for a rollback, as a list of at most one group."""
         return self.request.groups[len(self.history.updates):][:1]
 
 
 def _run(purpose: str, file: File | None, release: Release) -> Turn:
-    there_is = t.cast("File", file)  # the condition of the row
-    return Turn("run", f"Run {there_is.typed}", purpose, release.history.stage, there_is.typed, there_is.path)
+    next_file = t.cast("File", file)  # the condition of the row
+    return Turn("run", f"Run {next_file.typed}", purpose, release.history.stage, next_file.typed,
+                next_file.path)
 
 
 def _update_to_stage(release: Release) -> Turn:
     stage = release.next_stage
-    return Turn("update", f"Update {release.request.title} to {stage}", "update", stage, step={"pause_at": stage})
+    return Turn("update", f"Update {release.request.title} to {stage}", "update", stage,
+                step={"pause_at": stage})
 
 
 def _update_to_end(release: Release) -> Turn:
@@ -186,23 +194,28 @@ def _update_to_end(release: Release) -> Turn:
 def _analyze(release: Release) -> Turn:
     pairs = [{"name": name, "analysis": index} for name in release.history.summary.in_progress
              for index in range(len(release.request.analyses))]
-    return Turn("analyze", f"Analyze the pods of {release.request.title}", "check", release.history.stage, "rollout_analysis",
-                analyses=pairs)
+    return Turn("analyze", f"Analyze the pods of {release.request.title}", "check",
+                release.history.stage, "rollout_analysis", analyses=pairs)
 
 
-def _look(purpose: str, title: str, release: Release, pods: bool = False, names: t.Sequence[str] = ()) -> Turn:
-    return Turn("look", title, purpose, release.history.stage, "rolling_update_info", names=list(names),
-                step={"pods": True} if pods else {})
+def _look(purpose: str, title: str, release: Release, pods: bool = False,
+          names: t.Sequence[str] = ()) -> Turn:
+    return Turn("look", title, purpose, release.history.stage, "rolling_update_info",
+                names=list(names), step={"pods": True} if pods else {})
 
 
 def _say_how_to_approve(release: Release) -> Turn:
     result, within = release.history.result, release.request.approve_within or 0.0
     ends = deadline(result, release.request.name, within, seconds(release.now) or 0.0)
-    rollouts = [each for each in objects(result, "results") or [result] if each.get("resume_command")]
-    on, back = ("; ".join(dict.fromkeys(text(each, key) for each in rollouts)) for key in ("resume_command", "rollback_command"))
-    lines = [f"{release.request.title} waits until {rfc3339(ends)} for somebody to go on or to go back.",
+    rollouts = [item for item in objects(result, "results") or [result]
+                if item.get("resume_command")]
+    on, back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
+                for key in ("resume_command", "rollback_command"))
+    lines = [f"{release.request.title} waits until {rfc3339(ends)} for somebody to go on or to go "
+             "back.",
              f"To go on: {on}", f"To go back: {back}"]
-    return Turn("say", "Say how to answer", "ask", release.history.stage, lines=lines, deadline=ends)
+    return Turn("say", "Say how to answer", "ask", release.history.stage, lines=lines,
+                deadline=ends)
 
 
 def _ask(release: Release) -> Turn:
@@ -212,16 +225,17 @@ def _ask(release: Release) -> Turn:
 
 
 def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
-    # One that cannot go back keeps no other from it.
+    # A controller that cannot roll back does not stop the others.
     fleet: Json = {} if release.request.name else {"max_failures": "100%"}
-    return Turn("update", f"Roll back {release.request.title}", "rollback", release.history.stage, names=list(names),
-                step={"state": "rolled_back", **fleet})
+    return Turn("update", f"Roll back {release.request.title}", "rollback", release.history.stage,
+                names=list(names), step={"state": "rolled_back", **fleet})
 
 
 def _plan(release: Release) -> Turn:
     request = release.request
     checks = [*(["analyses"] if request.analyses else []), *(file.typed for file in request.verify)]
-    stages = [f"Update {request.title} to {stage}" + (f", then {', '.join(checks)}" if checks else "") for stage in request.stages]
+    stages = [f"Update {request.title} to {stage}"
+              + (f", then {', '.join(checks)}" if checks else "") for stage in request.stages]
     approval = ["Wait for a person to continue"] if request.approve_within is not None else []
     end = [f"Update {request.title} to its end"] if request.stages[-1] == "100%" or approval else []
     return Turn("say", "Show the stages", "plan", lines=[*stages, *approval, *end])
@@ -231,20 +245,22 @@ def _say_no_report(release: Release) -> Turn:
     event = t.cast("Event", release.history.last("report"))
     reason = text(event.failure, "reason")
     return Turn("say", "Warn that there is no report", "warning",
-                lines=[f"Warning: the report could not be written to {release.request.report}: {reason}"])
+                lines=[f"Warning: the report could not be written to {release.request.report}: "
+                       f"{reason}"])
 
 
 def _update_to_images(release: Release) -> Turn:
     ((names, images),) = release.next_group
-    wanted = {"images": images} if images else {}
+    options = {"images": images} if images else {}
     title = ", ".join(names) or release.request.title
-    return Turn("update", f"Roll back {title} to the image", "update", names=names, step={"state": "updated", **wanted})
+    return Turn("update", f"Roll back {title} to the image", "update", names=names,
+                step={"state": "updated", **options})
 
 
 class Row(t.NamedTuple):
-    """One case of a table."""
+    """Case of a table."""
 
-    #: The case, and what follows, as the documentation has them.
+    #: The case and its consequence, in the words of the documentation.
     case: str
     follows: str
     holds: t.Callable[[Release], t.Any]
@@ -255,29 +271,36 @@ REFUSED = Row("the request has an error", "fail: nothing has been changed",
               lambda release: release.ending.is_refused and release.is_told,
               lambda _release: Turn("fail", "Fail, and say why", "end"))
 TELL = Row("the run has ended in a workflow", "hand the artifacts to the next job",
-           lambda release: not release.is_told, lambda _release: Turn("tell", "Tell a workflow the outcome", "artifacts"))
+           lambda release: not release.is_told,
+           lambda _release: Turn("tell", "Tell a workflow the outcome", "artifacts"))
 REFUSED_IN_WORKFLOW = TELL._replace(case="the request has an error, in a workflow",
-                                    holds=lambda release: release.ending.is_refused and not release.is_told)
+                                    holds=lambda release: release.ending.is_refused
+                                    and not release.is_told)
 #: The end after a failure, and after a success.
 FAILED = [
-    Row("a failure, and files of the failure hook are left", "run the next one; if one fails, no other",
-        lambda release: release.has_failed and release.on_failure, lambda release: _run("failure", release.on_failure, release)),
+    Row("a failure, and files of the failure hook are left",
+        "run the next one; if one fails, no other",
+        lambda release: release.has_failed and release.on_failure,
+        lambda release: _run("failure", release.on_failure, release)),
 ]
 END = [
     Row("the run has ended, and a report is asked for", "write the report",
         lambda release: not release.is_reported and release.request.role == "image_bump",
         lambda _release: Turn("report", "Write the report", "report")),
-    Row("the report could not be written", "warn; the outcome is the same", lambda release: release.has_no_report, _say_no_report),
+    Row("the report could not be written", "warn; the outcome is the same",
+        lambda release: release.has_no_report, _say_no_report),
     TELL,
     Row("a failure, and nothing is left to do", "fail with the message of the failure",
-        lambda release: release.has_failed, lambda _release: Turn("fail", "Fail, and say why", "end")),
+        lambda release: release.has_failed,
+        lambda _release: Turn("fail", "Fail, and say why", "end")),
     Row("no failure, and nothing is left to do", "succeed", lambda _release: True,
-        lambda release: Turn("succeed", release.ending.message.partition("\n")[0] or "Nothing to do", "end")),
+        lambda release: Turn("succeed",
+                             release.ending.message.partition("\n")[0] or "Nothing to do", "end")),
 ]
 
 
 def _unless_failed(*rows: Row) -> list[Row]:
-    """Return rows of the way forward, which hold only as long as nothing has failed."""
+    """Return rows of the way forward, which hold only before a failure."""
     return [row._replace(holds=functools.partial(_holds_unless_failed, row.holds)) for row in rows]
 
 
@@ -288,40 +311,53 @@ def _holds_unless_failed(holds: t.Callable[[Release], t.Any], release: Release) 
 IMAGE_BUMP = [
     REFUSED_IN_WORKFLOW,
     REFUSED,
-    Row("an update, check or approval has failed, `on_failure` is rollback, and controllers are in progress",
+    Row("an update, check or approval has failed, `on_failure` is rollback, and controllers are in "
+        "progress",
         "roll back those, without the options that end an update early",
         lambda release: release.to_roll_back,
         lambda release: _roll_back(release, release.several(release.to_roll_back))),
-    Row("an approval was late, and the rollback was refused", "look whether another client has continued the update",
+    Row("an approval was late, and the rollback was refused",
+        "look whether another client has continued the update",
         lambda release: release.may_have_been_approved,
         lambda release: _look("look", "See whether the update was continued", release,
                               names=release.several(release.ending.begun.to_roll_back))),
     *FAILED,
     *_unless_failed(
-        Row("check mode, and the stages are not shown", "show them: no stage has pods for the next one",
+        Row("check mode, and the stages are not shown",
+            "show them: no stage has pods for the next one",
             lambda release: release.request.check_mode and release.request.stages != ["100%"]
             and not release.history.of("plan"), _plan),
         Row("files of the before hook are left", "run the next one",
-            lambda release: release.before, lambda release: _run("before", release.before, release)),
-        Row("paused at a stage, and analyses are asked for", "analyze each controller in progress, until one fails",
-            lambda release: release.is_checked and release.request.analyses and not release.has_analyzed, _analyze),
-        Row("paused at a stage, files are left to check it, and the new pods are unknown", "list the new pods",
+            lambda release: release.before,
+            lambda release: _run("before", release.before, release)),
+        Row("paused at a stage, and analyses are asked for",
+            "analyze each controller in progress, until one fails",
+            lambda release: release.is_checked and release.request.analyses
+            and not release.has_analyzed, _analyze),
+        Row("paused at a stage, files are left to check it, and the new pods are unknown",
+            "list the new pods",
             lambda release: release.is_checked and release.check and not release.has_pods,
-            lambda release: _look("check", f"List the pods of {release.request.title}", release, pods=True)),
+            lambda release: _look("check", f"List the pods of {release.request.title}", release,
+                                  pods=True)),
         Row("paused at a stage, and files are left to check it", "run the next one",
             lambda release: release.is_checked and release.check,
             lambda release: _run("check", release.check, release)),
-        Row("a stage is left, and nothing is begun or all of the stage before has passed", "update to the stage, and pause there",
+        Row("a stage is left, and nothing is begun or all of the stage before has passed",
+            "update to the stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),
         Row("all stages have passed, and the last one is 100%", "update to the end",
             lambda release: release.request.finishes and not release.is_over, _update_to_end),
-        Row("paused before 100%, and an approval is asked for", "say how to go on and how to go back, and until when",
+        Row("paused before 100%, and an approval is asked for",
+            "say how to go on and how to go back, and until when",
             lambda release: release.needs_approval and not release.is_asked, _say_how_to_approve),
-        Row("paused before 100%, and the user knows how to approve", "wait until somebody goes on or back, or the time is over",
+        Row("paused before 100%, and the user knows how to approve",
+            "wait until somebody goes on or back, or the time is over",
             lambda release: release.needs_approval, _ask),
         Row("approved", "update to the end, after whoever has gone on",
-            lambda release: release.approval and release.history.events[-1] is release.approval, _update_to_end),
-        Row("the update has ended, or is left paused, and files of the after hook are left", "run the next one",
+            lambda release: release.approval and release.history.events[-1] is release.approval,
+            _update_to_end),
+        Row("the update has ended, or is left paused, and files of the after hook are left",
+            "run the next one",
             lambda release: release.after, lambda release: _run("after", release.after, release)),
     ),
     *END,
@@ -336,8 +372,10 @@ ROLLBACK = [
     *FAILED,
     *_unless_failed(
         Row("files of the before hook are left", "run the next one",
-            lambda release: release.before, lambda release: _run("before", release.before, release)),
-        Row("an image is asked for, and the updates in progress are unknown", "look for updates in progress",
+            lambda release: release.before,
+            lambda release: _run("before", release.before, release)),
+        Row("an image is asked for, and the updates in progress are unknown",
+            "look for updates in progress",
             lambda release: release.request.groups and not release.history.of("look"),
             lambda release: _look("look", "See which updates are in progress", release)),
         Row("no image is asked for", "abort the update in progress",
@@ -348,10 +386,14 @@ ROLLBACK = [
             lambda release: _roll_back(release, release.several(release.to_abort))),
         Row("an image is asked for, in check mode, and updates in progress lead to another one",
             "plan nothing more: without the abort the module refuses a second update",
-            lambda release: release.request.check_mode and release.to_abort and not release.history.of("plan"),
-            lambda release: Turn("say", "Show the rest", "plan", lines=[f"Then update {release.request.title} to the image."])),
-        Row("an image is asked for", "update to the image, one group of controllers with the same images after the other",
-            lambda release: release.next_group and not release.history.of("plan"), _update_to_images),
+            lambda release: release.request.check_mode and release.to_abort
+            and not release.history.of("plan"),
+            lambda release: Turn("say", "Show the rest", "plan",
+                                 lines=[f"Then update {release.request.title} to the image."])),
+        Row("an image is asked for",
+            "update to the image, one group of controllers with the same images after the other",
+            lambda release: release.next_group and not release.history.of("plan"),
+            _update_to_images),
         Row("the way back has ended, and files of the after hook are left", "run the next one",
             lambda release: release.after, lambda release: _run("after", release.after, release)),
     ),
@@ -361,26 +403,29 @@ TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 
 def next_turn(release: Release) -> Turn:
-    """Return the turn of the first row of the role's table that holds."""
+    """Return the turn of the first row that holds in the role's table."""
     return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))
 
 
 def module_options(request: Request, turn: Turn) -> Json:
     """Return the options of the module for a turn.
 
-    A turn for a single controller, and one without names, selects as the request does. What begins
-    nothing (a rollback) has none of the options for the way forward (model/commands.py).
+    A turn for a single controller, or without names, selects like the request. A rollback drops the
+    options for the way forward (model/commands.py).
     """
     selection: Json = {"names": turn.names} if turn.names else request.selection
     if turn.do in ("look", "ask"):
         return selection | request.place | turn.step
-    options = {option: value for option, value in request.options.items() if option not in SELECTIONS}
+    options = {option: value
+               for option, value in request.options.items() if option not in SELECTIONS}
     if turn.step.get("state") == "rolled_back":
         keeps = repeated(options, State.ROLLED_BACK, is_fleet=True)
-        options = {option: value for option, value in options.items() if option in keeps or option == "to_revision"}
+        options = {option: value
+                   for option, value in options.items() if option in keeps
+                   or option == "to_revision"}
     elif request.role == "rollback":
-        others = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))
-        options = {option: value for option, value in options.items() if option not in others}
+        excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))
+        options = {option: value for option, value in options.items() if option not in excluded}
     if "pause_at" not in turn.step:
         options.pop("nodes", None)
     return options | selection | ({"return_sizes": True} if request.report else {}) | turn.step
@@ -389,11 +434,14 @@ def module_options(request: Request, turn: Turn) -> Json:
 def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
     """Return the options of rollout_analysis for one controller and analysis.
 
-    Without old pods (100%) nothing can be compared: that passes only for a controller that an
+    At 100% no old pods are left to compare with: the analysis passes only for a controller that an
     earlier analysis of the run has compared. measured are the results of this turn so far.
     """
     name = text(pair, "name")
-    compared = name in release.history.compared or any(each.get("old_pods") for each in measured if text(each, "name") == name)
+    compared = (name in release.history.compared
+                or any(result.get("old_pods") for result in measured
+                       if text(result, "name") == name))
     old = mapping(release.history.summary.rollouts.get(name), "controller").get("replicas") or 0
     default = {"on_no_old_pods": "pass" if compared and not old else "inconclusive"}
-    return default | release.request.analyses[pair["analysis"]] | {"name": name} | release.request.place
+    return (default | release.request.analyses[pair["analysis"]] | {"name": name}
+            | release.request.place)

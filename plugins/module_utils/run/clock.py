@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The present time and a way to let it pass: the only clocks below the modules."""
+"""Clocks: the only access to time below the modules."""
 
 from __future__ import annotations
 
@@ -12,33 +12,37 @@ import typing as t
 
 
 class Clock:
-    """The present time and a way to let it pass."""
+    """System clock."""
 
-    #: It passes by itself, so that what is seen at a time means something.
+    #: Whether time passes by itself, so that sizes over time have a meaning.
     is_real = True
 
     def monotonic(self) -> float:
-        """Seconds since some moment."""
+        """Return the seconds since an arbitrary start."""
         return time.monotonic()
 
     def elapsed(self) -> float:
-        """The same, counting also while the machine is suspended: a laptop that wakes up has lost its lease."""
+        """Return the seconds since an arbitrary start, including suspensions of the machine.
+
+        A laptop that wakes up has lost the Lease.
+        """
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def stamp(self) -> str:
-        """The time of day in RFC 3339, UTC."""
+        """Return the time of day in RFC 3339, UTC, to the second."""
         return self.instant()[:-5] + "Z"
 
     def instant(self) -> str:
-        """The same with milliseconds, for what happens quickly."""
-        return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        """Return the time of day in RFC 3339, UTC, to the millisecond."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
 
-class StandingClock(Clock):
-    """Check mode: nothing takes time, however long it is slept."""
+class FixedClock(Clock):
+    """Clock of check mode, which only sleep() advances."""
 
     is_real = False
 
@@ -55,17 +59,18 @@ class StandingClock(Clock):
 
 
 class Intervals(t.NamedTuple):
-    """How often the API server hears of what is no step, in seconds."""
+    """Intervals of requests other than steps, in seconds."""
 
     #: Between two renewals of the Lease.
     renew: float = 2.0
-    #: Without progress, after which the pods are looked at to see why.
+    #: Without progress until the pods are read for causes.
     look_at_pods: float = 1.0
     #: Between two Events about sizes.
     events: float = 1.0
-    #: Whether that holds for all steps, so that one Event may tell of several.
+    #: Whether the interval applies to Events of all steps, so that one Event can report several
+    #: steps.
     joins_events: bool = False
 
 
-#: Of a driver that is the only one of its task.
+#: Intervals for the only driver of a task.
 ALONE = Intervals()

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Observe, plan, apply one step, report, wait; until the flow says that it is done.
+"""The loop of an update: observe, plan, apply one step, wait, until the flow's decision is Done.
 
-Nothing is remembered that a second client could not see: killed at any moment, the same task run again is the next turn
-of the loop. What is kept here is only for the report and for the end of every wait.
+Every decision depends on state that a second client can observe: a killed task that is run again
+continues with the next turn of the loop. The state of a run serves only the report and the
+deadlines.
 """
 
 from __future__ import annotations
@@ -14,30 +15,31 @@ import contextlib
 import dataclasses
 import typing as t
 
-from ..cluster.gateway import Gateway, RealGateway
+from ..cluster.gateway import Gateway
 from ..explain import report
 from ..flows import soak
-from ..flows.flow import Flow, Memory, Standing
+from ..flows.decision import decide
+from ..flows.flow import Flow, Memory, RolloutStatus
 from ..model.errors import InternalError, NoSuchController, RolloutError, RolloutFailed
 from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, REVISION, Action, Decision, Done, HandOver, Step, Wait, Watch
-from . import beginning, ending
-from .chronicle import Chronicle
-from .clock import ALONE, Clock, Intervals, StandingClock
+from ..model.steps import AUTOSCALER, REVISION, Action, Decision, Done, Handover, Step, Wait, Watch
+from . import cleanup, preflight
+from .clock import ALONE, Clock, FixedClock, Intervals
+from .deadlines import Attempts, Deadlines, changed_meanwhile, next_commands, say_without_update
 from .lease import Lease, who
-from .patience import Attempts, Patience, changed_meanwhile, next_commands, say_without_update
+from .recorder import Recorder
 
 if t.TYPE_CHECKING:
     from .soaking import Soaking
 
-#: Seconds after which a wait looks up to see whether it should end.
+#: Seconds between two checks whether a wait should end.
 LOOK_UP = 0.2
-#: Seconds for which the steps of the server's own controller are let come together: looking at each of them, the task would take
-#: from it the processors that they may share.
-TOGETHER = 0.02
+#: Seconds for which steps of the server's controller are batched. To observe each of them would
+#: take processor time from a controller manager on the same machine.
+BATCH = 0.02
 
 
 def run(
@@ -49,109 +51,153 @@ def run(
     stop: t.Callable[[], str] = lambda: "",
     intervals: Intervals = ALONE,
 ) -> Json:
-    """Bring the cluster to what the request asks for and return the task's result.
+    """Bring the cluster to the requested state, and return the task's result.
 
-    The controller's Lease is held from before the first write to the end, if the request has it so.
-    say is called with one line for each step and each wait. stop is asked before each step and several times a second while
-    waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
+    The controller's Lease is held from before the first write to the end, if the request locks.
+    say prints a line for each step and each wait. stop returns why the task should end, or "": it
+    is called before each step, and several times a second during a wait. Raises RolloutError with
+    the steps so far.
     """
-    it = _Run(flow, request, gateway, clock, say, stop, intervals)
-    # A client that dies sends nothing more, and the tests' clients die by a BaseException: then only its own memory goes.
+    runner = _Run(flow, request, gateway, clock, say, stop, intervals)
+    # A killed client sends no further request. Tests kill clients with a BaseException: only the
+    # finally clause runs, and clears the memory of the lease.
     try:
-        result = it.to_the_end()
+        result = runner.run()
     except RolloutError:
-        it.end()
+        runner.end()
         raise
-    except Exception as surprise:
-        error = InternalError.of(surprise, it.request.where, it.request.command())
-        it.leave(error)
-        with contextlib.suppress(Exception):  # what surprised once may do so again
-            it.with_progress(error)
-        it.end()
-        raise error from surprise
+    except Exception as exception:
+        error = InternalError.of(exception, runner.request.where, runner.request.command())
+        runner.clean_up(error)
+        with contextlib.suppress(Exception):  # the result may raise the same exception
+            runner.with_progress(error)
+        runner.end()
+        raise error from exception
     else:
-        it.end()
-        if not it.memory.has_begun:
-            it.lease.clean_up()
+        runner.end()
+        if not runner.memory.has_begun:
+            runner.lease.clean_up()
         return result
     finally:
-        it.lease.forget()
+        runner.lease.forget()
 
 
-def simulate(flow: Flow, request: Request, real: RealGateway) -> Json:
-    """Check mode: the same on a cluster in memory that begins as the real one stands. Raises RolloutError as run() does."""
+def simulate(flow: Flow, request: Request, real: Gateway) -> Json:
+    """Run in check mode: on a copy of the cluster in memory. Raises RolloutError as run() does."""
     from ..cluster.simulated import SimulatedGateway
 
-    clock = StandingClock()
+    clock = FixedClock()
     return run(flow, request, SimulatedGateway(real, clock.sleep, flow.model(real)), clock)
 
 
 def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Json | None:
-    """The task's result if there is nothing to do, None if there is; writes nothing and waits for nothing.
+    """Return the task's result if nothing has to be done, else None, without a write or a wait.
 
     Raises RolloutError as run() does.
     """
-    return _Run(flow, request, gateway, clock, lambda line: None, lambda: "", ALONE).loop(only_look=True)
+    runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", ALONE)
+    return runner.loop(only_look=True)
 
 
-class _Run:
-    def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
-                 stop: t.Callable[[], str], intervals: Intervals) -> None:
-        self.flow, self.request, self.gateway, self.clock, self.stop = flow, request, gateway, clock, stop
-        self.chronicle = Chronicle(request, gateway, clock, say, intervals)
-        self.patience, self.attempts, self.memory = Patience(gateway, clock, intervals), Attempts(), Memory(who=who())
+class _State:
+    """The state of a run, for the report and the deadlines."""
+
+    def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
+                 say: t.Callable[[str], None], stop: t.Callable[[], str],
+                 intervals: Intervals) -> None:
+        self.flow, self.request, self.gateway = flow, request, gateway
+        self.clock, self.stop = clock, stop
+        self.recorder = Recorder(request, gateway, clock, say, intervals)
+        self.deadlines = Deadlines(gateway, clock, intervals)
+        self.attempts, self.memory = Attempts(), Memory(who=who())
         self.soaking = _soaking(request, gateway, clock, say, self.memory.warnings)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
         self.start: Observed | None = None
-        self.has_grown = self.is_watching = self.is_idle = False
+        self.is_watching = False
 
-    def to_the_end(self) -> Json:
+    def observe(self) -> Observed:
+        memory = self.memory
+        memory.now, memory.seconds = self.clock.stamp(), self.clock.monotonic()
+        memory.server_time = self.gateway.server_time()
+        self.request = self.flow.resolved(self.request, self.gateway, memory)
+        observed = self.flow.observe(self.request, self.gateway, memory)
+        if self.start is None and (observed.primary or observed.successor):
+            self.start = observed
+        if memory.has_begun:
+            for step in self.flow.done_by_server(memory.seen, observed):
+                self.recorder.tell(step)
+            self.recorder.sample(self.status(observed), self.is_watching)
+        memory.seen, self.recorder.primary = observed, observed.primary
+        return observed
+
+    def status(self, observed: Observed) -> RolloutStatus:
+        return self.flow.standing(self.request, observed)
+
+    def result(self, observed: Observed, message: str = "") -> Json:
+        """Return the task's result; its message is a summary of the status by default."""
+        end = self.status(observed)
+        # The first observation of a run was made before the budgets were read.
+        start = self.status(dataclasses.replace(self.start or observed, budgets=observed.budgets))
+        if self.memory.has_begun:
+            self.recorder.sample(end, self.is_watching, is_end=True)
+        return {
+            "kind": str(self.request.kind),
+            **self.recorder.result(start, end),
+            **report.after_pause(self.request, end),
+            "msg": message or report.sentence(self.request, end, self.clock.is_real),
+            "warnings": self.memory.warnings,
+        }
+
+    def with_progress(self, error: RolloutError) -> RolloutError:
+        """Return the error with the steps before it, and with the status of the update."""
+        observed = self.memory.seen
+        if observed.in_progress and not isinstance(error, RolloutFailed):
+            error.standing = report.standing(observed)
+        if observed.primary or observed.successor:
+            keys = ("kind", "changed", "steps", "sizes", "rollout", "warnings")
+            result = self.result(observed)
+            error.progress = {key: result[key] for key in keys}
+        return error
+
+
+class _Run(_State):
+    """The turns of a run."""
+
+    #: Whether a step has grown a controller since update_period, and whether no update is due.
+    has_grown = is_idle = False
+
+    def run(self) -> Json:
+        """Return the result of the loop, after a rollback or a cleanup where the loop fails."""
         try:
             return t.cast(Json, self.loop())
         except RolloutFailed as error:
             if self.is_idle:
-                say_without_update(self.request, error, self.standing(self.memory.seen))
+                say_without_update(self.request, error, self.status(self.memory.seen))
             if self.request.rolls_back:
                 self.roll_back(error)
-            self.leave(error)
+            self.clean_up(error)
             raise self.with_progress(error) from error.__cause__
         except RolloutError as error:
-            self.leave(error)
+            self.clean_up(error)
             raise
 
     def loop(self, only_look: bool = False) -> Json | None:
+        """Take turns until there is a result; with only_look, return None where a turn is due."""
         try:
-            beginning.look_for_the_frozen(self.request, self.gateway, self.memory)
+            preflight.note_frozen_autoscaler(self.request, self.gateway, self.memory)
             while True:
-                seen = self.observe()
+                observed = self.observe()
                 if reason := self.stop():
-                    raise RolloutError(f"stopped ({reason})", where=self.request.where, next_command=self.request.command())
-                try:
-                    decision = self.soaking.planned(self.flow, self.request, seen)
-                except RolloutError:
-                    if self.memory.has_begun or not seen.in_progress or (only_look and not self.lease.is_somebody_elses()):
-                        raise
-                    decision = None  # if somebody is at work on it, that is what to tell
+                    raise RolloutError(f"stopped ({reason})", where=self.request.where,
+                                       next_command=self.request.command())
+                decision = self.decide(observed, only_look)
                 self.is_watching = isinstance(decision, Watch)
                 if isinstance(decision, Done):
-                    return self.result(seen, "" if self.chronicle.steps else decision.message)
+                    return self.result(observed, "" if self.recorder.steps else decision.message)
                 if only_look:
                     return None
-                was_idle, self.is_idle = self.is_idle, isinstance(decision, Wait) and decision.is_idle
-                if was_idle and not (self.is_idle or self.memory.has_begun):
-                    raise changed_meanwhile(self.request)
-                if decision is None or not (self.memory.has_begun or self.is_idle):
-                    self.begin(seen)
-                elif isinstance(decision, Wait):
-                    self.wait(seen, decision)
-                elif isinstance(decision, Watch):
-                    self.watch(seen)
-                elif self.request.max_steps and self.attempts.scaled >= self.request.max_steps:
-                    if not (lacking := self.standing(seen).lacking):
-                        return self.result(seen, report.enough(self.attempts.scaled, decision, self.clock.is_real))
-                    self.wait(seen, Wait(lacking))
-                elif self.apply(seen, decision) and decision.is_last:
-                    return self.result(self.observe())
+                if result := self.turn(observed, decision):
+                    return result
         except NoSuchController as error:
             error.was_begun = self.memory.has_begun
             _explain_absence(error, self.gateway, self.request.name)
@@ -159,64 +205,85 @@ class _Run:
         except RolloutError as error:
             raise self.with_progress(error) from error.__cause__
 
-    def begin(self, seen: Observed) -> None:
-        """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
-        asked = beginning.allowed(self.flow, self.request, self.gateway, self.memory, seen)
-        self.soaking.begin(self.request, self.standing(seen))
+    def decide(self, observed: Observed, only_look: bool) -> Decision | None:
+        """Return the next decision; None where the lease has to be checked before an error.
+
+        If another client holds the lease of an update in progress, the lease is the error.
+        """
+        try:
+            return self.soaking.decide(self.flow, self.request, observed)
+        except RolloutError:
+            if self.memory.has_begun or not observed.in_progress:
+                raise
+            if only_look and not self.lease.is_somebody_elses():
+                raise
+            return None
+
+    def turn(self, observed: Observed, decision: Step | Wait | Watch | None) -> Json | None:
+        """Begin, wait, watch or apply a step; return the result where the task ends with it."""
+        was_idle, self.is_idle = self.is_idle, isinstance(decision, Wait) and decision.is_idle
+        if was_idle and not (self.is_idle or self.memory.has_begun):
+            raise changed_meanwhile(self.request)
+        if decision is None or not (self.memory.has_begun or self.is_idle):
+            self.begin(observed)
+        elif isinstance(decision, Wait):
+            self.wait(observed, decision)
+        elif isinstance(decision, Watch):
+            self.watch(observed)
+        elif self.request.max_steps and self.attempts.scaled >= self.request.max_steps:
+            if not (lacking := self.status(observed).lacking):
+                return self.result(observed, report.enough(
+                    self.attempts.scaled, decision, self.clock.is_real))
+            self.wait(observed, Wait(lacking))
+        elif self.apply(observed, decision) and decision.is_last:
+            return self.result(self.observe())
+        return None
+
+    def begin(self, observed: Observed) -> None:
+        """Check permissions, take the lease and print warnings, before the first write or wait."""
+        answers = preflight.check_permissions(
+            self.flow, self.request, self.gateway, self.memory, observed)
+        self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
             self.lease.take()
-            asked |= beginning.ask_meanwhile(self.flow, self.request, self.gateway, seen)
-            _look_again(self.flow, self.request, self.gateway, seen)
-            self.request, self.start, self.memory.revisions = self.request.to_be_resolved(), None, None  # all may have changed
-        for warning in beginning.look_around(self.flow, self.request, self.gateway, self.memory, seen, asked):
-            self.chronicle.say(f"warning: {warning}")
+            answers |= preflight.request_related(self.flow, self.request, self.gateway, observed)
+            _look_up_all(self.flow, self.request, self.gateway, observed)
+            # The previous holder of the lease may have changed every object.
+            self.request, self.start = self.request.to_be_resolved(), None
+            self.memory.revisions = None
+        for warning in preflight.note_related(
+                self.flow, self.request, self.gateway, self.memory, observed, answers):
+            self.recorder.say(f"warning: {warning}")
         self.memory.has_begun = True
-        self.patience.begin_anew()
+        self.deadlines.reset()
 
     def end(self) -> None:
-        """Let the next task in."""
+        """Write the remaining Events, and release the lease."""
         with contextlib.closing(self.lease):
-            self.chronicle.record_all()
+            self.recorder.record_all()
 
-    def observe(self) -> Observed:
-        memory = self.memory
-        memory.now, memory.seconds, memory.server_time = self.clock.stamp(), self.clock.monotonic(), self.gateway.server_time()
-        self.request = self.flow.resolved(self.request, self.gateway, memory)
-        seen = self.flow.observe(self.request, self.gateway, memory)
-        if self.start is None and (seen.primary or seen.successor):
-            self.start = seen
-        if memory.has_begun:
-            for step in self.flow.done_by_server(memory.seen, seen):
-                self.chronicle.tell(step)
-            self.chronicle.sample(self.standing(seen), self.is_watching)
-        memory.seen, self.chronicle.primary = seen, seen.primary
-        return seen
-
-    def standing(self, seen: Observed) -> Standing:
-        return self.flow.standing(self.request, seen)
-
-    def apply(self, seen: Observed, step: Step) -> bool:
-        """Take a step. Returns whether it was taken as planned. Raises RolloutError."""
+    def apply(self, observed: Observed, step: Step) -> bool:
+        """Apply a step; return whether the planned step was applied. Raises RolloutError."""
         self.attempts.begin(self.request, step)
         if step.action is Action.SCALE and step.after > step.before:
             if self.has_grown and self.request.update_period:
                 _pause(self.request.update_period, self.clock, self.lease, self.stop)
                 self.has_grown = False
-                return False  # what was planned before the pause may not be right after it
+                return False  # the plan from before the pause may be out of date
             self.has_grown = True
         self.lease.keep()
         try:
-            landed, step = self.write(step)
+            is_applied, step = self.write(step)
         except RolloutError as error:
             if step.write.kind != REVISION:
                 raise
             self.flow.forgo(self.memory, error.why or error.what)
             return False
         if step.write.kind == AUTOSCALER:
-            beginning.note_around(self.gateway, self.memory, "autoscalers")
-        if not landed:  # what it assumes does not hold any more
+            preflight.read_autoscalers(self.gateway, self.memory)
+        if not is_applied:  # a precondition failed
             self.memory.revisions, self.memory.look_at_pods_from = None, 0
-            _look_again(self.flow, self.request, self.gateway, seen)
+            _look_up_all(self.flow, self.request, self.gateway, observed)
             self.attempts.refused(self.request, step)
             return False
         self.flow.note(step.write, self.memory)
@@ -224,115 +291,112 @@ class _Run:
         if step.warning and step.warning not in self.memory.warnings:
             self.memory.warnings.append(step.warning)
         self.attempts.taken(step)
-        self.chronicle.tell(step)
-        self.chronicle.record(step, may_wait=self.standing(self.memory.seen).is_past_return)
+        self.recorder.tell(step)
+        is_past_return = self.status(self.memory.seen).is_past_return
+        self.recorder.record(step, may_wait=is_past_return)
         return True
 
     def write(self, step: Step) -> tuple[bool, Step]:
-        """Whether it has landed, and how much of it. Raises RolloutError."""
-        if not isinstance(step.write, HandOver):
+        """Return whether the write was accepted, and the step with the number of pods it reached.
+
+        Raises RolloutError.
+        """
+        if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
 
-        def may_go_on() -> bool:
+        def may_continue() -> bool:
             self.lease.keep()
             return not self.stop()
 
-        count = self.gateway.hand_over(step.write, may_go_on)
-        self.memory.handed_over(self.clock.monotonic(), is_whole=count == len(step.write.pods))
+        count = self.gateway.hand_over(step.write, may_continue)
+        is_whole = count == len(step.write.pods)
+        self.memory.handed_over(self.clock.monotonic(), is_whole=is_whole)
         return count > 0, dataclasses.replace(step, before=count)
 
-    def wait(self, seen: Observed, wait: Wait) -> None:
-        """Wait for the cluster to move; raises RolloutFailed as Patience does."""
-        causes, left = self.patience.wait(self.request, self.standing(seen), wait, self.attempts.different)
-        self.chronicle.tell_wait(wait.until, causes)
+    def wait(self, observed: Observed, wait: Wait) -> None:
+        """Wait for a change in the cluster; raises RolloutFailed as Deadlines does."""
+        causes, left = self.deadlines.wait(
+            self.request, self.status(observed), wait, self.attempts.different)
+        self.recorder.tell_wait(wait.until, causes)
         self.lease.keep()
         if wait.is_of_server:
-            self.clock.sleep(TOGETHER)
+            self.clock.sleep(BATCH)
         self.gateway.wait(min(left, LOOK_UP))
 
-    def watch(self, seen: Observed) -> None:
-        """Let a little of a soak pass; raises RolloutFailed as Patience does."""
-        self.patience.begin_anew()
-        self.patience.refuse_overtime(self.request, self.standing(seen))
+    def watch(self, observed: Observed) -> None:
+        """Wait for a fraction of the soak; raises RolloutFailed as Deadlines does."""
+        self.deadlines.reset()
+        self.deadlines.refuse_overtime(self.request, self.status(observed))
         self.lease.keep()
         self.gateway.wait(LOOK_UP)
 
     def roll_back(self, error: RolloutFailed) -> None:
-        """on_failure=rollback: undo the update, and say so in the error."""
-        if self.request.undoes or error.leaves_rollback_out or self.standing(self.observe()).is_past_return:
+        """Roll back for on_failure=rollback where possible, and add the outcome to the error."""
+        if self.request.undoes or error.leaves_rollback_out:
+            return
+        if self.status(self.observe()).is_past_return:
             return
         error.next_command = next_commands(self.request, error, is_undone=True)
-        self.chronicle.say(f"{error.what}: rolling back")
+        self.recorder.say(f"{error.what}: rolling back")
         self.request = self.request.to_go_back()
-        self.patience.begin_anew()
+        self.deadlines.reset()
         self.attempts = Attempts()
         try:
             error.what += f"; {t.cast(Json, self.loop())['msg']}"
         except RolloutError as second:
             error.what += f"; and it could not be rolled back: {second.what}"
-            error.why, error.next_command = f"{error.why}\n{second.why}".strip(), second.next_command
+            error.why = f"{error.why}\n{second.why}".strip()
+            error.next_command = second.next_command
 
-    def leave(self, error: RolloutError) -> None:
+    def clean_up(self, error: RolloutError) -> None:
+        """Clean up after an error, unless the run has changed nothing."""
         if self.memory.has_begun:
-            ending.leave(self.flow, self.observe, self.request, self.gateway, self.memory, self.lease, self.chronicle, error)
-
-    def result(self, seen: Observed, message: str = "") -> Json:
-        """The task's; the message is how things stand, where none is given."""
-        end = self.standing(seen)
-        start = self.standing(dataclasses.replace(self.start or seen, budgets=seen.budgets))  # not known when the task begins
-        if self.memory.has_begun:
-            self.chronicle.sample(end, self.is_watching, is_end=True)
-        told = {"kind": str(self.request.kind)} | self.chronicle.result(start, end) | report.after_pause(self.request, end)
-        return {**told, "msg": message or report.sentence(self.request, end, self.clock.is_real), "warnings": self.memory.warnings}
-
-    def with_progress(self, error: RolloutError) -> RolloutError:
-        """The error with what was done before it, and where that has led."""
-        seen = self.memory.seen
-        if seen.in_progress and not isinstance(error, RolloutFailed):
-            error.standing = report.standing(seen)
-        if seen.primary or seen.successor:
-            result = self.result(seen)
-            error.progress = {key: result[key] for key in ("kind", "changed", "steps", "sizes", "rollout", "warnings")}
-        return error
+            cleanup.leave(self.flow, self.observe, self.request, self.gateway, self.memory,
+                          self.lease, self.recorder, error)
 
 
-class _Unwatched:
-    """In the place of Soaking where nothing is to be watched."""
+class _NoSoak:
+    """The soak of a task without pods to watch."""
 
-    def begin(self, request: Request, standing: Standing) -> None:
-        """Whoever watches nothing needs to see nothing."""
+    def begin(self, request: Request, status: RolloutStatus) -> None:
+        """Require no permission to list pods."""
 
-    def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
-        return flow.decide(request, seen)
+    def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
+        return decide(flow, request, observed)
 
 
 def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
-             warnings: list[str]) -> Soaking | _Unwatched:
-    """Imported where it is asked for: with all the signs of trouble that it knows, it is a good part of what a task loads."""
+             warnings: list[str]) -> Soaking | _NoSoak:
+    """Return the soak of a request.
+
+    The module is imported on demand: with all failure reasons, the module is a large part of
+    a task's imports.
+    """
     if not soak.is_asked(request):
-        return _Unwatched()
+        return _NoSoak()
     from .soaking import Soaking
 
     return Soaking(gateway, clock, say, warnings)
 
 
-def _look_again(flow: Flow, request: Request, gateway: Gateway, seen: Observed) -> None:
-    """Look all controllers up, the primary last."""
-    for name in (*flow.to_look_up(seen), request.name):
+def _look_up_all(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> None:
+    """Look up all controllers, the primary last."""
+    for name in (*flow.to_look_up(observed), request.name):
         gateway.look_up(name)
 
 
 def _pause(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:
-    """Let update_period pass."""
+    """Wait for update_period."""
     end = clock.monotonic() + seconds
-    while (left := end - clock.monotonic()) > 0 and not stop():
+    while (remaining := end - clock.monotonic()) > 0 and not stop():
         lease.keep()
-        clock.sleep(min(left, LOOK_UP))
+        clock.sleep(min(remaining, LOOK_UP))
 
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:
-    """Why there is no controller of that name, or else the nearest name: that of one which the user may name."""
+    """Add to the error why no controller has this name, or the nearest name that users may give."""
     error.why = error.why or gateway.why_absent(name)
     if not (error.why or error.next_command):
-        known = gateway.controllers().values()
-        error.what += did_you_mean(name, (it.name for it in known if not (it.owner or it.is_successor)))
+        error.what += did_you_mean(name, (
+            controller.name for controller in gateway.controllers().values()
+            if not (controller.owner or controller.is_successor)))

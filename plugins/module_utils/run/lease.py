@@ -2,17 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One driver at a time: a Lease (coordination.k8s.io/v1) for each controller, held from the first write to the end.
+"""Mutual exclusion of drivers by a Lease (coordination.k8s.io/v1) for each controller.
 
-Renewed every few seconds, and always before a write, so that a driver which has lost it stops there; where answers take long,
-beside that write, which waits for it only when it has become late. Whoever was killed loses it after DURATION; on the same machine
-at once, if it is certain that the process has ended: it cannot come back then.
+A task holds the Lease from its first write to its end. Before every write a Lease older than a few
+seconds is renewed, so that a driver that has lost the Lease stops there. On a slow connection the
+renewal runs in the background, and a write waits for the renewal only shortly before the expiry. A
+killed task loses the Lease after DURATION, or at once for a task on the same machine whose process
+has certainly ended.
 
-Nothing that is written in a Lease is a reason to take it, or not to: neither a clock's time nor how long its holder would like to
-have it. It must be seen not to be renewed for DURATION, by our own clock, as client-go's leaderelection has it.
+The fields of a Lease are never a reason to take the Lease: neither renewTime nor
+leaseDurationSeconds. A Lease has expired after DURATION by this machine's clock without an observed
+renewal, as in client-go's leaderelection.
 
-The Lease is named by the kind and the name of the controller. Earlier versions left out the kind: a task holds the Lease of that
-name too, to be excluded by them and to exclude them, and shares it with the tasks of this version for other kinds.
+A Lease is named after kind and name of the controller. Earlier versions left out the kind: to
+exclude them, a task also holds the Lease without the kind, and shares that Lease with tasks of this
+version for other kinds.
 """
 
 from __future__ import annotations
@@ -28,76 +32,80 @@ import socket
 import typing as t
 
 from ..cluster.gateway import Gateway, ahead
-from ..model import fields, identity, marks
+from ..model import fields, identity, object_meta
 from ..model.errors import RolloutError
 from ..model.fields import Json, told
 from ..model.kinds import Kind
 from ..model.request import Request
 from .process import AT_WORK, Process
 
-#: Seconds after which a lease that was not renewed has ended, whatever its holder asks for.
+#: Seconds without a renewal after which a Lease has expired, for any leaseDurationSeconds.
 DURATION = 15
-#: Seconds between two renewals, where the driver does not say otherwise; a holder is known to be alive after that time.
+#: Default seconds between two renewals; a live holder can be recognised after this time.
 RENEW_AFTER = 2.0
-#: Seconds after which nothing is done any more before it is renewed: as much again is left for what has been begun before.
-AT_LATEST = DURATION / 2
-#: Seconds since its last renewal, by the API server's clock, after which a task that needs no Lease deletes it.
+#: Seconds after which no write begins before a renewal: the other half of DURATION is left for
+#: writes under way.
+RENEW_BEFORE = DURATION / 2
+#: Seconds since the last renewal, by the API server's clock, after which a task without changes
+#: deletes a Lease.
 ABANDONED = 4 * DURATION
-#: Seconds between two looks at somebody else's lease.
+#: Seconds between two reads of another task's Lease.
 LOOK_AGAIN = 0.5
-#: The same for the Lease that is shared with tasks for other kinds; a client of an earlier version sees two within DURATION.
+#: Seconds between two renewals of the Lease shared with tasks for other kinds; a client of an
+#: earlier version observes two renewals within DURATION.
 RENEW_SHARED_AFTER = 5.0
-#: How many times a write of a Lease that is still this task's is tried, where others that share it write it too.
+#: Attempts to write a Lease that this task still holds and that tasks for other kinds write as
+#: well.
 MOST_WRITERS = 10
-#: Characters of the annotation that names the holders: more than tasks of all kinds need.
+#: Upper limit for the annotation with the holders, in characters: enough for tasks of all kinds.
 MOST_TEXT = 1500
-#: How often a Lease may change its holder, for the API; it takes none with a higher number.
+#: Upper limit of leaseTransitions in the API.
 MOST_TRANSITIONS = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
-    """A Lease as it was found: what somebody has written, of which anything may be missing or make no sense."""
+class StoredLease:
+    """Lease as stored in the cluster; fields that another client wrote can be missing or wrong."""
 
-    #: One, but for a Lease that tasks for several kinds share; none where somebody has written something else.
+    #: The holders: several for a shared Lease, none for an annotation that does not parse.
     processes: tuple[Process, ...]
     holder: str
-    renewed: str
-    acquired: str
+    renew_time: str
+    acquire_time: str
     transitions: int
     uid: str
     version: str
 
     @classmethod
-    def from_api(cls, found: Json) -> Held:
-        metadata, spec = fields.mapping(found, "metadata"), fields.mapping(found, "spec")
-        written = marks.holder(fields.mapping(metadata, "annotations"))[:MOST_TEXT].split(" ")
-        processes = [Process.from_text(each) for each in written]
+    def from_api(cls, manifest: Json) -> StoredLease:
+        metadata, spec = fields.mapping(manifest, "metadata"), fields.mapping(manifest, "spec")
+        texts = object_meta.holder(fields.mapping(metadata, "annotations"))[:MOST_TEXT].split(" ")
+        processes = [Process.from_text(text) for text in texts]
         return cls(
             processes=() if None in processes else tuple(t.cast("list[Process]", processes)),
             holder=told(fields.text(spec, "holderIdentity"))[:200],
-            renewed=fields.text(spec, "renewTime"),
-            acquired=told(fields.text(spec, "acquireTime")),
+            renew_time=fields.text(spec, "renewTime"),
+            acquire_time=told(fields.text(spec, "acquireTime")),
             transitions=fields.number(spec, "leaseTransitions"),
             uid=fields.text(metadata, "uid"),
             version=fields.text(metadata, "resourceVersion"))
 
     @property
     def renewal(self) -> tuple[object, ...]:
-        """Another one each time that a holder renews it, or that it gets another holder."""
-        return self.processes, self.holder, self.renewed
+        """Return a value that changes with each renewal and with each change of the holder."""
+        return self.processes, self.holder, self.renew_time
 
     @property
     def is_shared(self) -> bool:
-        """Whether all its holders are of a version that shares it with those for other kinds."""
-        return bool(self.processes) and all(each.kind for each in self.processes)
+        """Return whether all holders are of a version that shares the Lease between kinds."""
+        return bool(self.processes) and all(process.kind for process in self.processes)
 
     def __str__(self) -> str:
         return self.holder or "another task"
 
 
 class Task(t.NamedTuple):
-    """What a task's Leases have in common."""
+    """Context of all Leases of a task."""
 
     gateway: Gateway
     request: Request
@@ -111,25 +119,28 @@ class Task(t.NamedTuple):
 class Lease:
     """The right to change one controller."""
 
-    def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float], sleep: t.Callable[[float], None],
-                 stop: t.Callable[[], str], say: t.Callable[[str], None], renew_after: float = RENEW_AFTER,
+    def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
+                 sleep: t.Callable[[float], None], stop: t.Callable[[], str],
+                 say: t.Callable[[str], None], renew_after: float = RENEW_AFTER,
                  process: Process | None = None) -> None:
         self.process = process or Process.mine(str(request.kind))
         self._gateway, self._request = gateway, request
         task = Task(gateway, request, elapsed, sleep, stop, say, self.process)
-        self._leases = [*(_Exclusive(task, identity.lease_name(kind, request.name), renew_after) for kind in locked_kinds(request)),
-                        _Shared(task, identity.lease_name_without_kind(request.name), max(renew_after, RENEW_SHARED_AFTER))]
+        shared = _Shared(task, identity.lease_name_without_kind(request.name),
+                         max(renew_after, RENEW_SHARED_AFTER))
+        self._leases = [*(_Exclusive(task, identity.lease_name(kind, request.name), renew_after)
+                          for kind in locked_kinds(request)), shared]
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else has it, who took this task for dead."""
+        """Return whether another task has taken over one of the Leases."""
         return any(lease.is_lost for lease in self._leases)
 
     def take(self) -> None:
-        """Get hold of it; lock_timeout is how many seconds to wait for a holder that is alive.
+        """Acquire the Leases; wait up to lock_timeout seconds for a live holder.
 
-        On the same machine that is known at once; elsewhere it shows by the next renewal. Raises RolloutError that names the
-        holder.
+        A holder on the same machine is known to be alive at once, another one by its next renewal.
+        Raises RolloutError with the holder.
         """
         AT_WORK.add(self.process.task)
         for lease in self._leases[1:]:
@@ -138,16 +149,16 @@ class Lease:
             lease.take(self.keep)
 
     def is_somebody_elses(self) -> bool:
-        """Whether there is a holder who is not known to have ended; that is a request or two. Raises RolloutError."""
+        """Return whether another task holds a Lease and may be alive. Raises RolloutError."""
         return self._request.lock and any(lease.is_somebody_elses() for lease in self._leases)
 
     def keep(self) -> None:
-        """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
+        """Renew the Leases that are due. Raises RolloutError after another task took one over."""
         for lease in self._leases:
             lease.keep()
 
     def release(self) -> None:
-        """Let the next one in; a failure to do so costs that one DURATION and is not worth an error."""
+        """Release the Leases; after a failure, the next task waits for DURATION."""
         answers = [ahead(self._gateway, lease.release) for lease in self._leases]
         for answer in answers:
             with contextlib.suppress(RolloutError):
@@ -157,10 +168,11 @@ class Lease:
     close = release
 
     def clean_up(self) -> None:
-        """Delete the Leases of a task that died after its last write; a failure to do so is not worth an error.
+        """Delete the Leases of a task that died after its last write; ignore failures.
 
-        For a task that has nothing to change, and so takes none. Of a holder elsewhere, only the time of
-        its last renewal tells that it has ended; one that is alive after all renews its Lease again.
+        Called by a task without changes, which acquires no Lease. A holder on another machine
+        counts as dead by renewTime alone: a live holder creates the Lease again at its next
+        renewal.
         """
         if self._request.lock:
             answers = [ahead(self._gateway, lease.clean_up) for lease in self._leases]
@@ -169,58 +181,66 @@ class Lease:
                     answer()
 
     def forget(self) -> None:
-        """Note that this task is over; what it still holds, the next one of this process may take."""
+        """Note the end of the task: a later task of the same process may take the Leases."""
         AT_WORK.discard(self.process.task)
 
 
 class _Exclusive:
-    """A Lease that has one holder."""
+    """Lease with a single holder."""
 
     def __init__(self, task: Task, name: str, renew_after: float) -> None:
         self._task, self._name, self._renew_after = task, name, renew_after
         self._gateway, self._request, self._elapsed = task.gateway, task.request, task.elapsed
         self._held: Json | None = None
-        self._renewed_at = 0.0
-        #: The renewal, or the creation, that is under way.
+        self._renewal_time = 0.0
+        #: The renewal or creation under way.
         self._renewal: concurrent.futures.Future[bool] | None = None
         self.is_lost = False
 
     def take_meanwhile(self) -> None:
-        """Begin to create it where answers take long; take() has the answer."""
+        """Begin to create the Lease in the background of a slow connection, for take()."""
         self._renewal = self._gateway.beside(functools.partial(self._put, None))
 
     def take(self, meanwhile: t.Callable[[], None]) -> None:
-        """Get hold of it; meanwhile is called during a wait. Raises RolloutError."""
-        begun, self._renewal = self._renewal, None
-        if begun.result() if begun and not begun.cancel() else self._put(None):  # as a rule there is none
+        """Acquire the Lease; call meanwhile during waits. Raises RolloutError."""
+        creation, self._renewal = self._renewal, None
+        is_under_way = creation is not None and not creation.cancel()
+        # Usually no Lease exists: try to create before reading.
+        if creation.result() if creation and is_under_way else self._put(None):
             return
-        began = changed_at = self._elapsed()
+        start = changed_at = self._elapsed()
         renewal: tuple[object, ...] | None = None
-        was_renewed = has_told = False
+        is_alive = is_reported = False
         while True:
-            found, now = self._found(), self._elapsed()
-            if found and found.renewal != renewal:
-                was_renewed = was_renewed or renewal is not None
-                renewal, changed_at = found.renewal, now
-            if found is None or self._has_ended(found, unchanged_for=now - changed_at):
-                if self._put(found):
+            lease, now = self._stored_lease(), self._elapsed()
+            if lease and lease.renewal != renewal:
+                is_alive = is_alive or renewal is not None
+                renewal, changed_at = lease.renewal, now
+            if lease is None or self._has_ended(lease, unchanged_for=now - changed_at):
+                if self._put(lease):
                     return
-                if now - began > 2 * DURATION + self._request.lock_timeout:
-                    raise RolloutError(f"could not acquire the Lease {self._name}: other tasks kept getting it first",
-                                       where=self._request.where, next_command=self._request.command())
+                if now - start > 2 * DURATION + self._request.lock_timeout:
+                    raise RolloutError(
+                        f"could not acquire the Lease {self._name}: other tasks kept getting it "
+                        f"first",
+                        where=self._request.where, next_command=self._request.command())
                 self._pause(meanwhile)
                 continue
-            # Not known to be alive is no reason to refuse: a task that was killed is the commonest reason for the next one.
-            if (was_renewed or self._is_here_and_recent(found)) and now - began >= self._request.lock_timeout:
+            # Refuse for live holders only: the commonest predecessor of a task is a killed one.
+            if ((is_alive or self._is_live_process(lease))
+                    and now - start >= self._request.lock_timeout):
                 raise RolloutError(
-                    f"another task is already working on it: {found}, since {found.acquired or '?'}", where=self._request.where,
-                    next_command=("let it finish, or wait for it:", self._request.command(lock_timeout=600)))
+                    f"another task is already working on it: {lease}, since "
+                    f"{lease.acquire_time or '?'}",
+                    where=self._request.where,
+                    next_command=("let it finish, or wait for it:",
+                                  self._request.command(lock_timeout=600)))
             if reason := self._task.stop():
-                raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._request.where,
-                                   next_command=self._request.command())
-            if not has_told:
-                has_told = True
-                self._task.say(f"waiting for the task of {found} to end")
+                raise RolloutError(f"stopped ({reason}) before anything was changed",
+                                   where=self._request.where, next_command=self._request.command())
+            if not is_reported:
+                is_reported = True
+                self._task.say(f"waiting for the task of {lease} to end")
             self._pause(meanwhile)
 
     def _pause(self, meanwhile: t.Callable[[], None]) -> None:
@@ -228,154 +248,172 @@ class _Exclusive:
         meanwhile()
 
     def is_somebody_elses(self) -> bool:
-        """Whether there is a holder who is not known to have ended; that is one request. Raises RolloutError."""
-        found = self._found()
-        return found is not None and not self._has_ended(found, unchanged_for=0)
+        """Return whether another task holds the Lease and may be alive. Raises RolloutError."""
+        lease = self._stored_lease()
+        return lease is not None and not self._has_ended(lease, unchanged_for=0)
 
     def keep(self) -> None:
-        """Renew it where that is due, if it is held. Raises RolloutError when somebody else has it."""
-        if self._held is None or self._is_renewed():
+        """Renew a held Lease that is due. Raises RolloutError after another task took over."""
+        if self._held is None or self._renew_if_due():
             return
-        found: Held | None = None
+        lease: StoredLease | None = None
         for _try in range(MOST_WRITERS):
-            found = self._found()
-            if found is not None and not self._is_mine(found):
+            lease = self._stored_lease()
+            if lease is not None and not self._is_mine(lease):
                 break
-            if self._put(found):
+            if self._put(lease):
                 return
-        age = self._elapsed() - self._renewed_at
+        age = self._elapsed() - self._renewal_time
         self._held, self.is_lost = None, True
         raise RolloutError(
-            f"stopped: {found or 'another task'} took over, because this task had not renewed its Lease for {DURATION} s"
+            f"stopped: {lease or 'another task'} took over, because this task had not renewed its "
+            f"Lease for {DURATION} s"
             if age > DURATION else
-            f"stopped: {found or 'another task'} has written the Lease {self._name}, which this task renewed {age:.0f} s ago",
+            f"stopped: {lease or 'another task'} has written the Lease {self._name}, which this "
+            f"task renewed {age:.0f} s ago",
             where=self._request.where, next_command=self._request.command())
 
-    def _is_renewed(self) -> bool:
-        """Renew it where that is due; False when it is not what this task has written there."""
-        age = self._elapsed() - self._renewed_at
+    def _renew_if_due(self) -> bool:
+        """Renew a Lease that is due; False if another client has written the Lease since."""
+        age = self._elapsed() - self._renewal_time
         if self._renewal is None and age < self._renew_after:
             return True
         self._renewal = self._renewal or self._gateway.beside(self._renew)
-        if self._renewal and not self._renewal.done() and age < AT_LATEST:
+        if self._renewal and not self._renewal.done() and age < RENEW_BEFORE:
             return True
         renewal, self._renewal = self._renewal, None
-        if renewal is None or renewal.cancel():  # one that waits for a connection may wait long
+        if renewal is None or renewal.cancel():  # not sent yet, and connections may be busy
             return self._renew()
-        # One that was begun long ago, by a task that was suspended since, says nothing of now.
-        return renewal.result() and (self._elapsed() - self._renewed_at < AT_LATEST or self._renew())
+        if not renewal.result():
+            return False
+        # An answer from before a suspension of the process proves nothing about the present.
+        return self._elapsed() - self._renewal_time < RENEW_BEFORE or self._renew()
 
     def _renew(self) -> bool:
-        return self._held is not None and self._put(Held.from_api(self._held))
+        return self._held is not None and self._put(StoredLease.from_api(self._held))
 
     def release(self) -> None:
-        """Delete it, if it is held. Raises RolloutError."""
+        """Delete the Lease if held. Raises RolloutError."""
         if self._renewal and not self._renewal.cancel():
             concurrent.futures.wait([self._renewal])
         held, self._held = self._held, None
         if held is not None:
-            self._let_go(held)
+            self._give_up(held)
 
     def clean_up(self) -> None:
-        """Delete it, if all its holders have ended. Raises RolloutError."""
+        """Delete a Lease whose holders have all ended. Raises RolloutError."""
         stored = self._gateway.lease(self._name)
-        if stored and self._is_abandoned(Held.from_api(stored)):
+        if stored and self._is_abandoned(StoredLease.from_api(stored)):
             self._gateway.drop_lease(stored)
 
-    def _is_abandoned(self, found: Held) -> bool:
-        renewed = _seconds(found.renewed)
-        is_old = renewed is not None and self._gateway.server_time() - renewed > ABANDONED
-        return is_old or self._has_certainly_ended(found)
+    def _is_abandoned(self, lease: StoredLease) -> bool:
+        renew_time = _seconds(lease.renew_time)
+        is_old = renew_time is not None and self._gateway.server_time() - renew_time > ABANDONED
+        return is_old or self._has_certainly_ended(lease)
 
-    def _let_go(self, held: Json) -> None:
+    def _give_up(self, held: Json) -> None:
         self._gateway.drop_lease(held)
 
-    def _found(self) -> Held | None:
-        found = self._gateway.lease(self._name)
-        return None if found is None else Held.from_api(found)
+    def _stored_lease(self) -> StoredLease | None:
+        lease = self._gateway.lease(self._name)
+        return None if lease is None else StoredLease.from_api(lease)
 
-    def _put(self, found: Held | None) -> bool:
-        """Write it as ours over what was found; False when somebody was faster."""
-        began = self._elapsed()
-        stored = self._write(found, [*(self._others(found) if found else ()), self._task.process])
+    def _put(self, lease: StoredLease | None) -> bool:
+        """Write this task's Lease over the stored one; False if another client was faster."""
+        start = self._elapsed()
+        processes = [*(self._other_processes(lease) if lease else ()), self._task.process]
+        stored = self._write(lease, processes)
         if stored is None:
             return False
-        self._held, self._renewed_at = stored, began
+        self._held, self._renewal_time = stored, start
         return True
 
-    def _write(self, found: Held | None, processes: t.Iterable[Process]) -> Json | None:
-        """Write the Lease of these processes over what was found; None when somebody was faster. Raises RolloutError."""
-        is_mine = found is not None and self._is_mine(found)
+    def _write(self, lease: StoredLease | None, processes: t.Iterable[Process]) -> Json | None:
+        """Write a Lease of these processes over the stored one.
+
+        None if another client was faster. Raises RolloutError.
+        """
+        is_mine = lease is not None and self._is_mine(lease)
         now = _micro_time(self._gateway.server_time())
         metadata = {"name": self._name, "namespace": self._request.namespace,
-                    "annotations": {marks.HOLDER: " ".join(map(str, processes))}}
-        if found is not None:
-            metadata |= {"uid": found.uid, "resourceVersion": found.version}
-        transitions = found.transitions + (not is_mine) if found else 0
+                    "annotations": {object_meta.HOLDER: " ".join(map(str, processes))}}
+        if lease is not None:
+            metadata |= {"uid": lease.uid, "resourceVersion": lease.version}
+        transitions = lease.transitions + (not is_mine) if lease else 0
+        if not 0 <= transitions <= MOST_TRANSITIONS:
+            transitions = 0
         return self._gateway.put_lease({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-            "spec": {"holderIdentity": f"{who()}, process {os.getpid()}", "leaseDurationSeconds": DURATION, "renewTime": now,
-                     "acquireTime": (found.acquired if found and is_mine else "") or now,
-                     "leaseTransitions": transitions if 0 <= transitions <= MOST_TRANSITIONS else 0}})
+            "spec": {"holderIdentity": f"{who()}, process {os.getpid()}",
+                     "leaseDurationSeconds": DURATION, "renewTime": now,
+                     "acquireTime": (lease.acquire_time if lease and is_mine else "") or now,
+                     "leaseTransitions": transitions}})
 
-    def _others(self, found: Held) -> list[Process]:
-        """Return the processes that keep it beside this task's."""
+    def _other_processes(self, lease: StoredLease) -> list[Process]:
+        """Return the other processes that stay holders."""
         return []
 
-    def _has_ended(self, found: Held, unchanged_for: float) -> bool:
-        return self._is_mine(found) or unchanged_for > DURATION or self._has_certainly_ended(found)
+    def _has_ended(self, lease: StoredLease, unchanged_for: float) -> bool:
+        return self._is_mine(lease) or unchanged_for > DURATION or self._has_certainly_ended(lease)
 
-    def _has_certainly_ended(self, found: Held) -> bool:
-        return not found.holder or (self._is_here(found) and all(each.has_ended() for each in found.processes))
+    def _has_certainly_ended(self, lease: StoredLease) -> bool:
+        return not lease.holder or (self._is_on_this_machine(lease)
+                                    and all(process.has_ended() for process in lease.processes))
 
-    def _is_here(self, found: Held) -> bool:
-        """Whether the holders say that they are processes of this machine."""
-        return bool(found.processes) and all(each.is_on_machine_of(self._task.process) for each in found.processes)
+    def _is_on_this_machine(self, lease: StoredLease) -> bool:
+        """Return whether the annotation names only processes of this machine."""
+        return bool(lease.processes) and all(process.is_on_machine_of(self._task.process)
+                                             for process in lease.processes)
 
-    def _is_here_and_recent(self, found: Held) -> bool:
-        """Whether that may be believed: of a process that does not renew it, anybody may have written that."""
-        renewed = _seconds(found.renewed)
-        return self._is_here(found) and renewed is not None and abs(self._gateway.server_time() - renewed) <= DURATION
+    def _is_live_process(self, lease: StoredLease) -> bool:
+        """Return whether the holders are processes of this machine that renew the Lease.
 
-    def _is_mine(self, found: Held) -> bool:
-        return self._task.process in found.processes
+        Without a recent renewal, the annotation of a holder on this machine can be forged.
+        """
+        renew_time = _seconds(lease.renew_time)
+        return (self._is_on_this_machine(lease) and renew_time is not None
+                and abs(self._gateway.server_time() - renew_time) <= DURATION)
+
+    def _is_mine(self, lease: StoredLease) -> bool:
+        return self._task.process in lease.processes
 
 
 class _Shared(_Exclusive):
-    """The Lease of earlier versions, whatever the kind: held by a task of theirs, or by tasks of this version together."""
+    """Lease for all kinds: held by a task of an earlier version, or shared by current tasks."""
 
-    def _others(self, found: Held) -> list[Process]:
-        """Return the tasks for other kinds that may be at work; of this task's kinds, the other Leases have told that none is."""
-        if not found.is_shared:
+    def _other_processes(self, lease: StoredLease) -> list[Process]:
+        """Return live tasks for other kinds; exclusive Leases cover the kinds of this task."""
+        if not lease.is_shared:
             return []
         mine, kinds = self._task.process, set(map(str, locked_kinds(self._request)))
-        return [each for each in found.processes
-                if each.kind not in kinds and not (each.is_on_machine_of(mine) and each.has_ended())]
+        return [process for process in lease.processes
+                if process.kind not in kinds
+                and not (process.is_on_machine_of(mine) and process.has_ended())]
 
-    def _has_ended(self, found: Held, unchanged_for: float) -> bool:
-        return found.is_shared or super()._has_ended(found, unchanged_for)
+    def _has_ended(self, lease: StoredLease, unchanged_for: float) -> bool:
+        return lease.is_shared or super()._has_ended(lease, unchanged_for)
 
-    def _let_go(self, held: Json) -> None:
-        """Delete it, or leave it to the others that hold it."""
-        found: Held | None = Held.from_api(held)
+    def _give_up(self, held: Json) -> None:
+        """Delete the Lease, or leave the Lease to its other holders."""
+        lease: StoredLease | None = StoredLease.from_api(held)
         for _try in range(MOST_WRITERS):
-            if found is None or not self._is_mine(found):
+            if lease is None or not self._is_mine(lease):
                 return
-            others = self._others(found)
-            if self._write(found, others) if others else self._gateway.drop_lease(held):
+            processes = self._other_processes(lease)
+            if self._write(lease, processes) if processes else self._gateway.drop_lease(held):
                 return
             stored = self._gateway.lease(self._name)
-            held, found = stored or {}, Held.from_api(stored) if stored else None
+            held, lease = stored or {}, StoredLease.from_api(stored) if stored else None
 
 
 def locked_kinds(request: Request) -> tuple[Kind, ...]:
-    """Return the kinds of which the task changes the object of that name: a migration writes a Deployment too."""
+    """Return the kinds of the objects to be changed: a migration also writes a Deployment."""
     migrates = request.state.migrates or request.kind.may_only_be_migrated
     return (request.kind, Kind.DEPLOYMENT) if migrates else (request.kind,)
 
 
 def who() -> str:
-    """Who runs the task, and where."""
+    """Return user and host of the task."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
@@ -384,7 +422,8 @@ def who() -> str:
 
 
 def _micro_time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _seconds(micro_time: str) -> float | None:

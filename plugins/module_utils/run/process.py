@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tell the process of one task from every other process, and whether it has ended."""
+"""Identity of a task's process, and the check whether a process has ended."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import pathlib
 import typing as t
 import uuid
 
-#: The tasks of this process that hold a Lease, or try to: each controller of a fleet is a task of its own.
+#: Tasks of this process that hold or acquire a Lease; each controller of a fleet is a separate
+#: task.
 AT_WORK: set[str] = set()
 
 
 class Process(t.NamedTuple):
-    """One task's process, distinguished from every other process that ever was."""
+    """Process of a task, distinct from every other process past or present."""
 
-    #: Which processes have the same numbering: boot and pid namespace; "" where that cannot be told.
+    #: Scope of the pid: boot id and pid namespace; "" if unknown.
     machine: str
     pid: str
-    #: When the process has started, in the system's own ticks.
-    started: str
-    #: A random number and, since Leases are named by kind, the kind of the controller.
+    #: Start time, in clock ticks since boot.
+    start: str
+    #: Random number and, since Leases are named by kind, the kind of the controller.
     task: str
 
     @classmethod
@@ -35,30 +36,33 @@ class Process(t.NamedTuple):
         except OSError:
             machine = ""
         pid = str(os.getpid())
-        return cls(machine, pid, started_at(pid) or "", uuid.uuid4().hex[:8] + (f".{kind}" if kind else ""))
+        task = uuid.uuid4().hex[:8] + (f".{kind}" if kind else "")
+        return cls(machine, pid, started_at(pid) or "", task)
 
     @classmethod
     def from_text(cls, text: str) -> Process | None:
-        """None where somebody has written something else."""
+        """Parse the annotation of a Lease; None for a different format."""
         parts = text.split("/")
-        is_one = len(parts) == 4 and len(text) <= 200 and text.isascii() and parts[1].isdigit() and 0 < int(parts[1]) <= 2**22
-        return cls(*parts) if is_one else None
+        if len(parts) != 4 or len(text) > 200 or not text.isascii() or not parts[1].isdigit():
+            return None
+        return cls(*parts) if 0 < int(parts[1]) <= 2**22 else None
 
     def __str__(self) -> str:
         return "/".join(self)
 
     @property
     def kind(self) -> str:
-        """The kind of the controller that the task works on; "" of a version whose Leases are not named by kind."""
+        """Kind of the controller; "" for a version whose Leases are not named by kind."""
         return self.task.partition(".")[2]
 
-    def is_on_machine_of(self, other: Process) -> bool:
-        return bool(self.machine) and self.machine == other.machine
+    def is_on_machine_of(self, process: Process) -> bool:
+        return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Whether that is certain; to be asked of a process on this machine.
+        """Return whether a process on this machine has certainly ended.
 
-        Of its own tasks, this process knows which are at work. Others may be hidden in /proc, but not from a signal.
+        A task of this process has ended unless in AT_WORK. Another user's process can be hidden in
+        /proc, but not from a signal.
         """
         if self.pid == str(os.getpid()):
             return self.task not in AT_WORK
@@ -67,15 +71,16 @@ class Process(t.NamedTuple):
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # it is there, and another user's
-        return started_at(self.pid) not in (None, self.started)
+            pass  # exists, and belongs to another user
+        return started_at(self.pid) not in (None, self.start)
 
 
 def started_at(pid: str) -> str | None:
-    """When a process has started; None if there is none, or it is hidden; "" if it has ended and only its number is left."""
+    """Return the start time of a process; None if missing or hidden, "" for a zombie."""
     try:
-        # The name in parentheses may have spaces; field 3 is the state, field 22 the start (proc(5)).
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
+    # The name in parentheses can have spaces; field 3 is the state, field 22 the start (proc(5)).
+    stat = text.rpartition(")")[2].split()
     return "" if stat[0] in "ZX" else stat[19]

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""For how long new pods have been watched (soak), and that they are: at a pause, and before the end of an update.
+"""The soak: new pods are watched at a pause, and before the end of an update.
 
-What counts is the time that this task has watched them itself. Of the time before it, from the mark of a soak on the controller on,
-that counts in which nothing has happened to any of them, as they say themselves: a restart, a loss of readiness, a replacement and
-an Event leave a time behind.
+The seconds that this task has watched count. Of the time before the task, from the soak's
+annotation on the controller onwards, only the seconds count in which no pod reports an incident:
+a restart, a loss of readiness, a replacement and an Event each leave a timestamp.
 """
 
 from __future__ import annotations
@@ -15,259 +15,289 @@ import dataclasses
 import typing as t
 
 from ..cluster.gateway import Gateway
-from ..explain import health
-from ..explain.diagnosis import Cause
-from ..explain.signs import GONE
+from ..explain import pod_health
 from ..flows import soak
-from ..flows.flow import Flow, Standing
-from ..model import marks
-from ..model.by_server import SteppedByServer
+from ..flows.decision import decide
+from ..flows.flow import Flow, RolloutStatus
+from ..model import object_meta
 from ..model.fields import Json, seconds
 from ..model.observed import Controller, Observed
 from ..model.request import Request
 from ..model.soaks import NOT_PASSED, Soak
 from ..model.steps import Decision, Step, Wait, Watch
 from .clock import Clock
-from .patience import FLICKER, failure
+from .deadlines import failure
+from .incidents import Incidents, View
 from .watched import Watched, cannot_see
 
-#: Lines about it, at most, and seconds between two of them, at least.
-LINES, TOLD_APART = 10, 1.0
-#: Seconds by which a mark may be ahead of the API server's clock, of which there may be more than one.
-AHEAD = 5.0
-#: Seconds by which a time of the cluster may be too early: it has none that are finer.
+#: At most this many progress lines for a soak, and at least so many seconds between two of them.
+LINES, LINE_INTERVAL = 10, 1.0
+#: Seconds by which an annotation may be ahead of an API server's clock; there may be several.
+CLOCK_SKEW = 5.0
+#: Seconds by which a timestamp of the cluster may be too early: timestamps have whole seconds.
 RESOLUTION = 1.0
 
 
 class Soaking:
-    """The pods that are watched, as they were first seen."""
+    """The pods that a soak watches, in the state of their first observation."""
 
-    def __init__(self, gateway: Gateway, clock: Clock, say: t.Callable[[str], None], warnings: list[str]) -> None:
-        """warnings: those that are told at the end of the task."""
+    def __init__(self, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
+                 warnings: list[str]) -> None:
+        """say prints a progress line; warnings are reported at the end of the task."""
         self._gateway, self._clock, self._say, self._warnings = gateway, clock, say, warnings
-        #: What old pods have been warned of before.
-        self._usual: frozenset[str] = frozenset()
-        self._forget()
+        #: Reasons of Events about old pods: the same reason of a new pod is no incident.
+        self._old_reasons: frozenset[str] = frozenset()
+        self._reset()
 
-    def _forget(self) -> None:
-        #: What is watched (flows/soak.subject), and whether that was long enough.
+    def _reset(self) -> None:
+        #: The hash of the watched template (flows/soak.subject), and whether the soak has passed.
         self._subject, self._is_over = "", False
-        self._uid = ""  # of the controller that the user names
+        #: The uid of the user's controller.
+        self._uid = ""
         self._pods = Watched(self._gateway)
-        self._first: dict[str, health.Vitals] = {}
-        self._times: dict[str, int] = {}
-        self._leave = _Leave()
-        #: Since when it is watched, and the seconds before that which count.
-        self._since = self._counted = 0.0
-        self._told_at = float("-inf")
-        #: The most seconds that they have been watched without another one, and when that was.
-        self._best, self._best_at = 0.0, self._clock.monotonic()
-        #: Since when nothing is found but that some are gone.
-        self._missed_at: float | None = None
+        self._incidents = Incidents(self._gateway, self._clock, self._pods)
+        self._watch_time = _WatchTime(self._clock)
+        self._reported_at = float("-inf")
 
-    def begin(self, request: Request, standing: Standing) -> None:
-        """Before the first change. Raises RolloutError where the pods may not be seen."""
+    def begin(self, request: Request, status: RolloutStatus) -> None:
+        """Read the Events about old pods, before the first change.
+
+        At the end of an update no old pod is left to tell their Events apart. Raises RolloutError
+        where pods may not be listed.
+        """
         if self._gateway.objects("pods") is None:
             raise cannot_see(request)
-        # At the end of an update no old pod is left, and nothing tells any more which warnings were about one.
         if events := self._gateway.warnings():
-            self._usual = health.reasons(events, _old_pods(self._gateway, standing))
+            self._old_reasons = pod_health.reasons(events, _old_pods(self._gateway, status))
 
-    def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
-        """The next decision of the flow, which may be to watch on. Raises RolloutFailed for what has happened to pods."""
+    def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
+        """Return the flow's next decision, or a Watch before it.
+
+        Raises RolloutFailed for an incident of a watched pod.
+        """
         if self._subject and not self._is_over:
-            self._tell_of_loss(request, seen)
-            self._check(request, flow.standing(request, seen), seen)
-        decision = flow.decide(request, seen)
+            self._warn_of_deletion(request, observed)
+            self._check(View.of(flow, request, observed))
+        decision = decide(flow, request, observed)
         if not isinstance(decision, Watch):
             return decision
-        now = self._turn(request, flow.standing(request, seen), seen, decision)
-        return flow.decide(request, dataclasses.replace(seen, soaked=now)) if isinstance(now, str) else now
+        answer = self._watch(View.of(flow, request, observed), decision)
+        if isinstance(answer, str):
+            return decide(flow, request, dataclasses.replace(observed, soaked=answer))
+        return answer
 
-    def _check(self, request: Request, standing: Standing, seen: Observed) -> None:
-        """Look at the pods that are watched. Raises RolloutFailed where something has happened to one of them."""
-        if request.state.undoes or soak.subject(seen) != self._subject:  # another update: what becomes of it the flow says
-            self._forget()
+    def _check(self, view: View) -> None:
+        """Compare the watched pods with their first observation.
+
+        Raises RolloutFailed for an incident. A soak of another template ends here: its flow decides
+        how the update continues.
+        """
+        request = view.request
+        if request.state.undoes or view.subject != self._subject:
+            self._reset()
             return
-        pods, events = self._look(request, standing), self._gateway.warnings()
-        self._leave.resize(_sizes(standing, seen, self._leave.sizes))
-        changes = pods.changes()
-        found = health.causes(request, self._first, pods.new, max(self._leave.left), {pod["metadata"]["uid"] for pod in changes})
-        if all(cause.kind == GONE for cause in found):
-            found += health.have_been(request, self._first, changes)
-        found += health.more_warnings(request, self._established, pods.old, events, self._times, self._usual)
-        if self._may_be_scaled(seen, found):
+        self._look(view)
+        events = self._gateway.warnings()
+        causes = self._incidents.find(view, events, self._old_reasons)
+        if self._incidents.may_be_scaled(view, causes):
             return
-        if found:
-            told = f"{self._seconds:.0f} of {request.soak:g} s had passed" if self._seconds >= 1 else "it had just begun"
-            raise failure(request, self._gateway, NOT_PASSED, told, found)
-        self._leave.take(len(health.gone_of(self._first, pods.new)))
-        self._first = {uid: first for uid, first in self._first.items() if uid in pods.lasting}  # the next to go are others
+        if causes:
+            progress = (f"{self._watch_time.seconds:.0f} of {request.soak:g} s had passed"
+                        if self._watch_time.seconds >= 1 else "it had just begun")
+            raise failure(request, self._gateway, NOT_PASSED, progress, causes)
+        self._incidents.accept_scale_down()
         self._note(events)
-        self._refuse_endlessly(request)
+        self._refuse_endless_soak(request)
 
-    def _tell_of_loss(self, request: Request, seen: Observed) -> None:
-        """What becomes of the update then, the flow knows; that its new pods have not been watched to the end, nobody else."""
-        if request.state.undoes or (seen.primary and seen.primary.uid == self._uid):
+    def _warn_of_deletion(self, request: Request, observed: Observed) -> None:
+        """Warn that another client deleted the controller, and end the soak.
+
+        The flow decides how the update continues, and knows nothing of the unfinished soak.
+        """
+        primary = observed.primary
+        if request.state.undoes or (primary and primary.uid == self._uid):
             return
-        self._warnings.append(f"somebody deleted {request.where} while its new pods were watched: the soak has ended there, after "
-                              f"{self._seconds:.0f} of {request.soak:g} s")
+        self._warnings.append(
+            f"somebody deleted {request.where} while its new pods were watched: the soak has ended "
+            f"there, after {self._watch_time.seconds:.0f} of {request.soak:g} s")
         self._say(f"warning: {self._warnings[-1]}")
-        self._forget()
+        self._reset()
 
-    def _may_be_scaled(self, seen: Observed, found: list[Cause]) -> bool:
-        """Whether to wait for a smaller size, as pods may be seen to go before that is: for a moment, and where that is all."""
-        now = self._clock.monotonic()
-        if not found or any(cause.kind != GONE for cause in found):
-            self._missed_at = None
-            return False
-        self._missed_at = now if self._missed_at is None else self._missed_at
-        if seen.primary:
-            self._gateway.look_up(seen.primary.name)
-        return now - self._missed_at < FLICKER
+    def _refuse_endless_soak(self, request: Request) -> None:
+        """Raise RolloutFailed where new pods keep coming: each new pod restarts the soak."""
+        if self._watch_time.since_longest() > request.soak + request.progress_deadline:
+            longest = f"at most {self._watch_time.longest:.0f} of {request.soak:g} s"
+            raise failure(
+                request, self._gateway,
+                "the soak does not come to its end: more new pods keep coming",
+                f"{longest} had passed without another one", [])
 
-    def _refuse_endlessly(self, request: Request) -> None:
-        """Raise RolloutFailed where more and more new pods come, and each begins the soak anew."""
-        now = self._clock.monotonic()
-        if self._seconds > self._best:
-            self._best, self._best_at = self._seconds, now
-        elif now - self._best_at > request.soak + request.progress_deadline:
-            raise failure(request, self._gateway, "the soak does not come to its end: more new pods keep coming",
-                          f"at most {self._best:.0f} of {request.soak:g} s had passed without another one", [])
+    def _watch(self, view: View, decision: Watch) -> Step | Wait | Watch | str:
+        """Return the next step or wait of the soak, or the annotation of a passed soak.
 
-    def _turn(self, request: Request, standing: Standing, seen: Observed, decision: Watch) -> Step | Wait | Watch | str:
-        """What is to be done now; or the mark, where it has been long enough. Raises RolloutError."""
-        primary = seen.primary
+        Raises RolloutError.
+        """
+        primary = view.observed.primary
         if primary is None:
             return ""
-        pods = self._look(request, standing)
-        mark, now = self._mark(seen), self._gateway.server_time()
-        if decision.is_paused and mark and self._has_passed(request, standing, mark, now):
-            return mark.text
-        if self._is_over and self._clock.is_real and pods.lasting.keys() - self._first.keys():
-            self._forget()
-            pods = self._look(request, standing)
+        pods = self._look(view)
+        now = self._gateway.server_time()
+        stored = _stored_soak(view, now)
+        if decision.is_paused and stored and _has_passed(view, stored, pods, now):
+            return stored.text
+        has_more = pods.lasting.keys() - self._incidents.first.keys()
+        if self._clock.is_real and self._is_over and has_more:
+            self._reset()
+            self._look(view)
         if not self._subject:
-            self._begin(request, standing, seen, primary, mark, now)
-        size = _new_pods(standing)
-        begun = mark or Soak(self._subject, now, usual=tuple(self._usual))
-        if self._clock.is_real and pods.ready < size:
-            return Wait(f"{size} new pods of {_name(standing)} are ready")
-        if mark is None and size and (self._clock.is_real or not self._is_over):
-            self._is_over = not self._clock.is_real  # check mode has no pods to watch
-            return soak.noted(primary, begun.text, f"watching {size} new pod{'s' if size != 1 else ''} for {request.soak:g} s")
-        if size and self._clock.is_real and (self._seconds < request.soak or self._missed_at is not None):
-            self._tell(request, standing, size)
-            return Watch(decision.is_paused)
-        if not self._is_over and size and self._clock.is_real:
-            self._gateway.look_at_pods_again()  # what is only listed now and then has been out of sight, up to now
-            self._check(request, standing, seen)
-            if self._seconds < request.soak or self._missed_at is not None:
-                return Watch(decision.is_paused)
-            self._say(self._sentence(request, standing, size))
+            self._start(view, primary, stored, now)
+        begun = stored or Soak(self._subject, now, usual=tuple(self._old_reasons))
+        if view.size:
+            start = None if stored else _start_step(view, primary, begun)
+            delay = (self._delay(view, decision, start) if self._clock.is_real
+                     else self._simulate(start))
+            if delay:
+                return delay
         self._is_over = True
-        return dataclasses.replace(begun, passed=size, seconds=request.soak).text
+        return dataclasses.replace(begun, passed=view.size, seconds=view.request.soak).text
 
-    def _begin(self, request: Request, standing: Standing, seen: Observed, primary: Controller, mark: Soak | None,
-               now: float) -> None:
-        events, new = self._gateway.warnings(), self._pods.lasting
-        self._subject, self._uid = soak.subject(seen), primary.uid
-        self._leave = _Leave(_sizes(standing, seen, (0, 0)))
-        self._times, self._since = health.times_of(events), self._clock.monotonic()
-        self._usual |= health.reasons(events, self._pods.old) | {*(mark.usual if mark else ())}
+    def _simulate(self, start: Step | None) -> Step | None:
+        """Return the step that begins a soak in check mode, without pods to watch."""
+        if self._is_over:
+            return None
+        self._is_over = start is not None
+        return start
+
+    def _delay(self, view: View, decision: Watch,
+               start: Step | None) -> Step | Wait | Watch | None:
+        """Return the step, wait or watch that the end of the soak depends on, or None."""
+        if self._pods.ready < view.size:
+            return Wait(f"{view.size} new pods of {view.name} are ready")
+        if start:
+            self._is_over = False
+            return start
+        if self._is_short(view.request):
+            self._report(view)
+            return Watch(decision.is_paused)
+        if not self._is_over:
+            # Pods that are only listed from time to time were out of sight until now.
+            self._gateway.look_at_pods_again()
+            self._check(view)
+            if self._is_short(view.request):
+                return Watch(decision.is_paused)
+            self._say(self._summary(view))
+        return None
+
+    def _is_short(self, request: Request) -> bool:
+        return self._watch_time.seconds < request.soak or self._incidents.missed_at is not None
+
+    def _start(self, view: View, primary: Controller, stored: Soak | None, now: float) -> None:
+        events = self._gateway.warnings()
+        self._subject, self._uid = view.subject, primary.uid
+        self._incidents.start(view, events)
+        self._watch_time.restart()
+        self._old_reasons |= pod_health.reasons(events, self._pods.old)
+        self._old_reasons |= {*(stored.usual if stored else ())}
         self._note(events)
         self._pods.changes()
-        if mark:
-            since = [health.well_since(pod) for pod in new.values()]
-            known = [each for each in since if each is not None]
-            quiet = RESOLUTION + max([mark.began, health.warned_at(events, self._pods.new), *known])
-            is_known = known and len(known) == len(since)
-            self._counted = min(max(0.0, now - quiet), request.soak) if is_known else 0.0
-        self._told_at = self._clock.monotonic()
+        if stored:
+            quiet = now - _quiet_since(stored, events, self._pods, now)
+            self._watch_time.earlier = min(max(0.0, quiet), view.request.soak)
+        self._reported_at = self._clock.monotonic()
 
     def _note(self, events: list[Json]) -> None:
-        """Watch those too that have come, or become ready: all of them for the whole time, but not for how they have started."""
-        for uid, pod in self._pods.lasting.items():
-            first = self._first.get(uid)
-            if first is None or (not first.is_ready and health.is_well(pod)):
-                self._first[uid] = health.Vitals.of(pod)
-                self._times |= health.times_of(health.events_about(events, (uid,)))
-                self._since, self._counted = self._clock.monotonic(), 0.0
+        if self._incidents.add_pods(events):
+            self._watch_time.restart()
 
-    @property
-    def _seconds(self) -> float:
-        return self._counted + self._clock.monotonic() - self._since
-
-    def _mark(self, seen: Observed) -> Soak | None:
-        """That of this update; one of another template, or from the future, is none."""
-        mark = marks.soak(seen.primary.annotations) if seen.primary else None
-        is_it = mark is not None and mark.template == soak.subject(seen) and mark.began <= self._gateway.server_time() + AHEAD
-        return mark if is_it else None
-
-    def _has_passed(self, request: Request, standing: Standing, mark: Soak, now: float) -> bool:
-        """Whether it has passed at this pause, and no new pod is younger than that takes: so much a mark cannot make up."""
-        made = [seconds(health.created(pod)) for pod in self._pods.lasting.values()]
-        return (mark.passed is not None and mark.passed == standing.paused and mark.seconds >= request.soak
-                and all(each is not None and each + request.soak <= now + RESOLUTION for each in made))
-
-    def _look(self, request: Request, standing: Standing) -> Watched:
-        self._pods.look(request, standing)
+    def _look(self, view: View) -> Watched:
+        self._pods.look(view.request, view.status)
         return self._pods
 
+    def _report(self, view: View) -> None:
+        now, length = self._clock.monotonic(), view.request.soak
+        if now - self._reported_at >= max(LINE_INTERVAL, length / LINES):
+            self._reported_at = now
+            progress = f"{self._watch_time.seconds:.0f} of {length:g} s"
+            self._say(f"watching: {view.name} {view.size} new, {progress}")
+
+    def _summary(self, view: View) -> str:
+        earlier = self._watch_time.earlier
+        before = (f", of which {earlier:.0f} s before this task, by what the pods say themselves"
+                  if earlier else "")
+        return (f"watched: {view.name} {view.size} new, for {view.request.soak:g} s{before}; "
+                f"nothing has happened to them")
+
+
+class _WatchTime:
+    """The seconds since the start of the soak, or since the last new pod."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = 0.0
+        #: Seconds before this task that count.
+        self.earlier = 0.0
+        #: The most seconds without another new pod, and the time of that record.
+        self.longest, self._longest_at = 0.0, clock.monotonic()
+
     @property
-    def _established(self) -> dict[str, Json]:
-        """Those that are watched: not one that starts, or is about to go."""
-        return {uid: pod for uid, pod in self._pods.lasting.items() if uid in self._first and self._first[uid].is_ready}
+    def seconds(self) -> float:
+        return self.earlier + self._clock.monotonic() - self._since
 
-    def _tell(self, request: Request, standing: Standing, size: int) -> None:
+    def restart(self) -> None:
+        self._since, self.earlier = self._clock.monotonic(), 0.0
+
+    def since_longest(self) -> float:
+        """Record the longest time, and return the seconds since the last record."""
         now = self._clock.monotonic()
-        if now - self._told_at >= max(TOLD_APART, request.soak / LINES):
-            self._told_at = now
-            self._say(f"watching: {_name(standing)} {size} new, {self._seconds:.0f} of {request.soak:g} s")
-
-    def _sentence(self, request: Request, standing: Standing, size: int) -> str:
-        """What was seen, and by whom."""
-        before = f", of which {self._counted:.0f} s before this task, by what the pods say themselves" if self._counted else ""
-        return f"watched: {_name(standing)} {size} new, for {request.soak:g} s{before}; nothing has happened to them"
+        if self.seconds > self.longest:
+            self.longest, self._longest_at = self.seconds, now
+        return now - self._longest_at
 
 
-class _Leave:
-    """How many pods may go because somebody has scaled down."""
-
-    def __init__(self, sizes: tuple[int, int] = (0, 0)) -> None:
-        """sizes: the size that is asked for, and that of the successor; pods may go as either becomes smaller."""
-        self.sizes, self.left = sizes, (0, 0)
-
-    def resize(self, sizes: tuple[int, int]) -> None:
-        """As many more may go as one of them has become smaller by, whenever they do; what is scaled up again may not go."""
-        goal, own = (max(0, left + was - now) for left, was, now in zip(self.left, self.sizes, sizes))
-        self.sizes, self.left = sizes, (goal, own)
-
-    def take(self, gone: int) -> None:
-        """So many have gone."""
-        goal, own = self.left
-        self.left = max(0, goal - gone), max(0, own - gone)
+def _start_step(view: View, primary: Controller, begun: Soak) -> Step:
+    pods = f"{view.size} new pod{'s' if view.size != 1 else ''}"
+    return soak.annotate_soak(primary, begun.text, f"watching {pods} for {view.request.soak:g} s")
 
 
-def _old_pods(gateway: Gateway, standing: Standing) -> set[str]:
-    """The uids of those that the update is to replace; none of a controller where nothing tells them from the new ones."""
-    in_progress = standing.phase != "complete"
-    return {pod.uid for holder in standing.holders if holder.is_known
+def _stored_soak(view: View, now: float) -> Soak | None:
+    """Return the soak in the controller's annotation.
+
+    None where the annotation is about another template, or begins in the future.
+    """
+    primary = view.observed.primary
+    stored = object_meta.soak(primary.annotations) if primary else None
+    is_valid = stored and stored.template == view.subject and stored.began <= now + CLOCK_SKEW
+    return stored if is_valid else None
+
+
+def _has_passed(view: View, stored: Soak, pods: Watched, now: float) -> bool:
+    """Return whether the soak of this pause is stored as passed, and may have been.
+
+    Another client may have written the annotation: no new pod may be younger than the soak.
+    """
+    if stored.passed is None or stored.passed != view.status.paused:
+        return False
+    created = [seconds(pod_health.created(pod)) for pod in pods.lasting.values()]
+    return stored.seconds >= view.request.soak and all(
+        time is not None and time + view.request.soak <= now + RESOLUTION for time in created)
+
+
+def _quiet_since(stored: Soak, events: list[Json], pods: Watched, now: float) -> float:
+    """Return since when no new pod reports an incident; now where a pod reports no time."""
+    since = [pod_health.well_since(pod) for pod in pods.lasting.values()]
+    times = [time for time in since if time is not None]
+    if not times or len(times) < len(since):
+        return now
+    return RESOLUTION + max([stored.began, pod_health.warned_at(events, pods.new), *times])
+
+
+def _old_pods(gateway: Gateway, status: RolloutStatus) -> set[str]:
+    """Return the uids of the pods that the update replaces.
+
+    Where no label separates old pods of a controller from new ones, none of its pods is included.
+    """
+    in_progress = status.phase != "complete"
+    return {pod.uid for holder in status.holders if holder.is_known
             for pod in gateway.live_pods(holder.controller.selector)
-            if pod.owner == holder.controller.uid and not (in_progress and holder.is_new(pod.labels))}
-
-
-def _sizes(standing: Standing, seen: Observed, last: tuple[int, int]) -> tuple[int, int]:
-    """The size that is asked for, and that of the successor; the server's own controllers only count the pods that there are."""
-    own = standing.new.replicas if standing.new and not isinstance(seen.primary, SteppedByServer) else last[1]
-    return standing.goal or 0, own
-
-
-def _new_pods(standing: Standing) -> int:
-    """How many there have to be: up to a pause those that have the new template, at the end all."""
-    return standing.new.replicas if standing.new else standing.goal or 0
-
-
-def _name(standing: Standing) -> str:
-    side = standing.new or standing.old
-    return side.name if side else ""
+            if pod.owner == holder.controller.uid
+            and not (in_progress and holder.is_new(pod.labels))}

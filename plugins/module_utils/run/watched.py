@@ -2,23 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The pods that a soak looks at several times a second, of which there may be thousands: each is read once for each change."""
+"""The pods that a soak compares several times a second.
+
+There may be thousands of pods: each is parsed once per change.
+"""
 
 from __future__ import annotations
 
 import typing as t
 
 from ..cluster.gateway import Gateway
-from ..explain import health
-from ..flows.flow import Holder, Standing
+from ..explain import pod_health
+from ..flows.flow import Holder, RolloutStatus
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
 from ..model.template import labels_of
 
 
-class _Glance(t.NamedTuple):
-    """What is asked of a pod again and again."""
+class _PodState(t.NamedTuple):
+    """Cached answers about a pod."""
 
     pod: Json
     labels: Json
@@ -26,70 +29,75 @@ class _Glance(t.NamedTuple):
     is_well: bool
 
     @classmethod
-    def of(cls, pod: Json) -> _Glance:
-        return cls(pod, labels_of(pod), health.is_lasting(pod), health.is_well(pod))
+    def of(cls, pod: Json) -> _PodState:
+        is_lasting, is_well = pod_health.is_lasting(pod), pod_health.is_well(pod)
+        return cls(pod, labels_of(pod), is_lasting, is_well)
 
 
 class Watched:
-    """The pods of an update by uid, as they were at the last look."""
+    """Pods of an update by uid, as of the last look()."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        #: The controllers that have them, or had.
+        #: The controllers of the pods by uid, including controllers that have no pod any more.
         self._holders: dict[str, Holder] = {}
-        self._glances: dict[str, _Glance] = {}
+        self._states: dict[str, _PodState] = {}
         self._changes: list[Json] = []
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
-        #: The new ones, those of them that have neither ended nor are about to go, and the old ones of which the same is true.
+    def _clear(self) -> None:
+        #: All new pods; lasting new pods; lasting old pods. Lasting pods have not ended and do not
+        #: terminate.
         self.new: dict[str, Json] = {}
         self.lasting: dict[str, Json] = {}
         self.old: dict[str, Json] = {}
-        #: How many of the new ones are ready.
+        #: The number of ready new pods.
         self.ready = 0
 
-    def look(self, request: Request, standing: Standing) -> None:
-        """Take in what there is now. Raises RolloutError."""
-        # One that has no pod left holds none any more, and there is still to be told what has become of those that it had.
-        for holder in standing.holders:
+    def look(self, request: Request, status: RolloutStatus) -> None:
+        """Read the current pods. Raises RolloutError."""
+        # A controller without pods is no holder any more, but the end of its last pods counts.
+        for holder in status.holders:
             uid = holder.controller.uid
-            known = self._holders.get(uid, holder).new_labels
-            # Where no revision is known (it may not be listed), its pods are still those that they were.
-            self._holders[uid] = holder if holder.is_known or known is None else holder._replace(new_labels=known)
-        before, self._glances = self._glances, {}
-        self._forget()
+            labels = self._holders.get(uid, holder).new_labels
+            # While revisions may not be listed, the labels from before still separate the pods.
+            if not holder.is_known and labels is not None:
+                holder = holder._replace(new_labels=labels)
+            self._holders[uid] = holder
+        before, self._states = self._states, {}
+        self._clear()
         for holder in self._holders.values():
             pods = self._gateway.watched_pods(holder.controller)
             if pods is None:
                 raise cannot_see(request)
             for pod in pods:
                 self._take(pod, holder, before)
-        self.ready = sum(self._glances[uid].is_well for uid in self.lasting)
+        self.ready = sum(self._states[uid].is_well for uid in self.lasting)
 
-    def _take(self, pod: Json, holder: Holder, before: t.Mapping[str, _Glance]) -> None:
+    def _take(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
         uid = pod["metadata"]["uid"]
-        glance = self._glances.get(uid) or before.get(uid)
-        is_same = glance is not None and glance.pod is pod
-        it = self._glances[uid] = glance if glance is not None and is_same else _Glance.of(pod)
-        if holder.is_new(it.labels):
+        state = self._states.get(uid) or before.get(uid)
+        is_same = state is not None and state.pod is pod
+        state = self._states[uid] = state if state is not None and is_same else _PodState.of(pod)
+        if holder.is_new(state.labels):
             self.new[uid] = pod
-            if it.is_lasting:
+            if state.is_lasting:
                 self.lasting[uid] = pod
             else:
                 self.lasting.pop(uid, None)
             if not is_same:
                 self._changes.append(pod)
-        elif it.is_lasting:
+        elif state.is_lasting:
             self.old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """The new ones that have changed since the last call, as they have been and, at last, are."""
+        """Return all states of changed new pods since the last call, the current state last."""
         changes, self._changes = self._changes, []
         return changes
 
 
 def cannot_see(request: Request) -> RolloutError:
-    """The error where pods may not be listed."""
-    return RolloutError("its pods cannot be listed, and soak needs to watch them", where=request.where,
-                        why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")
+    """Return the error for a soak without permission to list pods."""
+    return RolloutError(
+        "its pods cannot be listed, and soak needs to watch them", where=request.where,
+        why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the analyses of a role have measured: new pods against old ones over time, for the report, and its picture. Pure.
+"""Draw the measurements of analyses over time, new pods against old pods, for the report. Pure.
 
-Like the rest of what a report is made of, the results may be of a run that was interrupted: what is missing is left out.
+The run may have been interrupted: missing data is left out.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ import datetime
 import math
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, objects, text
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import number as written
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import (
+    number as written,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    mapping,
+    objects,
+    text,
+)
 
 try:
     import drawsvg
-except ImportError:  # the page is written without the picture then
+except ImportError:  # without drawsvg the page has no charts
     drawsvg = None
 
 from .rollouts import Json, duration, moment
@@ -28,30 +34,30 @@ from .sizes_chart import round_step
 #: Room around the plot, and at most so many marks on an axis.
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 24, 40
 MARKS = 6
-#: The most curves of a page, and the most measurements of one.
+#: The most curves on a page, and the most measurements of a curve.
 CURVES, POINTS = 20, 500
 
 
 class Point(t.NamedTuple):
-    """One measurement; None where there is no number, or no such bound."""
+    """Measurement; None for a missing number or bound."""
 
     at: datetime.datetime
     new: float | None
     old: float | None
     outcome: str
     reason: str
-    #: What the thresholds come to, with what the old pods had then.
+    #: The bounds that result from the thresholds and the old pods' value at that time.
     least: float | None
     most: float | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One metric of one controller, over all stages."""
+    """Metric of a controller, over all stages."""
 
     controller: str
     metric: str
-    #: One list for each analysis: between two of them nothing was measured.
+    #: A list for each analysis; no line connects two analyses.
     runs: list[list[Point]]
 
     @property
@@ -60,90 +66,108 @@ class Curve:
 
     @property
     def failed(self) -> int:
-        return sum(each.outcome == "failed" for each in self.points)
+        return sum(point.outcome == "failed" for point in self.points)
 
     @property
     def told(self) -> list[Point]:
-        """What the table of the figures has: the last ones."""
+        """Return the last measurements, for the table of figures."""
         return self.points[-POINTS:]
 
     @property
     def description(self) -> str:
-        """The picture in words."""
+        """Describe the chart in words."""
         points = self.points
         failed = self.failed
-        unknown = sum(each.outcome not in ("failed", "passed") for each in points)
+        unknown = sum(point.outcome not in ("failed", "passed") for point in points)
         took = duration((points[-1].at - points[0].at).total_seconds())
         words = f"{len(points)} measurements in {took}" if len(points) > 1 else "One measurement"
-        told = [f"{failed} failed" if failed else "", f"{unknown} inconclusive" if unknown else ""]
-        return f"{words}: {', '.join(filter(None, told)) or 'all passed'}."
+        outcomes = [f"{failed} failed" if failed else "",
+                    f"{unknown} inconclusive" if unknown else ""]
+        return f"{words}: {', '.join(filter(None, outcomes)) or 'all passed'}."
 
 
 def of_stages(stages: t.Sequence[Json]) -> list[Curve]:
-    """The curves of all checks that were analyses, in the order in which they were begun; of many, those that have failed first."""
-    found: dict[tuple[str, str, str], list[list[Point]]] = {}
+    """Return the curves of all analyses in the order of their start; of many, failed ones first."""
+    runs_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
     checks = [mapping(check, "measured") for stage in stages for check in objects(stage, "checks")]
     kinds = {text(measured, "kind") for measured in checks} - {""}
     for measured in checks:
-        thresholds = {text(each, "name"): mapping(each, "thresholds") for each in objects(measured, "metrics")}
+        thresholds = {text(each, "name"): mapping(each, "thresholds")
+                      for each in objects(measured, "metrics")}
         runs: dict[str, list[Point]] = {}
-        for each in objects(measured, "measurements"):
-            if at := moment(each.get("at")):
-                name = text(each, "metric")
-                runs.setdefault(name, []).append(_point(each, at, thresholds.get(name, {})))
+        for measurement in objects(measured, "measurements"):
+            if at := moment(measurement.get("at")):
+                name = text(measurement, "metric")
+                runs.setdefault(name, []).append(_point(measurement, at, thresholds.get(name, {})))
         for metric, points in runs.items():
             key = text(measured, "kind"), text(measured, "name"), metric
-            found.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
+            runs_by_metric.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
     curves = [Curve(f"{kind} {name}".strip() if len(kinds) > 1 else name, metric, runs)
-              for (kind, name, metric), runs in found.items()]
-    return sorted(curves, key=lambda curve: not curve.failed)[:CURVES] if len(curves) > CURVES else curves
+              for (kind, name, metric), runs in runs_by_metric.items()]
+    return (sorted(curves, key=lambda curve: not curve.failed)[:CURVES] if len(curves) > CURVES
+            else curves)
 
 
 def _point(item: Json, at: datetime.datetime, thresholds: Json) -> Point:
     old = _number(item, "old")
-    given = {name: value for name in thresholds if (value := _number(thresholds, name)) is not None}
-    least = [given[name] for name in ("min",) if name in given]
-    most = [given[name] for name in ("max",) if name in given]
+    limits = {name: value for name in thresholds
+              if (value := _number(thresholds, name)) is not None}
+    least = [limits[name] for name in ("min",) if name in limits]
+    most = [limits[name] for name in ("max",) if name in limits]
     if old is not None:
-        least += [given[name] * old for name in ("min_ratio_to_old",) if name in given]
-        least += [old - given[name] for name in ("max_decrease",) if name in given]
-        most += [given[name] * old for name in ("max_ratio_to_old",) if name in given]
-        most += [old + given[name] for name in ("max_increase",) if name in given]
-    return Point(at, _number(item, "new"), old, text(item, "outcome"), text(item, "reason"), max(least, default=None),
-                 min(most, default=None))
+        least += [limits[name] * old for name in ("min_ratio_to_old",) if name in limits]
+        least += [old - limits[name] for name in ("max_decrease",) if name in limits]
+        most += [limits[name] * old for name in ("max_ratio_to_old",) if name in limits]
+        most += [old + limits[name] for name in ("max_increase",) if name in limits]
+    return Point(at, _number(item, "new"), old, text(item, "outcome"), text(item, "reason"),
+                 max(least, default=None), min(most, default=None))
 
 
 def _number(item: Json, key: str) -> float | None:
     value = item.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    return value if abs(value) < 1e300 else None  # what is infinite has no place in a picture
+    return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
 def draw(curve: Curve, width: int, height: int, name: str) -> str:
-    """An svg element of that size in pixels, to be put into a page where nothing else has an id that begins with the name."""
-    picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes", aria_labelledby=f"{name}-title")
-    picture.append(drawsvg.Title(f"{curve.metric} of {curve.controller}: new pods against old ones over time. {curve.description}",
-                                 id=f"{name}-title"))
+    """Draw an svg element of this size in pixels.
+
+    name is the prefix of every id, unique on the page.
+    """
+    picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
+                              aria_labelledby=f"{name}-title")
+    picture.append(drawsvg.Title(
+        f"{curve.metric} of {curve.controller}: new pods against old ones over time. "
+        f"{curve.description}",
+        id=f"{name}-title"))
     points = curve.points
     seconds = (points[-1].at - points[0].at).total_seconds() or 1.0
-    marks = _marks([value for point in points for value in (point.new, point.old, point.least, point.most) if value is not None])
+    marks = _marks([value for point in points
+                    for value in (point.new, point.old, point.least, point.most)
+                    if value is not None])
     right, bottom = width - RIGHT, height - BOTTOM
 
     def x(at: datetime.datetime) -> float:
-        return round(LEFT + 8 + (right - LEFT - 16) * (at - points[0].at).total_seconds() / seconds, 1)
+        return round(LEFT + 8 + (right - LEFT - 16) * (at - points[0].at).total_seconds() / seconds,
+                     1)
 
     def y(value: float) -> float:
         return round(bottom - (bottom - TOP) * (value - marks[0]) / (marks[-1] - marks[0]), 1)
 
     for mark in marks:
-        picture.append(drawsvg.Line(LEFT, y(mark), right, y(mark), class_="grid"))  # where a threshold may be, the lowest too
-        picture.append(drawsvg.Text(f"{mark:.4g}", None, LEFT - 8, y(mark), class_="number", text_anchor="end", dy="0.35em"))
-    for at, anchor in dict([(points[0].at, "start"), (points[-1].at, "end")][:1 if len(points) == 1 else 2]).items():
-        picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number", text_anchor=anchor))
+        # thresholds may lie at any mark, even the lowest
+        picture.append(drawsvg.Line(LEFT, y(mark), right, y(mark), class_="grid"))
+        picture.append(drawsvg.Text(f"{mark:.4g}", None, LEFT - 8, y(mark), class_="number",
+                                    text_anchor="end", dy="0.35em"))
+    for at, anchor in dict([(points[0].at, "start"),
+                            (points[-1].at, "end")][:1 if len(points) == 1 else 2]).items():
+        picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number",
+                                    text_anchor=anchor))
     for kind in ("least", "most", "old", "new"):
         for run in curve.runs:
-            places = [(x(point.at), y(value)) for point in run if (value := getattr(point, kind)) is not None]
+            places = [(x(point.at), y(value)) for point in run
+                      if (value := getattr(point, kind)) is not None]
             if len(places) == 1 and kind in ("least", "most"):
                 places = [(places[0][0] - 8, places[0][1]), (places[0][0] + 8, places[0][1])]
             if len(places) > 1:
@@ -155,17 +179,18 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         for kind, value, size in (("dot-old", point.old, 2.5), ("dot-new", point.new, 3.5)):
             if value is not None:
                 is_bad = kind == "dot-new" and point.outcome == "failed"
-                picture.append(drawsvg.Circle(x(point.at), y(value), 5 if is_bad else size, class_="dot-bad" if is_bad else kind))
+                picture.append(drawsvg.Circle(x(point.at), y(value), 5 if is_bad else size,
+                                              class_="dot-bad" if is_bad else kind))
     return picture.as_svg(header="")
 
 
 def told(value: float | None) -> str:
-    """A number of a table."""
+    """Format a number for a table."""
     return "–" if value is None else written(value)
 
 
 def _marks(values: t.Sequence[float]) -> list[float]:
-    """Round numbers around all values, evenly spaced.
+    """Return evenly spaced round numbers around all values.
 
     >>> _marks([0.95, 0.999, 0.99])
     [0.95, 0.96, 0.97, 0.98, 0.99, 1.0]

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The shape of the data that a report reads: all keys and their types, and no others.
+"""Types of the data of a report: all keys and no others.
 
-The role image_bump hands in a Run (`image_bump_report_data`), the playbooks for many clusters a Release.
-A run may have been interrupted, and a result may be from another version of the module: each key may be
-absent, and the report shows it as not known.
+The role image_bump provides a Run (`image_bump_report_data`), the playbooks for many clusters a
+Release. A run may have been interrupted, and a result may come from another version of the module:
+any key may be absent, and the report shows "not known".
 
 Times are texts in RFC 3339. tests/unit/report/test_data.py compares the keys with the module's own
-documentation, and with the keys that the code reads.
+documentation, and with the keys read by the code.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import typing as t
 
 
 class Release(t.TypedDict, total=False):
-    """The runs in many clusters, by the name of the host in the inventory; {} for a host without data."""
+    """Runs in many clusters, by inventory host; {} for a host without data."""
 
     clusters: dict[str, Run]
-    #: The hosts of each region, by its name.
+    #: The hosts of each region, by region.
     regions: dict[str, list[str]]
 
 
 class Run(t.TypedDict, total=False):
-    """One run of the role, in one cluster."""
+    """Run of the role in a cluster."""
 
     #: The controllers, in the words of the request: a name, several names, or labels.
     name: str
     namespace: str
     image: str
-    #: By container; or a text, as a survey gives it.
+    #: Images by container, or a text from a survey.
     images: dict[str, str] | str
     #: updated, paused, rolled_back, stopped or failed.
     outcome: str
@@ -45,15 +45,15 @@ class Run(t.TypedDict, total=False):
     #: The name of the file with the report on this run.
     page: str
     stages: list[Stage]
-    #: In the order in which the tasks have returned them: one for each controller and task. Either
-    #: these, or the results of tasks for several controllers, which have a list of their own.
+    #: One result for each controller and task in the order of the tasks; or one for each task for
+    #: several controllers, with a list of results.
     results: list[Result]
 
 
 class Stage(t.TypedDict, total=False):
     """A stage, or the way back."""
 
-    #: The size at its end (10%), or rollback.
+    #: The size at the end of the stage (10%), or rollback.
     stage: str
     started: str
     ended: str
@@ -90,7 +90,7 @@ class Metric(t.TypedDict, total=False):
 class Measurement(t.TypedDict, total=False):
     metric: str
     at: str
-    #: A number; None if there is none, and a text for infinity.
+    #: A number, None if unknown, or a text for infinity.
     new: t.Any
     old: t.Any
     outcome: str
@@ -100,9 +100,9 @@ class Measurement(t.TypedDict, total=False):
 class Result(t.TypedDict, total=False):
     """A result of the module rolling_update.
 
-    The report tells controllers apart by kind and name. A task for several controllers has one of
-    these in its own results for each; that of a task for one controller has no name, which the role
-    adds, and no kind if it has failed before it has seen the controller.
+    The report tells controllers apart by kind and name. A task for several controllers returns a
+    list of such results. The result of a task for one controller has no name, which the role adds,
+    and no kind if the task has failed before reading the controller.
     """
 
     name: str
@@ -117,7 +117,8 @@ class Result(t.TypedDict, total=False):
     results: list[Result]
 
 
-Step = t.TypedDict("Step", {"action": str, "name": str, "from": t.Any, "to": t.Any, "at": str}, total=False)
+Step = t.TypedDict("Step", {"action": str, "name": str, "from": t.Any, "to": t.Any, "at": str},
+                   total=False)
 
 
 class Size(t.TypedDict, total=False):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of a report on many: the controllers of a fleet, or the clusters of an inventory, a row for each. Pure."""
+"""Build the report's table of many controllers or clusters, a row for each. Pure."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ import datetime
 import functools
 import typing as t
 
-#: What nobody has to look at.
+#: Outcomes that need no attention.
 UNEVENTFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: So many rows are all shown; of more, first those that somebody has to look at. And the most rows that a page has.
+#: Up to this many rows are shown at once, beyond it only rows that need attention; and the most
+#: rows on a page.
 ALL_SHOWN, ROWS = 30, 1000
-#: What is shown of a text at once, in lines and in characters, and the most characters that a page has of one.
+#: The lines and characters of a text shown at once, and the most characters of a text on a page.
 LINES, CHARACTERS, LONGEST = 12, 1200, 20_000
 
 
 class Row(t.NamedTuple):
-    """One of many."""
+    """Row for a controller or a cluster."""
 
     name: str
     link: str
-    #: What it belongs to: the kind of a controller, the region of a cluster.
+    #: The kind of a controller, or the region of a cluster.
     group: str
     outcome: str
     message: str
     begin: datetime.datetime | None
     end: datetime.datetime | None
-    #: Of a controller, how many replicas are available; of a cluster, how many controllers it has.
+    #: Available replicas of a controller, or the number of controllers of a cluster.
     size: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Overview:
-    """All of them."""
+    """Table of many controllers or clusters."""
 
     #: controller or cluster
     what: str
@@ -45,17 +46,18 @@ class Overview:
 
     @property
     def groups(self) -> bool:
-        """Whether they belong to different things, or it is worth telling to which."""
-        return len({row.group for row in self.rows}) > 1 or (self.what == "cluster" and any(row.group for row in self.rows))
+        """Return whether to show a column with the groups."""
+        return (len({row.group for row in self.rows}) > 1
+                or (self.what == "cluster" and any(row.group for row in self.rows)))
 
     @property
     def tally(self) -> list[tuple[str, int]]:
-        """How many have ended in which way, the most frequent one first."""
+        """Return the number of rows by outcome, the most frequent outcome first."""
         return collections.Counter(row.outcome for row in self.rows).most_common()
 
     @property
     def first(self) -> list[Row]:
-        """Those that are shown at once, in their order."""
+        """Return the rows to show at once, in order."""
         rows = self.rows
         if len(rows) > ALL_SHOWN:
             rows = [row for row in rows if row.outcome not in UNEVENTFUL]
@@ -63,28 +65,30 @@ class Overview:
 
     @property
     def rest(self) -> list[Row]:
-        """The others, of which a page has as many as it may."""
+        """Return the other rows, as many as the page may have."""
         first = set(map(id, self.first))
         return [row for row in self.rows if id(row) not in first][:ROWS - len(first)]
 
     @functools.cached_property
     def _span(self) -> tuple[datetime.datetime, datetime.datetime] | None:
-        known = [(row.begin, row.end or row.begin) for row in self.rows if row.begin]
-        return (min(first for first, _last in known), max(last for _first, last in known)) if known else None
+        begun = [(row.begin, row.end or row.begin) for row in self.rows if row.begin]
+        return ((min(first for first, _last in begun), max(last for _first, last in begun)) if begun
+                else None)
 
     def extent(self, row: Row) -> tuple[float, float] | None:
-        """Where on a line from 0 to 100, from the first beginning to the last end, this one began, and how long it took."""
+        """Return begin and length of a row on a scale from 0 to 100 over all rows."""
         if not row.begin or not self._span:
             return None
         begin, end = self._span
         whole = (end - begin).total_seconds() or 1.0
-        left = 100 * (row.begin - begin).total_seconds() / whole
+        begin_percent = 100 * (row.begin - begin).total_seconds() / whole
         width = 100 * ((row.end or row.begin) - row.begin).total_seconds() / whole
-        return round(min(left, 99.0), 2), round(max(1.0, min(width, 100 - left)), 2)
+        width = max(1.0, min(width, 100 - begin_percent))
+        return round(min(begin_percent, 99.0), 2), round(width, 2)
 
 
 def parts(text: t.Any) -> tuple[str, str]:
-    """What is shown of a text at once, and the rest, which is there for who asks for it.
+    """Split a text into the part shown at once and the part to unfold.
 
     >>> parts("short")
     ('short', '')
@@ -94,12 +98,12 @@ def parts(text: t.Any) -> tuple[str, str]:
     '10000 characters more.'
     """
     words = str(text)
-    left_out = len(words) - LONGEST
+    omitted = len(words) - LONGEST
     whole = words[:LONGEST]
     lines = whole.split("\n")
-    shown = "\n".join(lines[:LINES])
-    if len(shown) > CHARACTERS:
-        shown = shown[:CHARACTERS]
-        shown = shown[:shown.rfind(" ") + 1] if shown.rfind(" ") > CHARACTERS / 2 else shown
-    rest = whole[len(shown):].lstrip("\n")
-    return shown, rest + (f"\n... and {left_out} characters more." if left_out > 0 else "")
+    start = "\n".join(lines[:LINES])
+    if len(start) > CHARACTERS:
+        start = start[:CHARACTERS]
+        start = start[:start.rfind(" ") + 1] if start.rfind(" ") > CHARACTERS / 2 else start
+    rest = whole[len(start):].lstrip("\n")
+    return start, rest + (f"\n... and {omitted} characters more." if omitted > 0 else "")

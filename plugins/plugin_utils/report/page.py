@@ -22,28 +22,41 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
     """Return the page, and raise jinja2.TemplateError if the template cannot be used."""
     page = _environment(template.parent).get_template(template.name)
     data = rollouts.of_clusters(data)
-    return page.render(data=data, report=rollouts.Report(data), curves=curves.of_stages(objects(data, "stages")), picture=picture,
-                       describe=sizes_chart.describe, is_drawn=sizes_chart.is_possible(), most_steps=rollouts.STEPS,
-                       most_rows=overview.ALL_SHOWN)
+    return page.render(data=data, report=rollouts.Report(data),
+                       curves=curves.of_stages(objects(data, "stages")), picture=picture,
+                       describe=sizes_chart.describe, is_drawn=sizes_chart.is_possible(),
+                       most_steps=rollouts.STEPS, most_rows=overview.ALL_SHOWN)
 
 
 @functools.cache
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
-    """Ansible's own templating ignores autoescape, and a message from a pod may hold whatever its owner likes."""
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True,
-                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_finalized)
-    environment.filters |= {"day": day, "time": time, "took": took, "told": curves.told, "parts": overview.parts}
+    """Return an environment that escapes all text.
+
+    Ansible's own templating ignores autoescape, and the owner of a pod decides on its messages.
+    """
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
+                                     trim_blocks=True,
+                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+                                     finalize=_finalized)
+    environment.filters |= {"day": day, "time": time, "took": took, "told": curves.told,
+                            "parts": overview.parts}
     return environment
 
 
 def _finalized(value: object) -> object:
-    """What would turn the order of letters round, or hide some, is shown; what comes from the cluster has none any more."""
-    return visible(value, "\n") if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
+    """Make characters visible that reorder or hide text.
+
+    Text from the cluster has none any more.
+    """
+    return (visible(value, "\n") if isinstance(value, str)
+            and not isinstance(value, markupsafe.Markup) else value)
 
 
-def picture(item: rollouts.Rollout | curves.Curve, width: int, height: int, name: str) -> markupsafe.Markup:
-    """Return the only part of the page that the template does not escape: drawsvg has done that."""
-    return markupsafe.Markup(curves.draw(item, width, height, name) if isinstance(item, curves.Curve)
+def picture(item: rollouts.Rollout | curves.Curve, width: int, height: int,
+            name: str) -> markupsafe.Markup:
+    """Return the chart as markup: drawsvg has escaped all texts."""
+    return markupsafe.Markup(curves.draw(item, width, height, name)
+                             if isinstance(item, curves.Curve)
                              else sizes_chart.draw(item, width, height, name))
 
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sort the results of a role's tasks by controller, and decide what the report shows of each. Pure.
+"""Sort the results of a role's tasks by controller, and decide what the report shows. Pure.
 
-The shape of the results is in `data`; what is missing, or of another type, counts as empty.
+The shape of the results is in `data`; a missing value, or one of another type, counts as empty.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from .overview import Overview, Row
 Json = dict[str, t.Any]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-#: The name of the stage that is the way back.
+#: The stage name of a rollback.
 ROLLBACK = "rollback"
-#: What a run says of itself, and a page on many runs only if all of them say the same.
+#: Keys of a run that the page on many runs shows if all runs agree.
 COMMON = ("name", "namespace", "image", "images", "user", "host")
-#: The most controllers that have a section of their own, the most samples that a picture is drawn of, and the most steps told.
+#: The most controllers with a section of their own, samples of a chart, and steps shown.
 SECTIONS, SAMPLES, STEPS = 10, 500, 500
 
 
 class Sample(t.NamedTuple):
-    """The sizes at one moment; None where there is no such controller."""
+    """Sizes at one moment; None for a controller that does not exist."""
 
     at: datetime.datetime
     is_taking_over: bool
     is_watched: bool
-    #: The successor is the one that carries the new pods; without one it is the user's, once it has taken over.
+    #: Whether the user's controller runs the new pods: after the takeover, without a successor.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -56,7 +56,8 @@ class Sample(t.NamedTuple):
 
     @property
     def new_pods(self) -> int:
-        return number(self.successor, "replicas") + (number(self.controller, "replicas") if self.is_new else 0)
+        return (number(self.successor, "replicas")
+                + (number(self.controller, "replicas") if self.is_new else 0))
 
     @property
     def available(self) -> int:
@@ -64,7 +65,7 @@ class Sample(t.NamedTuple):
 
 
 class Soak(t.NamedTuple):
-    """New pods that were watched by one task, at a pause or before the end."""
+    """Soak of new pods by a task, at a pause or before the end."""
 
     begin: datetime.datetime
     end: datetime.datetime
@@ -80,7 +81,7 @@ class Soak(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """All that was done to one controller, in one task or in several."""
+    """Results of all tasks for a controller."""
 
     name: str
     results: list[Json]
@@ -90,18 +91,20 @@ class Rollout:
 
     @functools.cached_property
     def last(self) -> Json:
-        """The last result of a task that did not skip the controller, if there is one."""
-        return next((result for result in reversed(self.results) if not result.get("skipped")), self.results[-1])
+        """Return the last result that is not skipped, or else the last."""
+        return next((result for result in reversed(self.results) if not result.get("skipped")),
+                    self.results[-1])
 
     @property
     def outcome(self) -> str:
-        """Return the state in which the last task left the controller, or failed if that task failed."""
+        """Return the controller's state after the last task, or failed if that task failed."""
         if self.last.get("skipped"):
             return "skipped"
         phase = text(mapping(self.last, "rollout"), "phase")
         ended = text(mapping(self.last, "rollout", "last_rollout"), "outcome")
         if self.last.get("failed"):
-            return ended if phase == "complete" and ended == "rolled_back" and self.last.get("steps") else "failed"
+            return (ended if phase == "complete" and ended == "rolled_back"
+                    and self.last.get("steps") else "failed")
         if phase != "complete":
             return phase or "not known"
         return (ended or "complete") if self.steps else "unchanged"
@@ -112,35 +115,37 @@ class Rollout:
 
     @property
     def failed(self) -> Json:
-        """The result that failed; the first one is the one to know of if a rollback came after it."""
-        return next((each for each in self.results if each.get("failure")), {})
+        """Return the first failed result: a failed rollback may follow."""
+        return next((result for result in self.results if result.get("failure")), {})
 
     @property
     def failure(self) -> Json:
-        """The parts of its error message."""
+        """Return the parts of the error message."""
         return mapping(self.failed, "failure")
 
     @property
     def causes(self) -> list[Json]:
-        """Why pods did not become available; log is the end of a container's log, line by line."""
+        """Return why pods did not become available; log has the last lines of a container's log."""
         return [cause | {"log": values(cause, "log")} for cause in objects(self.failure, "causes")]
 
     @functools.cached_property
     def steps(self) -> list[Json]:
-        steps = (step for each in self.results for step in objects(each, "steps"))
+        steps = (step for result in self.results for step in objects(result, "steps"))
         return [{**step, "at": moment(step.get("at")), "change": change(step)} for step in steps]
 
     @property
     def images(self) -> dict[str, tuple[str, str]]:
-        """Images before and after, by container."""
-        known = [images for each in self.results if (images := mapping(each, "rollout", "images"))]
-        before, after = (mapping(known[0], "before"), mapping(known[-1], "after")) if known else ({}, {})
+        """Return the images before and after, by container."""
+        updates = [images for result in self.results
+                   if (images := mapping(result, "rollout", "images"))]
+        before, after = ((mapping(updates[0], "before"), mapping(updates[-1], "after")) if updates
+                         else ({}, {}))
         return {name: (text(before, name), text(after, name)) for name in {**before, **after}}
 
     @property
     def next_name(self) -> str:
-        """The name of the controller of the new pods."""
-        names = (text(mapping(each, "rollout", "next"), "name") for each in self.results)
+        """Return the name of the successor."""
+        names = (text(mapping(result, "rollout", "next"), "name") for result in self.results)
         created = (text(step, "name") for step in self.steps if step.get("action") == "create")
         return next(filter(None, [*names, *created]), "next")
 
@@ -157,13 +162,16 @@ class Rollout:
         return self._bound("ceiling", max)
 
     def _bound(self, which: str, of: t.Callable[[t.Iterable[int]], int]) -> int | None:
-        known = [mapping(each, "rollout").get(which) for each in self.results if each.get("sizes")]
-        return of(numbers) if (numbers := [each for each in known if isinstance(each, int)]) else None
+        bounds = [mapping(result, "rollout").get(which) for result in self.results
+                  if result.get("sizes")]
+        return (of(numbers) if (numbers := [bound for bound in bounds if isinstance(bound, int)])
+                else None)
 
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """The sizes over time, in order."""
-        samples = sorted((sample for _result, samples in self._sampled for sample in samples), key=lambda sample: sample.at)
+        """Return the sizes over time, in order."""
+        samples = sorted((sample for _result, samples in self._sampled for sample in samples),
+                         key=lambda sample: sample.at)
         apart = -(-len(samples) // SAMPLES)
         return samples[:-1:apart] + samples[-1:] if apart > 1 else samples
 
@@ -173,68 +181,75 @@ class Rollout:
         has_taken_over = False
         for result in self.results:
             sampled.append((result, []))
-            for each in objects(result, "sizes"):
-                at, controller, next_one = moment(each.get("at")), each.get("controller"), each.get("next")
-                is_taking_over = each.get("phase") == "taking_over"
+            for size in objects(result, "sizes"):
+                at, controller, next_one = moment(size.get("at")), size.get("controller"), size.get(
+                    "next")
+                is_taking_over = size.get("phase") == "taking_over"
                 has_taken_over = is_taking_over or (has_taken_over and not next_one)
                 if at:
-                    sampled[-1][1].append(Sample(at, is_taking_over, each.get("is_watched") is True, has_taken_over,
-                                                 mapping(controller) or None, mapping(next_one) or None))
+                    sampled[-1][1].append(Sample(at, is_taking_over, size.get("is_watched") is True,
+                                                 has_taken_over,
+                                                 mapping(controller) or None,
+                                                 mapping(next_one) or None))
         return sampled
 
     @property
     def soaks(self) -> list[Soak]:
-        """As they were seen: of the time before a task, in which nobody has watched, nothing is in its samples."""
+        """Return the soaks with samples; nothing was watched between two tasks."""
         soaks = []
         for result, samples in self._sampled:
-            found = [list(group) for is_watched, group in itertools.groupby(samples, lambda each: each.is_watched) if is_watched]
+            groups = itertools.groupby(samples, lambda sample: sample.is_watched)
+            watched = [list(group) for is_watched, group in groups if is_watched]
             has_failed = text(mapping(result, "failure"), "what").startswith(NOT_PASSED)
-            for these in found:
-                end = next((each.at for each in samples if each.at > these[-1].at), these[-1].at)
-                outcome = "failed" if has_failed and these is found[-1] else "passed"
-                soaks.append(Soak(these[0].at, end, these[-1].new_pods, outcome))
+            for group in watched:
+                end = next((sample.at for sample in samples if sample.at > group[-1].at),
+                           group[-1].at)
+                outcome = "failed" if has_failed and group is watched[-1] else "passed"
+                soaks.append(Soak(group[0].at, end, group[-1].new_pods, outcome))
         return soaks
 
     @property
     def times(self) -> tuple[datetime.datetime, datetime.datetime] | None:
-        """When the first and the last thing was seen of it."""
-        seen = [each.at for _result, samples in self._sampled for each in samples]
-        times = seen + [step["at"] for step in self.steps if step["at"]]
+        """Return when the controller was first and last observed."""
+        sampled = [sample.at for _result, samples in self._sampled for sample in samples]
+        times = sampled + [step["at"] for step in self.steps if step["at"]]
         return (min(times), max(times)) if times else None
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
-        """From the last size that one task saw to the first one that the next task saw."""
-        seen = [[at for sample in objects(each, "sizes") if (at := moment(sample.get("at")))] for each in self.results]
-        seen = [times for times in seen if times]
-        return [(max(before), min(after)) for before, after in itertools.pairwise(seen) if max(before) < min(after)]
+        """Return the times between the last sample of a task and the first of the next task."""
+        sampled = [[at for sample in objects(result, "sizes") if (at := moment(sample.get("at")))]
+                   for result in self.results]
+        sampled = [times for times in sampled if times]
+        return [(max(before), min(after))
+                for before, after in itertools.pairwise(sampled) if max(before) < min(after)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one run of the role has to tell."""
+    """Report on a run of the role."""
 
     data: Json
 
     @functools.cached_property
     def rollouts(self) -> list[Rollout]:
-        """One for each controller, in the order in which they were begun."""
+        """Return a rollout for each controller, in the order of their start."""
         tasks = [objects(task, "results") or [task] for task in objects(self.data, "results")]
         kinds: dict[str, set[str]] = collections.defaultdict(set)
         for result in itertools.chain(*tasks):
             kinds[self._name(result)] |= set(filter(None, [text(result, "kind")]))
-        found: dict[tuple[str, str, int], list[Json]] = {}
+        grouped: dict[tuple[str, str, int], list[Json]] = {}
         for results in tasks:
             count: collections.Counter[tuple[str, str]] = collections.Counter()
             for result in results:
                 name = self._name(result)
-                # A task that has failed before it has seen the controller does not return the kind.
+                # A task that fails before reading the controller does not return the kind.
                 kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
-                found.setdefault((name, kind, count[name, kind]), []).append(result)
+                grouped.setdefault((name, kind, count[name, kind]), []).append(result)
                 count[name, kind] += 1
-        names = collections.Counter(name for name, _kind, _number in found)
+        names = collections.Counter(name for name, _kind, _number in grouped)
         return [Rollout(name, results, kind, f"{kind} {name}".strip() if names[name] > 1 else name)
-                for (name, kind, _number), results in found.items()]
+                for (name, kind, _number), results in grouped.items()]
 
     def _name(self, result: Json) -> str:
         controller = mapping(result, "rollout", "controller") or mapping(result, "rollout", "next")
@@ -246,31 +261,36 @@ class Report:
 
     @functools.cached_property
     def sections(self) -> list[Rollout]:
-        """Those that are told of at length: in a large fleet the first ones that something went wrong with."""
+        """Return the controllers with a section; in a large fleet, the first failed ones."""
         rollouts = self.rollouts
         if len(rollouts) > SECTIONS:
-            rollouts = [each for each in rollouts if each.failure or each.outcome == "failed"]
+            rollouts = [rollout for rollout in rollouts
+                        if rollout.failure or rollout.outcome == "failed"]
         return rollouts[:SECTIONS]
 
     @functools.cached_property
     def overview(self) -> Overview | None:
-        """The table of many controllers, or of many clusters."""
+        """Return the table of many controllers or clusters."""
         if clusters := mapping(self.data, "clusters"):
             regions = {str(host): region for region, hosts in mapping(self.data, "regions").items()
                        for host in (hosts if isinstance(hosts, list) else ())}
-            return Overview("cluster", [_cluster(name, mapping(clusters, name), text(regions, name)) for name in clusters])
-        return Overview("controller", [self._row(each) for each in self.rollouts]) if self.is_fleet else None
+            return Overview("cluster",
+                            [_cluster(name, mapping(clusters, name), text(regions, name))
+                             for name in clusters])
+        return (Overview("controller", [self._row(rollout) for rollout in self.rollouts])
+                if self.is_fleet else None)
 
     def _row(self, rollout: Rollout) -> Row:
         begin, end = rollout.times or (None, None)
         sides = rollout.controller
         available = f"{sides.get('available', '?')}/{sides.get('replicas', '?')}" if sides else "–"
         link = f"#controller-{self.sections.index(rollout)}" if rollout in self.sections else ""
-        return Row(rollout.name, link, rollout.kind, rollout.outcome, rollout.message, begin, end, available)
+        return Row(rollout.name, link, rollout.kind, rollout.outcome, rollout.message, begin, end,
+                   available)
 
     @property
     def headline(self) -> str:
-        """What has become of it; of a failure that a section tells of, what failed and no more."""
+        """Return the message of the run, shortened where a section has the failure in full."""
         message = text(self.data, "message")
         for rollout in self.sections:
             if words := text(rollout.failed, "msg"):
@@ -279,13 +299,16 @@ class Report:
 
     @functools.cached_property
     def stages(self) -> list[Json]:
-        """Each with its checks, the soaks that were begun in it, and what was decided at its end."""
-        stages = [self._with_times(stage) | {"checks": [self._with_times(check) for check in objects(stage, "checks")], "soaks": []}
+        """Return the stages with their checks, the soaks begun during a stage, and the decision."""
+        stages = [self._with_times(stage)
+                  | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
+                     "soaks": []}
                   for stage in objects(self.data, "stages")]
         for rollout in self.rollouts:
             for soak in rollout.soaks:
                 # A stage begins at a whole second.
-                begun = [each for each in stages if each["started"] and each["started"] <= soak.begin]
+                begun = [stage for stage in stages
+                         if stage["started"] and stage["started"] <= soak.begin]
                 if begun:
                     begun[-1]["soaks"].append((rollout, soak))
         for stage, following in itertools.zip_longest(stages, stages[1:]):
@@ -293,12 +316,13 @@ class Report:
         return stages
 
     def _decision(self, stage: Json, following: Json | None) -> str:
-        """What came after a stage."""
+        """Describe what followed a stage."""
         if following and text(following, "stage") == ROLLBACK:
             return "turned back"
         if following:
             return f"went on to {text(following, 'stage') or 'the next stage'}"
-        ended = {"updated": "complete: all pods are new", "paused": "left paused there", "rolled_back": "rolled back",
+        ended = {"updated": "complete: all pods are new", "paused": "left paused there",
+                 "rolled_back": "rolled back",
                  "stopped": "left where it stood", "failed": "ended there, as it failed"}
         outcome = text(self.data, "outcome")
         return ended.get(outcome, outcome)
@@ -317,7 +341,7 @@ class Report:
 
 
 def of_clusters(data: Json) -> Json:
-    """Return the data of many clusters with what their runs have in common; other data unchanged."""
+    """Return the data of many clusters with the keys that the runs share."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data
@@ -328,26 +352,32 @@ def of_clusters(data: Json) -> Json:
         outcome = "failed" if has_failed else "incomplete"
     else:
         outcome = min(outcomes) if len(outcomes) == 1 else "failed" if has_failed else "paused"
-    common = {key: runs[0].get(key) for key in COMMON if runs and all(run.get(key) == runs[0].get(key) for run in runs)}
-    started, ended = ([at for run in runs if (at := moment(run.get(key)))] for key in ("started", "ended"))
+    common = {key: runs[0].get(key) for key in COMMON
+              if runs and all(run.get(key) == runs[0].get(key) for run in runs)}
+    started, ended = ([at for run in runs if (at := moment(run.get(key)))]
+                      for key in ("started", "ended"))
     count = outcomes["updated"]
-    return {"name": "", **common, "started": str(min(started, default="")), "ended": str(max(ended, default="")),
+    return {"name": "", **common, "started": str(min(started, default="")),
+            "ended": str(max(ended, default="")),
             "outcome": outcome, **data,
-            "message": f"{count} of {len(clusters)} clusters {'is' if count == 1 else 'are'} updated."}
+            "message": f"{count} of {len(clusters)} clusters {'is' if count == 1 else 'are'} "
+                       "updated."}
 
 
 def _cluster(name: str, run: Json, region: str) -> Row:
     """Return the row of one of many clusters; run is {} for a cluster without data."""
     if not (outcome := text(run, "outcome")):
         return Row(name, text(run, "page"), region, "not known",
-                   "No result: not begun, interrupted, or the cluster cannot be reached.", None, None, "–")
-    return Row(name, text(run, "page"), region, outcome, text(run, "message"), moment(run.get("started")),
-               moment(run.get("ended")), str(len(Report(run).rollouts)))
+                   "No result: not begun, interrupted, or the cluster cannot be reached.", None,
+                   None, "–")
+    return Row(name, text(run, "page"), region, outcome, text(run, "message"),
+               moment(run.get("started")), moment(run.get("ended")), str(len(Report(run).rollouts)))
 
 
 def change(step: Json) -> str:
-    """What a step has changed, in a few words."""
-    before, after = (", ".join(dict.fromkeys(map(str, value.values()))) if isinstance(value, dict) else value
+    """Describe a step's change in a few words."""
+    before, after = (", ".join(dict.fromkeys(map(str, value.values()))) if isinstance(value, dict)
+                     else value
                      for value in (step.get("from"), step.get("to")))
     if step.get("action") == "delete":
         return str(after or "it had no pods")
@@ -365,7 +395,7 @@ def moment(time: t.Any) -> datetime.datetime | None:
 
 
 def duration(seconds: float) -> str:
-    """A time that passed, as people say it.
+    """Format a duration for a reader.
 
     >>> [duration(seconds) for seconds in (0.25, 4, 75, 3600, 7500)]
     ['0.25 s', '4 s', '1 min 15 s', '1 h', '2 h 5 min']

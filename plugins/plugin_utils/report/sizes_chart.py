@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The picture of a rollout: old and new pods on top of each other, the available ones between floor and ceiling. Pure.
+"""Draw a rollout: new pods below old pods, and the available pods between floor and ceiling. Pure.
 
-Drawn with drawsvg, which escapes texts but not attributes: names and messages go into texts only. Colours and dashes are
-the page's business, by the classes of the elements.
+drawsvg escapes texts but not attributes: names and messages go into texts only. The page sets
+colours and dashes by the classes of the elements.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ import typing as t
 
 try:
     import drawsvg
-except ImportError:  # the page is written without the picture then
+except ImportError:  # without drawsvg the page has no charts
     drawsvg = None
 
 from .rollouts import Rollout, Sample, duration
 
-#: Room around the plot: for the numbers on the left and below, for half a number on the right.
+#: Margins of the plot, for numbers on the left and below, and half a number on the right.
 LEFT, RIGHT, TOP, BOTTOM = 40, 16, 24, 40
 #: Seconds between two marks on the axis of time.
-SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
+SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
+           3600, 7200, 14400, 43200, 86400)
 
 
 def is_possible() -> bool:
-    """Whether the library that draws is there."""
+    """Return whether drawsvg is installed."""
     return drawsvg is not None
 
 
 def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
-    """An svg element of that size in pixels, to be put into a page where nothing else has an id that begins with the name."""
+    """Draw an svg element of this size in pixels.
+
+    name is the prefix of every id, unique on the page.
+    """
     return _Chart(rollout, width, height, name).svg()
 
 
@@ -43,8 +47,10 @@ class _Chart:
         self.right, self.bottom = width - RIGHT, height - BOTTOM
         self.begin = self.samples[0].at
         self.seconds = (self.samples[-1].at - self.begin).total_seconds() or 1.0
-        self.most = max(1, rollout.ceiling or 0, *(it.old_pods + it.new_pods for it in self.samples if not it.is_taking_over))
-        self.height = self.most * 1.06  # so that the line of the ceiling is not the edge
+        self.most = max(1, rollout.ceiling or 0,
+                        *(sample.old_pods + sample.new_pods for sample in self.samples
+                          if not sample.is_taking_over))
+        self.height = self.most * 1.06  # leaves room above the line of the ceiling
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
         self.picture.append(drawsvg.Title(f"Pods of {rollout.title} over time", id=f"{name}-title"))
@@ -68,41 +74,51 @@ class _Chart:
         return round(self.bottom - (self.bottom - TOP) * pods / self.height, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
-        """Each sample with where it begins and ends; the sizes stay until the next one."""
-        for this, following in itertools.pairwise(self.samples):
-            yield this, self.x(this.at), self.x(following.at)
+        """Yield each sample with its begin and end; sizes stay until the next sample."""
+        for sample, following in itertools.pairwise(self.samples):
+            yield sample, self.x(sample.at), self.x(following.at)
 
     def bands(self) -> None:
-        """The times that are different from the others: pauses, soaks and the handover."""
+        """Shade pauses, soaks and the handover."""
         bands = [("pause", self.x(begin), self.x(end)) for begin, end in self.rollout.pauses]
-        bands += [("soak", self.x(each.begin), self.x(each.end)) for each in self.rollout.soaks]
-        for is_taking_over, spans in itertools.groupby(self.spans(), key=lambda span: span[0].is_taking_over):
+        bands += [("soak", self.x(soak.begin), self.x(soak.end)) for soak in self.rollout.soaks]
+        for is_taking_over, spans in itertools.groupby(
+                self.spans(), key=lambda span: span[0].is_taking_over):
             (_first, begin, end), *more = spans
             if is_taking_over:
                 bands.append(("handover", begin, more[-1][2] if more else end))
         for kind, begin, end in bands:
-            self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1), self.bottom - TOP, class_=kind))
+            self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1),
+                                                  self.bottom - TOP, class_=kind))
 
     def axes(self) -> None:
         for pods in _marks(self.most, max(1.0, round_step(self.most / ((self.bottom - TOP) / 32)))):
             y = self.y(pods)
-            self.picture.append(drawsvg.Line(LEFT, y, self.right, y, class_="grid" if pods else "axis"))
-            self.picture.append(drawsvg.Text(f"{pods:g}", None, LEFT - 8, y, class_="number", text_anchor="end", dy="0.35em"))
+            self.picture.append(drawsvg.Line(LEFT, y, self.right, y,
+                                             class_="grid" if pods else "axis"))
+            self.picture.append(drawsvg.Text(f"{pods:g}", None, LEFT - 8, y, class_="number",
+                                             text_anchor="end", dy="0.35em"))
         for seconds in _marks(self.seconds, _time_step(self.seconds, (self.right - LEFT) / 64)):
             x = self.at(seconds)
             self.picture.append(drawsvg.Line(x, self.bottom, x, self.bottom + 4, class_="axis"))
-            self.picture.append(drawsvg.Text(duration(seconds), None, x, self.bottom + 18, class_="number", text_anchor="middle"))
-        self.picture.append(drawsvg.Text("pods", None, LEFT - 8, TOP - 10, class_="number", text_anchor="end"))
-        self.picture.append(drawsvg.Text("time since the start", None, self.right, self.bottom + 34, class_="number",
+            self.picture.append(drawsvg.Text(duration(seconds), None, x, self.bottom + 18,
+                                             class_="number", text_anchor="middle"))
+        self.picture.append(drawsvg.Text("pods", None, LEFT - 8, TOP - 10, class_="number",
                                          text_anchor="end"))
+        self.picture.append(drawsvg.Text("time since the start", None, self.right, self.bottom + 34,
+                                         class_="number", text_anchor="end"))
 
     def areas(self) -> None:
-        """New pods from the ground, old ones on top of them; not in the handover, where both controllers ask for all of them."""
+        """Draw new pods from the ground up and old pods on top.
+
+        During the handover both controllers count all pods, so no area is drawn.
+        """
         new, old, edge = (drawsvg.Path(class_=kind) for kind in ("new", "old", "edge"))
         for sample, begin, end in self.spans():
             if sample.is_taking_over or begin == end:
                 continue
-            ground, middle, top = map(self.y, (0, sample.new_pods, sample.new_pods + sample.old_pods))
+            ground, middle, top = map(self.y,
+                                      (0, sample.new_pods, sample.new_pods + sample.old_pods))
             new.M(begin, ground).V(middle).H(end).V(ground).Z()
             old.M(begin, middle).V(top).H(end).V(middle).Z()
             edge.M(begin, middle).H(end)
@@ -111,7 +127,8 @@ class _Chart:
     def bounds(self) -> None:
         for kind, pods in (("floor", self.rollout.floor), ("ceiling", self.rollout.ceiling)):
             if pods is not None:
-                self.picture.append(drawsvg.Line(LEFT, self.y(pods), self.right, self.y(pods), class_=kind))
+                self.picture.append(drawsvg.Line(LEFT, self.y(pods), self.right, self.y(pods),
+                                                 class_=kind))
 
     def available(self) -> None:
         line, is_drawn = drawsvg.Path(class_="available"), False
@@ -125,23 +142,25 @@ class _Chart:
 
 if drawsvg:
     class _Description(drawsvg.Title):
-        """What a screen reader says of the picture."""
+        """Description of the chart for screen readers."""
 
         TAG_NAME = "desc"
 
 
 def describe(rollout: Rollout) -> str:
-    """The picture in words: what it begins with, what it ends with, and how near it came to its bounds."""
+    """Describe the chart: first and last sizes, and how near the sizes came to their bounds."""
     samples = rollout.samples
     first, last = samples[0], samples[-1]
-    counted = [each for each in samples if not each.is_taking_over] or samples
-    available = [each.available for each in counted]
-    words = [f"From {first.old_pods} old and {first.new_pods} new pods to {last.old_pods} old and {last.new_pods} new ones in "
+    counted = [sample for sample in samples if not sample.is_taking_over] or samples
+    available = [sample.available for sample in counted]
+    words = [f"From {first.old_pods} old and {first.new_pods} new pods to {last.old_pods} old and "
+             f"{last.new_pods} new ones in "
              f"{duration((last.at - first.at).total_seconds())}.",
              f"{' to '.join(map(str, sorted({min(available), max(available)})))} were available"
              + (f", where {rollout.floor} was the floor;" if rollout.floor is not None else ";"),
-             f"there were at most {max(each.old_pods + each.new_pods for each in counted)}"
-             + (f", where {rollout.ceiling} was the ceiling." if rollout.ceiling is not None else ".")]
+             f"there were at most {max(sample.old_pods + sample.new_pods for sample in counted)}"
+             + (f", where {rollout.ceiling} was the ceiling." if rollout.ceiling is not None
+                else ".")]
     return " ".join(words)
 
 

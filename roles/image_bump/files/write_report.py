@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write standard input as a new file that nobody else may read, and put it where the argument says.
+"""Write standard input to a new file readable by its owner only, and move it to the path.
 
-What stands there, a symbolic link or a file that others may read, is replaced and never written to.
+A symbolic link, or a file that others may read, is replaced and never written to.
 """
 
 from __future__ import annotations

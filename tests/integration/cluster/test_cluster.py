@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The embedded cluster with real processes: about half a minute when its programs are built."""
+"""The embedded cluster with real processes: about half a minute with built programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
 
 
 def eventually(question: Callable[[], Any], seconds: float = 15) -> Any:
-    """The first answer that is true. Fails with the last one."""
+    """Return the first true answer; fails with the last answer."""
     deadline = time.monotonic() + seconds
     while not (answer := question()):
         assert time.monotonic() < deadline, f"still {answer!r} after {seconds} s"
@@ -67,7 +67,7 @@ def pids(name: str) -> dict[str, int]:
 
 
 def processes(name: str) -> list[str]:
-    """The command line of every process on this machine that works in the cluster's folder."""
+    """Return the command lines of all processes that work in the cluster's folder."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -86,13 +86,14 @@ def assert_nothing_left(name: str) -> None:
 
 
 def api(cluster: Cluster) -> Api:
-    """A client that verifies the server's certificate."""
+    """Return a client that verifies the server's certificate."""
     return Api(cluster.server, cluster.token, cluster.certificate_authority)
 
 
 def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
-    """A pod of two containers; the first decides its fate."""
-    containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]  # in YAML, on is true
+    """Return a pod of two containers; the first decides its fate."""
+    # in YAML, on is true
+    containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -103,7 +104,7 @@ def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_given_cluster() -> Iterator[None]:
-    """These tests are about our own."""
+    """Test the embedded cluster even if KUBECONFIG names another."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("KUBECONFIG", raising=False)
         yield
@@ -111,7 +112,9 @@ def no_given_cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A running cluster, started by two `up` at once: one does it, the other waits and finds it."""
+    """Start a cluster by two `up` in parallel: one starts the cluster, the other waits and reuses
+    the result.
+    """
     binaries.provide()
     both = [tool("up", "--name", NAME) for _attempt in range(2)]
     said = "".join(process.communicate(timeout=180)[1] for process in both)
@@ -123,7 +126,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_up_gives_a_kubeconfig_and_keeps_its_secrets(cluster: Cluster) -> None:
-    """The printed kubeconfig is the whole access, and only its owner can read it."""
+    """The printed kubeconfig is the whole access, and only its owner can read the file."""
     code, out, _err = run("kubeconfig", "--name", NAME)
 
     assert (code, out.strip()) == (0, cluster.kubeconfig)
@@ -152,7 +155,8 @@ def test_second_up_reuses_what_runs(cluster: Cluster) -> None:
 
 
 def test_two_clusters_side_by_side(cluster: Cluster) -> None:
-    """Another name is another cluster: own ports, own objects; down of one leaves the other."""
+    """Another name is another cluster, with its own ports and objects; down of one keeps the other.
+    """
     with embedded.up(f"{NAME}-b") as other:
         assert other.server != cluster.server
         api(other).create(PODS, pod("only-here", "web:v1"))
@@ -177,7 +181,7 @@ def test_interrupted_up_leaves_nothing(interrupt: signal.Signals) -> None:
 
 
 def test_failed_up_shows_the_log_and_leaves_nothing(tmp_path: Path) -> None:
-    """A component that dies at its start takes the others with it, and tells why."""
+    """A component that dies at its start ends the others, and the error shows the reason."""
     broken = tmp_path / "kube-apiserver"
     broken.write_text("#!/bin/sh\necho no licence to serve\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
@@ -191,7 +195,7 @@ def test_failed_up_shows_the_log_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "kwok"])
 def test_killed_component_is_started_again(cluster: Cluster, component: str) -> None:
-    """`start` brings back what `stop --kill` took; the others run on."""
+    """`start` restarts the component that `stop --kill` ended; the others keep running."""
     before = pids(NAME)
 
     assert run("stop", "--name", NAME, component, "--kill")[0] == 0
@@ -205,7 +209,7 @@ def test_killed_component_is_started_again(cluster: Cluster, component: str) -> 
 
 
 def test_up_repairs_and_throttles(cluster: Cluster) -> None:
-    """A component that died is replaced, and so is a controller manager with another limit; nothing else."""
+    """Only a dead component and a controller manager with another limit are replaced."""
     before = pids(NAME)
     os.kill(before["kube-scheduler"], signal.SIGKILL)
 
@@ -222,7 +226,9 @@ def test_up_repairs_and_throttles(cluster: Cluster) -> None:
 
 
 def test_version_stays_as_long_as_the_cluster(cluster: Cluster) -> None:
-    """Its own is the newest; what an API server of another one would find in etcd is anybody's guess."""
+    """The cluster has the newest version; another version's API server may not understand the data
+    in etcd.
+    """
     version = api(cluster).get("/version")
     assert f"{version['major']}.{version['minor']}" == binaries.NEWEST
     before = pids(NAME)
@@ -234,7 +240,9 @@ def test_version_stays_as_long_as_the_cluster(cluster: Cluster) -> None:
 
 
 def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Path) -> None:
-    """`up` checks it, `down` does nothing, both say so; one that does not answer is an error."""
+    """`up` checks the cluster and `down` does nothing, both with a message; an unreachable cluster
+    is an error.
+    """
     given = tmp_path / "config"
     given.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
 
@@ -257,7 +265,7 @@ def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Pat
 @pytest.mark.parametrize("named", [{"certificate-authority": "ca.crt"},
                                    {"certificate-authority-data": "dHJ1c3QgbWU=", "certificate-authority": "another.crt"}])
 def test_what_a_given_server_is_verified_with_is_a_file(tmp_path: Path, named: dict[str, str]) -> None:
-    """Where it stands in the kubeconfig itself, as kind writes it, too."""
+    """A certificate inside the kubeconfig, as kind writes, becomes a file too."""
     (tmp_path / "ca.crt").write_text("trust me", "utf-8")
     config = {"current-context": "mine", "contexts": [{"name": "mine", "context": {"cluster": "mine"}}],
               "clusters": [{"name": "mine", "cluster": named}]}
@@ -288,7 +296,7 @@ def test_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
 
 
 def test_reused_pid_is_never_signalled() -> None:
-    """A process that has the pid, but not the start time, is somebody else's."""
+    """A process with the pid but another start time is unrelated."""
     with subprocess.Popen(["sleep", "60"]) as stranger:
         Process(stranger.pid, started=1).end(signal.SIGKILL)
 
@@ -297,9 +305,9 @@ def test_reused_pid_is_never_signalled() -> None:
 
 
 def test_a_process_lives_until_its_last_thread_has_ended() -> None:
-    """Until then its ports are not free, though its first thread is a zombie already."""
+    """The ports stay in use after the first thread is a zombie."""
     program = ("import ctypes, sys, threading\n"
-               "threading.Thread(target=sys.stdin.read).start()\n"  # it ends with the input
+               "threading.Thread(target=sys.stdin.read).start()\n"  # ends with the input
                "ctypes.CDLL(None).syscall(60, 0)")  # exit, of this thread alone
     child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
     assert child.stdin
@@ -316,12 +324,14 @@ def stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
 
 
-# Pods: what stages.yaml says of them
+# Pods: the stages of stages.yaml
 
 
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
-    """Look at one of the pods that were created at once; each is named for the word in its image's tag."""
+    """Create all pods at once, each named for the word in its image's tag; return a function that
+    reads a pod.
+    """
     for word in (
         *("v1", "slow", "unready", "readiness", "absent", "badname", "noconfig", "novolume", "nocommand"),
         *("crash", "oom", "liveness", "startup", "lost", "evicted"),
@@ -336,12 +346,12 @@ def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
 
 
 def first(seen: dict[str, Any]) -> dict[str, Any]:
-    """Status of the first container, empty if there is none yet."""
+    """Return the status of the first container, empty if missing."""
     return next(iter(seen["status"].get("containerStatuses", ())), {})
 
 
 def waiting(seen: dict[str, Any]) -> str:
-    """Why the first container waits, "" if it does not."""
+    """Return why the first container waits, or ""."""
     return first(seen).get("state", {}).get("waiting", {}).get("reason", "")
 
 
@@ -372,7 +382,8 @@ def ready(seen: dict[str, Any]) -> bool:
 
 
 def test_healthy_pod_is_ready_at_once(cluster: Cluster, pods: Callable[[str], dict[str, Any]]) -> None:
-    """A new ReplicationController has its pods ready about a second later, and nothing touches them after that."""
+    """A new ReplicationController's pods are ready after about a second, and unchanged after that.
+    """
     api(cluster).create(
         "/api/v1/namespaces/default/replicationcontrollers",
         {
@@ -397,7 +408,7 @@ def test_healthy_pod_is_ready_at_once(cluster: Cluster, pods: Callable[[str], di
 
 
 def test_slow_pod_runs_and_is_ready_later(pods: Callable[[str], dict[str, Any]]) -> None:
-    """After 3 s, or what its annotation says."""
+    """After 3 s, or the time in the annotation."""
     eventually(lambda: "running" in first(pods("patient")).get("state", {}))
 
     eventually(lambda: ready(pods("slow")))
@@ -405,7 +416,7 @@ def test_slow_pod_runs_and_is_ready_later(pods: Callable[[str], dict[str, Any]])
 
 
 def test_unready_pod_runs_and_says_what_is_not_ready(pods: Callable[[str], dict[str, Any]]) -> None:
-    """As with a readiness probe that fails."""
+    """Like a failing readiness probe."""
     seen = eventually(lambda: "running" in first(pods("unready")).get("state", {}) and pods("unready"))
 
     condition = next(each for each in seen["status"]["conditions"] if each["type"] == "Ready")
@@ -433,10 +444,12 @@ def test_absent_image_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
     ],
 )
 def test_crash_loop(pods: Callable[[str], dict[str, Any]], word: str, reason: str, code: int) -> None:
-    """CrashLoopBackOff and running in turns, each time with one restart more; a kubelet counts when it starts again."""
+    """CrashLoopBackOff and running alternate, with one restart more each time; a kubelet counts at
+    the restart.
+    """
 
     def crashing() -> dict[str, Any]:
-        """The first init container where there is one."""
+        """Return the status of the first init container, or else of the first container."""
         status = pods(word)["status"]
         return next(iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {})
 
@@ -451,7 +464,7 @@ def test_crash_loop(pods: Callable[[str], dict[str, Any]], word: str, reason: st
 
 
 def test_failing_init_container_keeps_the_others_waiting(pods: Callable[[str], dict[str, Any]]) -> None:
-    """Also the init containers after it."""
+    """The later init containers wait as well."""
     seen = eventually(lambda: "initContainerStatuses" in pods("badinit")["status"] and pods("badinit"))
 
     assert condition(seen, "Initialized") == ("False", "ContainersNotInitialized")
@@ -475,7 +488,7 @@ def test_failing_init_container_keeps_the_others_waiting(pods: Callable[[str], d
 def test_container_that_is_never_created(
     pods: Callable[[str], dict[str, Any]], word: str, reason: str, message: str
 ) -> None:
-    """It waits, and says for what."""
+    """The container waits, and the status shows the reason."""
     eventually(lambda: waiting(pods(word)) == reason)
 
     assert first(pods(word))["state"]["waiting"]["message"] == message
@@ -483,7 +496,7 @@ def test_container_that_is_never_created(
 
 
 def test_missing_command_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
-    """RunContainerError, and CrashLoopBackOff with the same message in its last state."""
+    """RunContainerError alternates with CrashLoopBackOff, whose last state has the same message."""
 
     def reached(reason: str) -> dict[str, Any]:
         return eventually(lambda: waiting(pods("nocommand")) == reason and first(pods("nocommand")))
@@ -498,7 +511,7 @@ def test_missing_command_alternates(pods: Callable[[str], dict[str, Any]]) -> No
 
 
 def test_missing_volume_is_told_by_an_event_only(cluster: Cluster, pods: Callable[[str], dict[str, Any]]) -> None:
-    """The status says no more than that of a pod that is about to start."""
+    """The status looks like a pod's that is about to start."""
     event = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 
     eventually(lambda: event in warnings(cluster, "novolume"))
@@ -523,7 +536,7 @@ def test_failing_readiness_probe_is_told_again_and_again(
 def test_probe_fails_before_it_kills(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]], word: str, probe: str
 ) -> None:
-    """Three times, the default failureThreshold, each time that the container runs."""
+    """Three times, the default failureThreshold, in each run of the container."""
     event = f"Unhealthy: {probe} probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(lambda: first(pods(word)).get("restartCount", 0) >= 2 and "waiting" in first(pods(word))["state"])
@@ -534,7 +547,7 @@ def test_probe_fails_before_it_kills(
 def test_lost_node_takes_the_pod_but_not_its_containers(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Only the kubelet could say what became of these."""
+    """Only the kubelet could report the state of the containers."""
     eventually(lambda: "NodeNotReady: Node is not ready" in warnings(cluster, "lost"))
 
     seen = pods("lost")
@@ -544,7 +557,7 @@ def test_lost_node_takes_the_pod_but_not_its_containers(
 
 
 def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
-    """It stays to be looked at, and a controller makes another."""
+    """The evicted pod remains for inspection, and a controller creates another."""
     eventually(lambda: pods("evicted")["status"]["phase"] == "Failed")
 
     seen = pods("evicted")

@@ -5,60 +5,42 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import types
 
 import pytest
-from apiserver import Api, item, listed
+from apiserver import item, listed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 
 
 @pytest.fixture
-def api():
-    server = Api()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.closing.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture
 def pauses(monkeypatch):
-    """The seconds that requests slept between tries, without sleeping; whatever else sleeps does so."""
+    """Record the seconds of sleep between attempts without sleeping; other sleeps are real."""
     slept = []
-    monkeypatch.setattr(http, "time", types.SimpleNamespace(**{**vars(time), "sleep": slept.append}))
+    monkeypatch.setattr(http, "time",
+                        types.SimpleNamespace(**{**vars(time), "sleep": slept.append}))
     return slept
 
 
 @pytest.fixture(autouse=True)
 def no_slow_line(monkeypatch):
-    """However long a busy machine takes to answer itself: on a slow line requests are sent beside others."""
+    """Take the line for fast on a busy machine: a slow line has background requests."""
     monkeypatch.setattr(http, "SLOW", float("inf"))
 
 
 @pytest.fixture
-def connection(api):
-    return Connection({"host": api.url, "api_key": "k"}, {})
-
-
-@pytest.fixture
 def cluster(connection, pauses):
-    """A gateway that has never had an answer."""
+    """Return a gateway without any answer so far."""
     it = KubernetesGateway(connection, "default")
     yield it
     it.close()
 
 
 @pytest.fixture
-def known(cluster, api):
-    """A gateway that knows foo, with three replicas."""
+def gateway(cluster, api):
+    """Return a gateway that has listed foo, with three replicas."""
     api.answers.append(listed(item()))
     cluster.controllers()
     api.requests.clear()

@@ -1,19 +1,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the API server is and who we are: by the kubernetes package's own loaders, without a request."""
+"""The connection: address, credentials and certificates, without a request."""
 
 from __future__ import annotations
 
 import base64
-import concurrent.futures
 import datetime
 import http.server
 import json
-import logging
 import os
 import ssl
-import subprocess
 import tempfile
 import threading
 import time
@@ -25,9 +22,9 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from kubernetes.config import incluster_config, kube_config
+from kubernetes.config import exec_provider, incluster_config, kube_config
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import certificates, connection, plugins
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import ARGUMENT_SPEC, Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
@@ -39,14 +36,14 @@ HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run in
 
 @pytest.fixture(autouse=True)
 def no_configuration_of_this_machine(monkeypatch, tmp_path):
-    """Neither a kubeconfig in the home folder nor the cluster that the tests may run in."""
+    """Hide the kubeconfig of the home folder, and the cluster around the tests."""
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "default"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
 @pytest.fixture
 def file(tmp_path):
-    """Write a file and return its path."""
+    """Write a file and return the path."""
     def write(name, content):
         path = tmp_path / name
         path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
@@ -55,12 +52,14 @@ def file(tmp_path):
 
 
 def config(user=None, server="https://kube:6443", current="main"):
-    """A kubeconfig with two contexts: main, and other, on a server of its own."""
+    """Return a kubeconfig with the contexts main and other, each with a server."""
     return {
         "apiVersion": "v1", "kind": "Config", "current-context": current,
-        "clusters": [{"name": name, "cluster": {"server": url}} for name, url in (("main", server), ("other", "https://other"))],
+        "clusters": [{"name": name, "cluster": {"server": url}}
+                     for name, url in (("main", server), ("other", "https://other"))],
         "users": [{"name": "me", "user": {"token": SECRET} if user is None else user}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in ("main", "other")],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}}
+                     for name in ("main", "other")],
     }
 
 
@@ -91,13 +90,16 @@ def test_a_host_and_a_key_are_enough():
 def test_a_host_a_user_and_a_password_are_enough():
     it = connect(host="https://one", username="me", password=SECRET)
 
-    assert dict(it.headers()) == {**OUR_NAME, "Authorization": "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()}
+    assert dict(it.headers()) == {**OUR_NAME,
+                                  "Authorization": "Basic "
+                                  + base64.b64encode(f"me:{SECRET}".encode()).decode()}
 
 
 def test_a_host_and_a_certificate_are_enough(file):
     it = connect(host="https://one", client_cert=file("cert", "c"), client_key=file("key", "k"))
 
-    assert pool_options(it)["cert_file"].endswith("cert") and pool_options(it)["key_file"].endswith("key")
+    assert (pool_options(it)["cert_file"].endswith("cert")
+            and pool_options(it)["key_file"].endswith("key"))
     assert dict(it.headers()) == OUR_NAME
 
 
@@ -105,9 +107,12 @@ def test_a_complete_set_of_options_needs_no_kubeconfig():
     assert connect(**HOST_AND_KEY, kubeconfig="/not/there").server == "https://one:6443"
 
 
-@pytest.mark.parametrize("validate_certs, expected", [(True, ssl.CERT_REQUIRED), (False, ssl.CERT_NONE), (None, ssl.CERT_REQUIRED)])
+@pytest.mark.parametrize("validate_certs, expected",
+                         [(True, ssl.CERT_REQUIRED), (False, ssl.CERT_NONE),
+                          (None, ssl.CERT_REQUIRED)])
 def test_certificates_are_validated_unless_switched_off(validate_certs, expected):
-    assert pool_options(connect(**HOST_AND_KEY, validate_certs=validate_certs))["cert_reqs"] == expected
+    assert pool_options(connect(**HOST_AND_KEY,
+                                validate_certs=validate_certs))["cert_reqs"] == expected
 
 
 def test_a_certificate_of_the_authority_is_used(file):
@@ -134,17 +139,20 @@ CREDENTIALS = "Basic " + base64.b64encode(f"me:{SECRET} ü".encode("latin-1")).d
 @pytest.mark.parametrize("given, expected", [
     ({}, {}),
     ({"proxy": f"http://me:{SECRET}%20%FC@proxy:3128"}, {"proxy-authorization": CREDENTIALS}),
-    ({"proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü"}}, {"proxy-authorization": CREDENTIALS}),
-    ({"proxy": "http://you@proxy:3128", "proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü", "basic_auth": f"me:{SECRET} ü"}},
+    ({"proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü"}},
+     {"proxy-authorization": CREDENTIALS}),
+    ({"proxy": "http://you@proxy:3128",
+      "proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü", "basic_auth": f"me:{SECRET} ü"}},
      {"proxy-authorization": CREDENTIALS, "authorization": CREDENTIALS}),
     ({"proxy_headers": {"user_agent": "curl/8", "basic_auth": None}}, {"user-agent": "curl/8"}),
 ], ids=["nothing", "in the address", "a header", "both", "another name"])
 def test_a_proxy_is_told_who_we_are(given, expected):
-    """urllib3 sends a proxy neither user nor password of its address."""
+    """urllib3 ignores user and password in the address of a proxy."""
     it = connect(**{**HOST_AND_KEY, "proxy": "http://proxy:3128", **given})
 
     assert it.pool.proxy_headers == {"user-agent": connection.USER_AGENT, **expected}
-    assert SECRET not in str(it.headers()["User-Agent"]) and "Proxy-Authorization" not in it.headers()
+    assert (SECRET not in str(it.headers()["User-Agent"])
+            and "Proxy-Authorization" not in it.headers())
 
 
 def test_the_proxy_of_a_kubeconfig_is_told_too():
@@ -161,7 +169,8 @@ def test_requests_name_the_collection_and_its_version():
 
 
 def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
-    headers = connect(**HOST_AND_KEY, impersonate_user="jane", impersonate_groups=["dev", "ops"]).headers()
+    headers = connect(**HOST_AND_KEY, impersonate_user="jane",
+                      impersonate_groups=["dev", "ops"]).headers()
 
     assert headers["Impersonate-User"] == "jane"
     assert headers.getlist("Impersonate-Group") == ["dev", "ops"]
@@ -174,10 +183,13 @@ def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
     ({"HOST": "https://two", "API_KEY": "k"}, {"host": "https://two", "api_key": "k"}),
     ({"KUBECONFIG": "path", "CONTEXT": "c"}, {"kubeconfig": "path", "context": "c"}),
     ({"USERNAME": "u", "PASSWORD": "p"}, {"username": "u", "password": "p"}),
-    ({"CLIENT_CERT": "c", "CLIENT_KEY": "k", "CA_CERT": "a"}, {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
-    ({"CERT_FILE": "c", "KEY_FILE": "k", "SSL_CA_CERT": "a"}, {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
+    ({"CLIENT_CERT": "c", "CLIENT_KEY": "k", "CA_CERT": "a"},
+     {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
+    ({"CERT_FILE": "c", "KEY_FILE": "k", "SSL_CA_CERT": "a"},
+     {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
     ({"PROXY": "p", "NO_PROXY": "n"}, {"proxy": "p", "no_proxy": "n"}),
-    ({"PROXY_HEADERS_PROXY_BASIC_AUTH": "a", "PROXY_HEADERS_BASIC_AUTH": "b", "PROXY_HEADERS_USER_AGENT": "c"},
+    ({"PROXY_HEADERS_PROXY_BASIC_AUTH": "a", "PROXY_HEADERS_BASIC_AUTH": "b",
+      "PROXY_HEADERS_USER_AGENT": "c"},
      {"proxy_headers": {"proxy_basic_auth": "a", "basic_auth": "b", "user_agent": "c"}}),
     ({"PERSIST_CONFIG": "true"}, {"persist_config": True}),
     ({"PERSIST_CONFIG": "False"}, {"persist_config": False}),
@@ -193,16 +205,19 @@ def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
 def test_options_have_their_variables_as_in_kubernetes_core(variables, expected):
     environment = {f"K8S_AUTH_{name}": value for name, value in variables.items()}
 
-    assert connection._given(dict.fromkeys(ARGUMENT_SPEC), environment) == expected
+    assert connection._options(dict.fromkeys(ARGUMENT_SPEC), environment) == expected
 
 
 def test_every_option_has_a_variable():
-    environment = {f"K8S_AUTH_{option.upper()}": "yes" for option in [*ARGUMENT_SPEC, "proxy_headers_user_agent"]}
+    environment = {f"K8S_AUTH_{option.upper()}": "yes"
+                   for option in [*ARGUMENT_SPEC, "proxy_headers_user_agent"]}
 
-    assert connection._given({}, environment).keys() == ARGUMENT_SPEC.keys()
+    assert connection._options({}, environment).keys() == ARGUMENT_SPEC.keys()
 
 
-@pytest.mark.parametrize("given, expected", [("https://one", "https://one"), ("", "https://two"), (None, "https://two")],
+@pytest.mark.parametrize("given, expected",
+                         [("https://one", "https://one"), ("", "https://two"),
+                          (None, "https://two")],
                          ids=["given", "empty, as from a survey", "not given"])
 def test_an_option_wins_over_the_environment_if_it_is_given(given, expected):
     environment = {"K8S_AUTH_HOST": "https://two", "K8S_AUTH_API_KEY": SECRET}
@@ -211,7 +226,8 @@ def test_an_option_wins_over_the_environment_if_it_is_given(given, expected):
 
 
 def test_what_awx_hands_on_is_enough(file):
-    it = connect({"K8S_AUTH_HOST": "https://awx", "K8S_AUTH_API_KEY": SECRET, "K8S_AUTH_VERIFY_SSL": "False"})
+    it = connect({"K8S_AUTH_HOST": "https://awx", "K8S_AUTH_API_KEY": SECRET,
+                  "K8S_AUTH_VERIFY_SSL": "False"})
 
     assert it.server == "https://awx" and pool_options(it)["cert_reqs"] == ssl.CERT_NONE
     assert it.headers()["Authorization"] == f"Bearer {SECRET}"
@@ -220,7 +236,9 @@ def test_what_awx_hands_on_is_enough(file):
 # Kubeconfigs
 
 
-@pytest.mark.parametrize("path", ["/not/there", "config", "environments/production/kubeconfigs/of-the-cluster-in-lyon.yml"])
+@pytest.mark.parametrize("path",
+                         ["/not/there", "config",
+                          "environments/production/kubeconfigs/of-the-cluster-in-lyon.yml"])
 def test_a_path_where_nothing_is_is_told(path):
     assert refusal(kubeconfig=path).what == f"there is no kubeconfig at {path}"
 
@@ -230,9 +248,12 @@ def as_base64(content, width=10**6):
     return "\n".join(encoded[start:start + width] for start in range(0, len(encoded), width))
 
 
-@pytest.mark.parametrize("form", [dict, yaml.safe_dump, json.dumps, lambda content: "\n" + json.dumps(content), as_base64,
-                                  lambda content: as_base64(content, 76)],
-                         ids=["a dict", "YAML", "JSON", "JSON after a line end", "base64", "base64 in lines"])
+@pytest.mark.parametrize("form",
+                         [dict, yaml.safe_dump, json.dumps,
+                          lambda content: "\n" + json.dumps(content), as_base64,
+                          lambda content: as_base64(content, 76)],
+                         ids=["a dict", "YAML", "JSON", "JSON after a line end", "base64",
+                              "base64 in lines"])
 def test_a_kubeconfig_may_be_given_as(form):
     it = connect(kubeconfig=form(config()))
 
@@ -258,13 +279,15 @@ def test_the_context_chooses_the_server():
     assert connect(kubeconfig=config(), context="other").server == "https://other"
 
 
-@pytest.mark.parametrize("option, shown", [("host", lambda it: it.server), ("api_key", lambda it: it.headers()["Authorization"])])
+@pytest.mark.parametrize("option, shown",
+                         [("host", lambda it: it.server),
+                          ("api_key", lambda it: it.headers()["Authorization"])])
 def test_an_option_wins_over_what_the_kubeconfig_says(option, shown):
     assert shown(connect(kubeconfig=config(), **{option: "https://mine"})).endswith("https://mine")
 
 
 def test_a_host_of_the_user_s_own_stays_when_a_token_is_renewed(file):
-    """The package sets the kubeconfig's server again with each token that it reads anew."""
+    """The package resets the server to the kubeconfig's with each token."""
     it = connect(kubeconfig=config(), host="https://mine")
 
     it.headers()
@@ -274,25 +297,32 @@ def test_a_host_of_the_user_s_own_stays_when_a_token_is_renewed(file):
 
 @pytest.fixture(scope="module")
 def certificate():
-    """A certificate that signs itself, and its key, as PEM."""
+    """Return a self-signed certificate and the key as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
     now = datetime.datetime.now(datetime.UTC)
-    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-              .serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
-              .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256()))
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(
+        key.public_key())
+        .serial_number(1).not_valid_before(now).not_valid_after(
+        now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None),
+                       critical=True).sign(key, hashes.SHA256()))
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                               serialization.NoEncryption())
     return signed.public_bytes(serialization.Encoding.PEM), secret
 
 
 @pytest.mark.parametrize("has_memory", [True, False], ids=["memory", "files"])
-def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certificate, monkeypatch, tmp_path, has_memory):
-    """The package writes them to files, which it forgets where a process is killed, and in a worker of Ansible."""
+def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(
+        certificate, monkeypatch, tmp_path, has_memory):
+    """The package would leave files after a kill, and in a worker of Ansible."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = []
     if not has_memory:
         monkeypatch.delattr(os, "memfd_create")
-    monkeypatch.setattr(tempfile, "mkstemp", lambda *arguments, mkstemp=tempfile.mkstemp: made.append(1) or mkstemp(*arguments))
+    monkeypatch.setattr(tempfile, "mkstemp",
+                        lambda *arguments, mkstemp=tempfile.mkstemp: made.append(1)
+                        or mkstemp(*arguments))
     open_files = len(os.listdir("/proc/self/fd"))
     authority, key = (base64.b64encode(each).decode() for each in certificate)
     content = config(user={"client-certificate-data": authority, "client-key-data": key})
@@ -309,53 +339,36 @@ def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certif
     assert pool_options(it).get("key_file") is None
 
 
-def test_connections_that_are_set_up_at_once_leave_no_file_and_others_use_the_package_as_ever(monkeypatch, tmp_path):
-    """The package has one function that writes files, which all threads share."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(kube_config, "_temp_files", {})
-    first_is_in, second_is_in, first_is_out = threading.Event(), threading.Event(), threading.Event()
+def test_the_kubernetes_package_is_left_as_it_is(certificate, file):
+    """Ansible's own process may use the package, and run programs, in other threads."""
+    before = vars(kube_config).copy(), vars(exec_provider).copy()
+    data = [base64.b64encode(document).decode() for document in certificate]
 
-    def first():
-        with certificates.in_memory() as written:
-            first_is_in.set()
-            second_is_in.wait(10)
-            kube_config._create_temp_file_with_content("one")
-        first_is_out.set()
-        return written
+    connect(kubeconfig=config(user={"client-certificate-data": data[0],
+                                    "client-key-data": data[1]}))
+    connect(kubeconfig=config(user=credential_plugin(file, COUNTING)))
 
-    def second():
-        first_is_in.wait(10)
-        with certificates.in_memory() as written:
-            second_is_in.set()
-            first_is_out.wait(10)
-            kube_config._create_temp_file_with_content("two", force_recreate=True)
-        return written
-
-    def another():
-        second_is_in.wait(10)
-        return kube_config._create_temp_file_with_content("three")
-
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        ends = [pool.submit(each) for each in (first, second, another)]
-        one, two, three = (end.result(timeout=20) for end in ends)
-
-    assert len(one) == len(two) == 1
-    assert [Path(three)] == list(tmp_path.iterdir()) and Path(three).read_text() == "three"
-    assert Path(kube_config._create_temp_file_with_content("four")).read_text() == "four"
+    assert (vars(kube_config), vars(exec_provider)) == before
+    assert kube_config._temp_files == {}
 
 
-def test_a_key_that_belongs_to_another_certificate_is_told_and_left_in_no_file(certificate, monkeypatch, tmp_path):
+def test_a_key_that_belongs_to_another_certificate_is_told_and_left_in_no_file(
+        certificate, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = base64.b64encode(certificate[0]).decode()
 
-    error = refusal(kubeconfig=config(user={"client-certificate-data": data, "client-key-data": data}))
+    error = refusal(kubeconfig=config(user={"client-certificate-data": data,
+                                            "client-key-data": data}))
 
-    assert error.what == "the connection to Kubernetes cannot be set up" and list(tmp_path.iterdir()) == []
+    assert (error.what == "the connection to Kubernetes cannot be set up"
+            and list(tmp_path.iterdir()) == [])
 
 
-def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_the_server(certificate):
+def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_the_server(
+        certificate):
     content = config()
-    content["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(certificate[0]).decode()
+    content["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
+        certificate[0]).decode()
 
     context = pool_options(connect(kubeconfig=content, validate_certs=False))["ssl_context"]
 
@@ -375,7 +388,8 @@ def test_renewing_reads_the_file_again(file):
 def test_the_package_is_asked_for_a_token_once_a_second(monkeypatch):
     it, tokens, now = connect(**HOST_AND_KEY), iter(["one", "two"]), [1000.0]
     monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(it._configuration, "refresh_api_key_hook", lambda its: its.api_key.update(BearerToken=next(tokens)))
+    monkeypatch.setattr(it._configuration, "refresh_api_key_hook",
+                        lambda its: its.api_key.update(BearerToken=next(tokens)))
 
     told = []
     for seconds in (0, 0.5, 0.4, 0.2):
@@ -397,15 +411,17 @@ def test_renewing_reads_the_file_of_a_token_again(file):
 
 
 class IdentityProvider(http.server.BaseHTTPRequestHandler):
-    """Gives another token for each refresh token, which it takes once."""
+    """An OIDC provider with one-time refresh tokens."""
 
     def do_GET(self):
         self.reply({"token_endpoint": f"http://{self.headers['Host']}/token"})
 
     def do_POST(self):
-        given = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())["refresh_token"]
+        given = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())[
+            "refresh_token"]
         self.server.given += given
-        self.reply({"id_token": token_until(2**31), "refresh_token": f"{given[0]}+", "access_token": "a", "token_type": "Bearer"})
+        self.reply({"id_token": token_until(2**31), "refresh_token": f"{given[0]}+",
+                    "access_token": "a", "token_type": "Bearer"})
 
     def reply(self, content):
         self.send_response(200)
@@ -418,33 +434,42 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
 
 
 def token_until(end):
-    """A JSON Web Token that expires then."""
+    """Return a JSON Web Token with that expiry."""
     parts = ({"alg": "none"}, {"exp": end}, {})
-    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+                    for part in parts)
 
 
-@pytest.mark.parametrize("given, kept", [({}, "one"), ({"persist_config": False}, "one"), ({"persist_config": True}, "one+")])
-def test_a_refreshed_token_is_written_back_to_the_kubeconfig_if_that_is_wanted(given, kept, file, monkeypatch):
-    """A refresh token that can be used once is spent by then."""
+@pytest.mark.parametrize("given, kept",
+                         [({}, "one"), ({"persist_config": False}, "one"),
+                          ({"persist_config": True}, "one+")])
+def test_a_refreshed_token_is_written_back_to_the_kubeconfig_if_that_is_wanted(
+        given, kept, file, monkeypatch):
+    """A one-time refresh token is spent by then."""
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
         provider.given = []
-        threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01},
+                         daemon=True).start()
         path = file("config", config(user={"auth-provider": {"name": "oidc", "config": {
-            "client-id": "me", "client-secret": SECRET, "id-token": token_until(1), "refresh-token": "one",
+            "client-id": "me", "client-secret": SECRET, "id-token": token_until(1),
+            "refresh-token": "one",
             "idp-issuer-url": f"http://127.0.0.1:{provider.server_port}"}}}))
 
         headers = connect(kubeconfig=path, **given).headers()
 
         provider.shutdown()
-    stored = yaml.safe_load(Path(path).read_text())["users"][0]["user"]["auth-provider"]["config"]["refresh-token"]
-    assert headers["Authorization"] == f"Bearer {token_until(2**31)}" and provider.given == ["one"] and stored == kept
+    stored = yaml.safe_load(Path(path).read_text())["users"][0]["user"]["auth-provider"]["config"][
+        "refresh-token"]
+    assert (headers["Authorization"] == f"Bearer {token_until(2**31)}" and provider.given == ["one"]
+            and stored == kept)
 
 
 def credential_plugin(file, body):
-    """A user whose credentials a program prints."""
+    """Return a user with a credential plugin."""
     script = file("plugin", body)
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [script],
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
+                     "args": [script],
                      "interactiveMode": "Never"}}
 
 
@@ -473,7 +498,7 @@ def test_a_credential_plugin_is_asked_and_asked_again_when_renewing(file):
 ], ids=["fails", "prints its environment", "says what is no JSON", "has no token"])
 @pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
 def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd):
-    """The package would log that, and go on without credentials: the server would then refuse system:anonymous."""
+    """Without the error, the server would refuse system:anonymous."""
     user = credential_plugin(file, body)
     user["exec"]["env"] = [{"name": "PASSWORD", "value": SECRET}]
 
@@ -483,51 +508,72 @@ def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd)
     assert SECRET not in error.message and capfd.readouterr().err == ""
 
 
-def test_what_another_thread_starts_and_says_meanwhile_is_its_own_affair():
-    """The package starts plugins by a name that all threads share, and only logs that one has failed."""
-    is_in, has_said = threading.Event(), threading.Event()
+REPORTING = """
+printf "$KUBERNETES_EXEC_INFO" > "$0.info"
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}'
+"""
 
-    def another():
-        is_in.wait(10)
-        logging.getLogger().error("exec: process returned 1")
-        program = kube_config.subprocess.Popen(["true"])
-        has_said.set()
-        return type(program), program.wait(10)
 
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        end = pool.submit(another)
-        with plugins.bounded(5):
-            is_in.set()
-            has_said.wait(10)
-            mine = kube_config.subprocess.Popen(["true"])
-            mine.communicate()
+def test_a_credential_plugin_gets_the_cluster_if_it_wants_to(file):
+    user = credential_plugin(file, REPORTING)
+    content = config(user=user)
+    content["clusters"][0]["cluster"] |= {
+        "tls-server-name": "kube", "extensions": [
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}]}
+    infos = []
+    for user["exec"]["provideClusterInfo"] in (False, True):
+        connect(kubeconfig=content)
+        infos.append(json.loads(Path(user["exec"]["args"][0] + ".info").read_text()))
 
-        assert end.result() == (subprocess.Popen, 0) and mine.__class__ is not subprocess.Popen
+    cluster = {"server": "https://kube:6443", "tls-server-name": "kube",
+               "config": {"audience": "a"}}
+    assert [info["spec"] for info in infos] == [
+        {"interactive": False}, {"interactive": False, "cluster": cluster}]
+    assert {(info["apiVersion"], info["kind"]) for info in infos} == {
+        ("client.authentication.k8s.io/v1", "ExecCredential")}
+
+
+def test_a_credential_plugin_may_print_a_certificate(file, certificate):
+    documents = dict(zip(("clientCertificateData", "clientKeyData"),
+                         (document.decode() for document in certificate), strict=True))
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+              "status": documents}
+    Path(file("answer", json.dumps(answer)))
+    user = credential_plugin(file, 'cat "$(dirname "$0")/answer"')
+
+    it = connect(kubeconfig=config(user=user))
+
+    assert "ssl_context" in pool_options(it) and "Authorization" not in it.headers()
 
 
 @pytest.mark.parametrize("name", ["BearerToken", "authorization"])
 def test_the_token_has_either_name_in_the_package(name):
-    """Releases of the package differ in it, and in what its own function for this is given."""
+    """Releases of the package use different names."""
     it = connect(**HOST_AND_KEY)
     it._configuration.api_key = {name: f"Bearer {SECRET}"}
 
     assert it.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
-@pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}], ids=["a file", "a text"])
+@pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}],
+                         ids=["a file", "a text"])
 def test_the_line_end_after_a_token_is_no_part_of_it(user, file):
     file("token", f"{SECRET}\n")
 
-    assert connect(kubeconfig=file("config", config(user=user))).headers()["Authorization"] == f"Bearer {SECRET}"
+    assert connect(kubeconfig=file("config",
+                                   config(user=user))).headers()[
+                                       "Authorization"] == f"Bearer {SECRET}"
 
 
-@pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\u2026"], ids=["a line end", "no ASCII"])
+@pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\u2026"],
+                         ids=["a line end", "no ASCII"])
 def test_what_cannot_be_a_token_is_said_and_not_shown(token):
-    """The HTTP library would show it."""
+    """The HTTP library would show the token."""
     with pytest.raises(RolloutError) as refused:
         connect(host="https://one", api_key=token).headers()
 
-    assert refused.value.what.startswith("the token is not valid") and SECRET not in refused.value.message
+    assert (refused.value.what.startswith("the token is not valid")
+            and SECRET not in refused.value.message)
 
 
 def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
@@ -539,11 +585,13 @@ def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
 
     it = connect()
 
-    assert (it.server, it.headers()["Authorization"].lower()) == ("https://10.0.0.1:443", f"bearer {SECRET}")
-    assert connect(context="other").server == "https://other"  # who names a context means the kubeconfig
+    assert (it.server, it.headers()["Authorization"].lower()) == (
+        "https://10.0.0.1:443", f"bearer {SECRET}")
+    # who names a context means the kubeconfig
+    assert connect(context="other").server == "https://other"
 
 
-# What cannot be read
+# Unreadable configurations
 
 
 def without(key):
@@ -551,26 +599,36 @@ def without(key):
 
 
 BROKEN = {
-    "a path that is not there": (lambda file: "/not/there", "there is no kubeconfig at /not/there", ""),
+    "a path that is not there": (lambda file: "/not/there", "there is no kubeconfig at /not/there",
+                                 ""),
     "text that is not YAML": (
-        lambda file: f"users:\n- name: me\n  user: {{token: {SECRET}", "the content of kubeconfig is not valid YAML", "line 3"),
-    "text with an alias of nothing": (lambda file: f"users:\n- *{SECRET}", "the content of kubeconfig is not valid YAML", "line 2"),
-    "text with a tag of nothing": (lambda file: f"users:\n- !{SECRET} x", "the content of kubeconfig is not valid YAML", "line 2"),
+        lambda file: f"users:\n- name: me\n  user: {{token: {SECRET}",
+        "the content of kubeconfig is not valid YAML", "line 3"),
+    "text with an alias of nothing": (lambda file: f"users:\n- *{SECRET}",
+                                      "the content of kubeconfig is not valid YAML", "line 2"),
+    "text with a tag of nothing": (lambda file: f"users:\n- !{SECRET} x",
+                                   "the content of kubeconfig is not valid YAML", "line 2"),
     "a context that is not there": (
-        lambda file: config(current="nope"), "the connection to Kubernetes cannot be set up", "nope"),
-    "no clusters": (lambda file: without("clusters"), "the connection to Kubernetes cannot be set up", ""),
-    "no contexts": (lambda file: without("contexts"), "the connection to Kubernetes cannot be set up", ""),
+        lambda file: config(current="nope"), "the connection to Kubernetes cannot be set up",
+        "nope"),
+    "no clusters": (lambda file: without("clusters"),
+                    "the connection to Kubernetes cannot be set up", ""),
+    "no contexts": (lambda file: without("contexts"),
+                    "the connection to Kubernetes cannot be set up", ""),
     "users that are a text": (
-        lambda file: {**config(), "users": SECRET}, "the connection to Kubernetes cannot be set up", ""),
+        lambda file: {**config(), "users": SECRET}, "the connection to Kubernetes cannot be set up",
+        ""),
     "a certificate that is no base64": (
         lambda file: config(user={"client-certificate-data": "abc", "client-key-data": SECRET}),
         "the connection to Kubernetes cannot be set up", ""),
     "an empty dict": (lambda file: {"": ""}, "the connection to Kubernetes cannot be set up", ""),
-    "a file that is empty": (lambda file: file("config", ""), "the connection to Kubernetes cannot be set up", ""),
+    "a file that is empty": (lambda file: file("config", ""),
+                             "the connection to Kubernetes cannot be set up", ""),
     "a file that is not YAML": (
         lambda file: file("config", f"users:\n- name: me\n  user: {{token: {SECRET}"),
         "the kubeconfig is not valid YAML", ""),
-    "a file that is a list": (lambda file: file("config", [SECRET]), "the connection to Kubernetes cannot be set up", ""),
+    "a file that is a list": (lambda file: file("config", [SECRET]),
+                              "the connection to Kubernetes cannot be set up", ""),
 }
 
 
@@ -589,17 +647,21 @@ def test_a_context_that_is_not_in_the_kubeconfig_lists_those_that_are(as_file, f
 
     for context, near in (("nope", ""), ("mian", "; did you mean main?")):
         error = refusal(kubeconfig=kubeconfig, context=context)
-        assert (error.what, error.why) == (f"there is no context {context} in the kubeconfig{near}", "it has: main, other")
+        assert (error.what, error.why) == (f"there is no context {context} in the kubeconfig{near}",
+                                           "it has: main, other")
 
 
 def test_contexts_of_several_files_are_listed_up_to_ten_and_none_is_said_to_be_none(file):
-    contexts = [{"name": f"c{number}", "context": {"cluster": "main", "user": "me"}} for number in range(12)]
-    first, second = (file(str(half), {**config(), "contexts": contexts[half::2]}) for half in (0, 1))
+    contexts = [{"name": f"c{number}", "context": {"cluster": "main", "user": "me"}}
+                for number in range(12)]
+    first, second = (file(str(half), {**config(), "contexts": contexts[half::2]})
+                     for half in (0, 1))
 
     error = refusal(kubeconfig=f"{first}:{second}:/not/there", context="nowhere")
 
     assert error.why == "it has: c0, c2, c4, c6, c8, c10, c1, c3, c5, c7 and 2 more"
-    assert refusal(kubeconfig={**config(), "contexts": []}, context="nowhere").why == "it has no contexts"
+    assert refusal(kubeconfig={**config(), "contexts": []},
+                   context="nowhere").why == "it has no contexts"
 
 
 def test_a_context_that_is_there_and_broken_is_no_reason_to_list_others(file):
@@ -626,8 +688,10 @@ TEXT = yaml.safe_dump(config())
     (config(), {SECRET}),
     (TEXT, {SECRET, TEXT, TEXT.strip()}),
     (base64.b64encode(TEXT.encode()).decode(), {SECRET, base64.b64encode(TEXT.encode()).decode()}),
-    (config(user={"password": "p", "client-key-data": "k", "client-certificate-data": "public", "username": "u"}), {"p", "k"}),
-    (config(user={"exec": {"command": "c", "args": ["prod"], "env": [{"name": "N", "value": "prod"}]}}), set()),
+    (config(user={"password": "p", "client-key-data": "k", "client-certificate-data": "public",
+                  "username": "u"}), {"p", "k"}),
+    (config(user={"exec": {"command": "c", "args": ["prod"],
+                           "env": [{"name": "N", "value": "prod"}]}}), set()),
     (config(user={"auth-provider": {"name": "n", "config": {"id-token": "i"}}}), {"i"}),
     ("/home/me/.kube/config", set()),
     (None, set()),
@@ -636,8 +700,10 @@ TEXT = yaml.safe_dump(config())
     (config(server="https://me:pw@kube"), {SECRET, "pw"}),
     ({"clusters": [{"cluster": {"proxy-url": "http://me:p%40@["}}]}, {"p%40", "p@"}),
     ({"clusters": [{"cluster": 1}, 2], "users": "x"}, set()),
-], ids=["a token", "a token in text", "a token in base64", "a password and a key", "what a plugin is given", "an auth-provider",
-        "a path", "none", "text that cannot be read", "what is neither path nor content", "an address", "a proxy", "nonsense"])
+], ids=["a token", "a token in text", "a token in base64", "a password and a key",
+        "what a plugin is given", "an auth-provider",
+        "a path", "none", "text that cannot be read", "what is neither path nor content",
+        "an address", "a proxy", "nonsense"])
 def test_the_secrets_of_a_kubeconfig_are_known_so_that_ansible_can_hide_them(kubeconfig, expected):
     assert connection.secrets({"kubeconfig": kubeconfig}) == expected
 
@@ -649,17 +715,21 @@ def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
 
 @pytest.mark.parametrize("params, environment, expected", [
     ({}, {}, {}),
-    ({"context": "lyon", "api_key": SECRET, "proxy": f"http://me:{SECRET}@proxy", "username": "me", "password": SECRET}, {},
+    ({"context": "lyon", "api_key": SECRET, "proxy": f"http://me:{SECRET}@proxy", "username": "me",
+      "password": SECRET}, {},
      {"context": "lyon"}),
-    ({}, {"K8S_AUTH_CONTEXT": "lyon", "K8S_AUTH_API_KEY": SECRET, "KUBECONFIG": "/not/ours"}, {"context": "lyon"}),
+    ({}, {"K8S_AUTH_CONTEXT": "lyon", "K8S_AUTH_API_KEY": SECRET, "KUBECONFIG": "/not/ours"},
+     {"context": "lyon"}),
     ({"context": "lyon"}, {"K8S_AUTH_CONTEXT": "paris"}, {"context": "lyon"}),
-    ({"host": f"https://me:{SECRET}@api:6443/k8s?token={SECRET}#{SECRET}"}, {}, {"host": "https://api:6443/k8s"}),
+    ({"host": f"https://me:{SECRET}@api:6443/k8s?token={SECRET}#{SECRET}"}, {},
+     {"host": "https://api:6443/k8s"}),
     ({"host": f"https://[::1{SECRET}"}, {}, {"host": None}),
     ({"host": f"me:{SECRET}@api"}, {}, {"host": None}),
     ({"kubeconfig": config()}, {}, {"kubeconfig": None}),
     ({"kubeconfig": TEXT}, {}, {"kubeconfig": None}),
     ({"kubeconfig": base64.b64encode(TEXT.encode()).decode()}, {}, {"kubeconfig": None}),
-], ids=["nothing", "secrets", "the environment", "both", "a host with credentials", "no host", "no URL", "content", "text",
+], ids=["nothing", "secrets", "the environment", "both", "a host with credentials", "no host",
+        "no URL", "content", "text",
         "base64"])
 def test_a_command_repeats_what_leads_to_the_cluster_and_no_secret(params, environment, expected):
     assert connection.to_type(params, environment) == expected
@@ -676,7 +746,8 @@ def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, t
 
 def test_credentials_among_the_options_are_never_logged():
     assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {
-        "api_key", "password", "client_cert", "client_key", "kubeconfig", "host", "proxy", "proxy_headers"}
+        "api_key", "password", "client_cert", "client_key", "kubeconfig", "host", "proxy",
+        "proxy_headers"}
 
 
 @pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["an alias", "a tag"])
@@ -686,7 +757,7 @@ def test_a_token_that_breaks_the_yaml_of_a_file_is_not_told(token, file):
     assert SECRET not in repr(error.as_result())
 
 
-# Credential plugins that hang
+# Hanging credential plugins
 
 HANGING = """
 sleep 1000 & echo "$!" > "$0.child"
@@ -695,18 +766,22 @@ wait
 """
 
 
-@pytest.mark.parametrize("timeout, seconds", [(None, 0.5), (0.3, 0.3)], ids=["the usual time", "the task's own"])
-def test_a_credential_plugin_that_hangs_is_ended_with_all_that_it_has_started(file, monkeypatch, timeout, seconds):
-    monkeypatch.setattr(connection.plugins, "PATIENCE", 0.5)
+@pytest.mark.parametrize("timeout, seconds", [(None, 0.5), (0.3, 0.3)],
+                         ids=["the usual time", "the task's own"])
+def test_a_credential_plugin_that_hangs_is_ended_with_all_that_it_has_started(
+        file, monkeypatch, timeout, seconds):
+    monkeypatch.setattr(connection.exec_plugin, "PATIENCE", 0.5)
     user = credential_plugin(file, HANGING)
-    user["exec"] |= {"args": [*user["exec"]["args"], SECRET], "env": [{"name": "PASSWORD", "value": SECRET}]}
+    user["exec"] |= {"args": [*user["exec"]["args"], SECRET],
+                     "env": [{"name": "PASSWORD", "value": SECRET}]}
 
     began = time.monotonic()
     error = refusal(kubeconfig=config(user=user), timeout=timeout)
 
     assert seconds <= time.monotonic() - began < seconds + 5
     assert error.what == "the credential plugin in the kubeconfig failed"
-    assert error.why == f"sh did not answer within {seconds:g} s and was ended" and "log in again" in error.next_command
+    assert (error.why == f"sh did not answer within {seconds:g} s and was ended"
+            and "log in again" in error.next_command)
     child = int(Path(user["exec"]["args"][0] + ".child").read_text())
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline and alive(child):
@@ -722,27 +797,31 @@ def alive(pid):
 
 
 def test_a_credential_plugin_that_hangs_when_it_is_asked_again_is_ended_too(file, monkeypatch):
-    monkeypatch.setattr(connection.plugins, "PATIENCE", 0.3)
+    monkeypatch.setattr(connection.exec_plugin, "PATIENCE", 0.3)
     expired = COUNTING.replace('"token":', '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
     user = credential_plugin(file, expired)
     it = connect(kubeconfig=config(user=user))
     Path(user["exec"]["args"][0]).write_text(HANGING)
 
-    with pytest.raises(RolloutError, match="the credential plugin in the kubeconfig failed") as failed:
+    with pytest.raises(RolloutError,
+                       match="the credential plugin in the kubeconfig failed") as failed:
         it.headers()
 
     assert failed.value.why == "sh did not answer within 0.3 s and was ended"
 
 
-# Addresses and files that are none
+# Invalid addresses and files
 
 
 def test_a_user_and_a_password_in_the_server_s_address_are_not_kept():
-    """Nobody sends them, and each error tells the address."""
-    assert connect(host=f"https://me:{SECRET}@one:6443/x/", api_key="k").server == "https://one:6443/x"
+    """They are never sent, and errors show the address."""
+    assert connect(host=f"https://me:{SECRET}@one:6443/x/",
+                   api_key="k").server == "https://one:6443/x"
 
 
-@pytest.mark.parametrize("proxy", [f"http://me:{SECRET}@[bad", f"nonsense://me:{SECRET}@proxy", f"http://me:{SECRET}@proxy:port"])
+@pytest.mark.parametrize("proxy",
+                         [f"http://me:{SECRET}@[bad", f"nonsense://me:{SECRET}@proxy",
+                          f"http://me:{SECRET}@proxy:port"])
 @pytest.mark.parametrize("place", ["option", "environment", "kubeconfig", "file", "variable"])
 def test_a_proxy_that_is_none_is_said_without_its_password(proxy, place, file, monkeypatch):
     content = config()
@@ -757,11 +836,14 @@ def test_a_proxy_that_is_none_is_said_without_its_password(proxy, place, file, m
         "variable": lambda: refusal(os.environ, **HOST_AND_KEY),
     }[place]()
 
-    assert error.what == "the connection to Kubernetes cannot be set up" and SECRET not in repr(error.as_result())
+    assert (error.what == "the connection to Kubernetes cannot be set up"
+            and SECRET not in repr(error.as_result()))
 
 
 @pytest.mark.parametrize("option", ["ca_cert", "client_cert", "client_key"])
-@pytest.mark.parametrize("pem", [f"-----BEGIN PRIVATE KEY-----\n{SECRET}", f"-----BEGIN PRIVATE KEY-----{SECRET}"])
+@pytest.mark.parametrize("pem",
+                         [f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
+                          f"-----BEGIN PRIVATE KEY-----{SECRET}"])
 def test_a_file_s_content_in_the_place_of_its_path_is_not_shown(option, pem):
     error = refusal(**HOST_AND_KEY, **{option: pem})
 
@@ -770,10 +852,12 @@ def test_a_file_s_content_in_the_place_of_its_path_is_not_shown(option, pem):
 
 
 @pytest.mark.parametrize("kubeconfig", [
-    SECRET * 10, base64.b64encode(f"apiVersion: v1\ntoken: {SECRET}".encode()).decode()[:-3] + "!", f"- {SECRET}\n- x\n",
+    SECRET * 10, base64.b64encode(f"apiVersion: v1\ntoken: {SECRET}".encode()).decode()[:-3] + "!",
+    f"- {SECRET}\n- x\n",
     "[" * 5000 + SECRET + "\n"], ids=["a token", "half of base64", "a list", "deep nesting"])
 def test_what_is_neither_a_path_nor_a_kubeconfig_is_not_shown(kubeconfig):
     error = refusal(kubeconfig=kubeconfig)
 
-    assert "kubeconfig is" in error.what and kubeconfig not in repr(error.as_result()) and SECRET not in repr(error.as_result())
+    assert ("kubeconfig is" in error.what and kubeconfig not in repr(error.as_result())
+            and SECRET not in repr(error.as_result()))
     assert kubeconfig in connection.secrets({"kubeconfig": kubeconfig})

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The writes: what each sends, what becomes of one whose assumption does not hold, or whose answer is lost."""
+"""Writes: their requests, failed preconditions and lost answers."""
 
 from __future__ import annotations
 
@@ -40,59 +40,64 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     (TO_2, ("PATCH", f"{BASE}/foo", "application/json-patch+json", list(TO_2.operations))),
     (Create(new()), ("POST", BASE, "application/json", new())),
     (DELETE, ("DELETE", f"{BASE}/foo", "application/json", {
-        "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background", "preconditions": {"uid": "uid of foo"}})),
+        "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
+        "preconditions": {"uid": "uid of foo"}})),
 ], ids=["a patch", "a creation", "a deletion with its policy and preconditions"])
-def test_a_write_is_one_request(known, api, write, expected):
+def test_a_write_is_one_request(gateway, api, write, expected):
     api.answers.append(shown("2", replicas=2))
 
-    assert known.write(write) is True
+    assert gateway.write(write) is True
     ((method, path, headers, body),) = api.requests
     assert (method, path, headers["Content-Type"], body) == expected
 
 
-def test_a_write_is_known_from_its_answer(known, api):
+def test_a_write_is_known_from_its_answer(gateway, api):
     api.answers.append(shown("2", replicas=2))
 
-    known.write(TO_2)
+    gateway.write(TO_2)
 
-    assert known.controllers()["foo"].replicas == 2
+    assert gateway.controllers()["foo"].replicas == 2
 
 
-def test_a_deletion_that_is_done_at_once_is_known(known, api):
+def test_a_deletion_that_is_done_at_once_is_known(gateway, api):
     api.answers.append(status(200))
 
-    assert known.write(DELETE)
-    assert known.controllers() == {}
+    assert gateway.write(DELETE)
+    assert gateway.controllers() == {}
 
 
-def test_a_deletion_that_waits_for_its_finalizer_is_known(known, api):
+def test_a_deletion_that_waits_for_its_finalizer_is_known(gateway, api):
     api.answers.append(shown("2", deletionTimestamp="now"))
 
-    assert known.write(DELETE)
-    assert known.controllers()["foo"].is_deleting
+    assert gateway.write(DELETE)
+    assert gateway.controllers()["foo"].is_deleting
 
 
 @pytest.mark.parametrize("write, refused", [
-    (TO_2, status(422, "testing value failed")), (TO_2, status(409, "the object has been modified")), (TO_2, status(404)),
-    (DELETE, status(409, "the uid is another")), (DELETE, status(404)), (CREATE, status(409, "already exists")),
-], ids=["a test of a patch fails", "a patch conflicts", "what is patched is gone", "a precondition fails",
+    (TO_2, status(422, "testing value failed")),
+    (TO_2, status(409, "the object has been modified")), (TO_2, status(404)),
+    (DELETE, status(409, "the uid is another")), (DELETE, status(404)),
+    (CREATE, status(409, "already exists")),
+], ids=["a test of a patch fails", "a patch conflicts", "what is patched is gone",
+        "a precondition fails",
         "what is deleted is gone", "a name is taken"])
-def test_a_write_whose_assumption_does_not_hold_is_false_and_its_object_looked_up(known, api, write, refused):
+def test_a_write_whose_assumption_does_not_hold_is_false_and_its_object_looked_up(
+        gateway, api, write, refused):
     api.answers += [refused, shown("7", name=write.name, replicas=7)]
 
-    assert known.write(write) is False
+    assert gateway.write(write) is False
     assert api.sent[1:] == [("GET", f"{BASE}/{write.name}")]
-    assert known.controllers()[write.name].replicas == 7
+    assert gateway.controllers()[write.name].replicas == 7
 
 
-def test_what_is_gone_when_it_is_looked_up_is_forgotten(known, api):
+def test_what_is_gone_when_it_is_looked_up_is_forgotten(gateway, api):
     api.answers += [status(404), status(404)]
 
-    assert known.write(TO_2) is False
-    assert known.controllers() == {}
+    assert gateway.write(TO_2) is False
+    assert gateway.controllers() == {}
 
 
-# Writes whose answer is lost
+# Writes with a lost answer
 
 
 PRIMARY_MARKED = Controller.from_api(item(annotations={"note": "x"}))
@@ -112,32 +117,35 @@ LANDED = {
     "a deletion, under way": (DELETE, shown("2", deletionTimestamp="now"), True),
     "a deletion, of what was made anew since": (DELETE, shown("2", uid="another"), True),
     "a deletion, as before": (DELETE, shown("1"), False),
-    "a creation, as written": (CREATE, answer({**new(name="bar"), "kind": "ReplicationController"}), True),
+    "a creation, as written": (CREATE, answer({**new(name="bar"), "kind": "ReplicationController"}),
+                               True),
     "a creation, as before": (CREATE, status(404), False),
     "a creation, of what another one made": (CREATE, shown("2", name="bar"), False),
 }
 
 
-@pytest.mark.parametrize("lost", [cut, half, answer(b"{"), status(504)], ids=["reset", "cut short", "no JSON", "504"])
+@pytest.mark.parametrize("lost", [cut, half, answer(b"{"), status(504)],
+                         ids=["reset", "cut short", "no JSON", "504"])
 @pytest.mark.parametrize("write, found, landed", LANDED.values(), ids=LANDED)
-def test_a_write_whose_answer_is_lost_is_looked_up_and_not_repeated(known, api, write, found, landed, lost):
+def test_a_write_whose_answer_is_lost_is_looked_up_and_not_repeated(
+        gateway, api, write, found, landed, lost):
     api.answers += [lost, found]
 
-    assert known.write(write) is landed
+    assert gateway.write(write) is landed
     assert [method for method, _path in api.sent][1:] == ["GET"]
     assert api.sent[1][1] == f"{BASE}/{write.name}"
 
 
-def test_a_creation_of_what_was_there_before_has_not_landed(known, api):
-    """Another client has made it: it looks the same, and this one has done nothing."""
+def test_a_creation_of_what_was_there_before_has_not_landed(gateway, api):
+    """Another client has created an equal object before."""
     api.answers += [answer({**new(name="bar"), "kind": "ReplicationController"})]
-    known.look_up("bar")
+    gateway.look_up("bar")
     api.answers += [cut, answer({**new(name="bar"), "kind": "ReplicationController"})]
 
-    assert known.write(CREATE) is False
+    assert gateway.write(CREATE) is False
 
 
-# What nobody follows
+# Objects without a watch
 
 
 @pytest.mark.parametrize("answers, landed", [
@@ -146,28 +154,30 @@ def test_a_creation_of_what_was_there_before_has_not_landed(known, api):
     ([status(404)], False),
     ([cut, answer(FROZEN)], True),
     ([cut, answer(a_scaler())], False),
-], ids=["written", "changed meanwhile", "gone", "answer lost, and it landed", "answer lost, and it did not"])
-def test_an_autoscaler_is_changed_as_it_was_seen(known, api, answers, landed):
+], ids=["written", "changed meanwhile", "gone", "answer lost, and it landed",
+        "answer lost, and it did not"])
+def test_an_autoscaler_is_changed_as_it_was_seen(gateway, api, answers, landed):
     api.answers += answers
 
-    assert known.write(FREEZE) is landed
-    assert api.sent[0] == ("PATCH", f"{SCALER}/hpa") and "hpa" not in known.controllers()
+    assert gateway.write(FREEZE) is landed
+    assert api.sent[0] == ("PATCH", f"{SCALER}/hpa") and "hpa" not in gateway.controllers()
 
 
-def test_an_autoscaler_that_may_not_be_changed_names_the_way_without(known, api):
+def test_an_autoscaler_that_may_not_be_changed_names_the_way_without(gateway, api):
     api.answers.append(status(403))
 
     with pytest.raises(RolloutError) as error:
-        known.write(FREEZE)
+        gateway.write(FREEZE)
 
     assert "autoscaler=ignore" in error.value.next_command
 
 
-@pytest.mark.parametrize("trouble, recorded", [(answer({"kind": "Event"}), True), (status(403), False), (cut, False)])
-def test_an_event_is_never_tried_again(known, api, trouble, recorded):
+@pytest.mark.parametrize("trouble, recorded",
+                         [(answer({"kind": "Event"}), True), (status(403), False), (cut, False)])
+def test_an_event_is_never_tried_again(gateway, api, trouble, recorded):
     api.answers.append(trouble)
 
-    assert known.record({"reason": "x"}) is recorded
+    assert gateway.record({"reason": "x"}) is recorded
     assert api.sent == [("POST", "/api/v1/namespaces/default/events")]
 
 
@@ -175,7 +185,8 @@ def test_an_event_is_never_tried_again(known, api, trouble, recorded):
 
 
 MERGE = Merge("foo", {"spec": {"template": {"spec": {"hostNetwork": True}}}})
-MANIFEST = {"kind": "ReplicationController", "metadata": {"generateName": "foo-"}, "spec": {"replicas": 0}}
+MANIFEST = {"kind": "ReplicationController", "metadata": {"generateName": "foo-"},
+            "spec": {"replicas": 0}}
 DRY = "?dryRun=All&fieldValidation=Strict"
 
 
@@ -184,30 +195,31 @@ DRY = "?dryRun=All&fieldValidation=Strict"
     (TO_2, ("PATCH", f"{BASE}/foo{DRY}", "application/json-patch+json", list(TO_2.operations))),
     (Create(MANIFEST), ("POST", f"{BASE}{DRY}", "application/json", MANIFEST)),
 ], ids=["a merge", "a patch", "a creation"])
-def test_a_dry_run_shows_what_would_be_stored(known, api, write, expected):
+def test_a_dry_run_shows_what_would_be_stored(gateway, api, write, expected):
     api.answers.append(shown("2", replicas=2))
 
-    assert known.dry_run(write) == item("2", replicas=2)
+    assert gateway.dry_run(write) == item("2", replicas=2)
     ((method, path, headers, body),) = api.requests
     assert (method, path, headers["Content-Type"], body) == expected
-    assert known.controllers()["foo"].replicas == 3
+    assert gateway.controllers()["foo"].replicas == 3
 
 
 @pytest.mark.parametrize("write", [MERGE, Create(MANIFEST)], ids=["a merge", "a creation"])
-def test_a_template_that_the_server_refuses_is_an_error_in_its_words(known, api, write):
+def test_a_template_that_the_server_refuses_is_an_error_in_its_words(gateway, api, write):
     api.answers.append(status(422, "spec.containers[0].image: Required value"))
 
     with pytest.raises(RolloutError) as error:
-        known.dry_run(write)
+        gateway.dry_run(write)
 
     assert (error.value.what, error.value.where, error.value.why) == (
-        "the wanted template is refused", "ReplicationController default/foo", "spec.containers[0].image: Required value")
+        "the wanted template is refused", "ReplicationController default/foo",
+        "spec.containers[0].image: Required value")
 
 
-def test_a_dry_run_whose_answer_is_lost_is_tried_again(known, api):
+def test_a_dry_run_whose_answer_is_lost_is_tried_again(gateway, api):
     api.answers += [cut, shown()]
 
-    assert known.dry_run(MERGE) == item()
+    assert gateway.dry_run(MERGE) == item()
 
 
 # Several kinds
@@ -221,7 +233,7 @@ DEPLOYMENT, SET = ({"kind": kind, **rs(name, resourceVersion="1", **more)} for k
 
 @pytest.fixture
 def both(connection, api):
-    """A gateway that knows a Deployment and its ReplicaSet."""
+    """Return a gateway after the lists of a Deployment and a ReplicaSet."""
     api.answers += [listed(DEPLOYMENT), listed(SET)]
     it = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT, Kind.REPLICA_SET))
     it.controllers()
@@ -231,11 +243,15 @@ def both(connection, api):
 
 def test_all_kinds_are_listed_at_once_the_one_that_the_user_names_first(both, api):
     assert both.kind is Kind.DEPLOYMENT
-    assert [path for _method, path in api.sent] == [f"{APPS}/deployments?limit=500", f"{APPS}/replicasets?limit=500"]
+    assert [path for _method, path in api.sent] == [
+        f"{APPS}/deployments?limit=500", f"{APPS}/replicasets?limit=500"]
     assert {kind: list(both.controllers(kind)) for kind in (None, *Kind)} == {
-        None: ["foo"], Kind.DEPLOYMENT: ["foo"], Kind.REPLICA_SET: ["foo-1"], Kind.REPLICATION_CONTROLLER: [],
+        None: ["foo"], Kind.DEPLOYMENT: ["foo"], Kind.REPLICA_SET: ["foo-1"],
+        Kind.REPLICATION_CONTROLLER: [],
         Kind.DEPLOYMENT_CONFIG: [], Kind.STATEFUL_SET: [], Kind.DAEMON_SET: []}
-    assert [both.items(kind) for kind in (None, Kind.REPLICA_SET, Kind.REPLICATION_CONTROLLER)] == [[DEPLOYMENT], [SET], []]
+    assert [both.items(kind)
+            for kind in (None, Kind.REPLICA_SET, Kind.REPLICATION_CONTROLLER)] == [
+                [DEPLOYMENT], [SET], []]
     assert len(api.sent) == 2
 
 
@@ -244,7 +260,9 @@ def test_all_kinds_are_listed_at_once_the_one_that_the_user_names_first(both, ap
 ], ids=["its Deployment", "another object", "nobody"])
 def test_news_of_another_kind_concern_the_one_that_controls_it(both, api, owner, heard):
     reference = {**SET["metadata"]["ownerReferences"][0], **owner}
-    changed = {**SET, "metadata": {**SET["metadata"], "resourceVersion": "11", "ownerReferences": [reference]}}
+    changed = {**SET,
+               "metadata": {**SET["metadata"], "resourceVersion": "11",
+                            "ownerReferences": [reference]}}
 
     def watched(handler, query):
         if "replicasets" in handler.path:
@@ -262,9 +280,11 @@ def test_news_of_another_kind_concern_the_one_that_controls_it(both, api, owner,
 
 
 def test_each_write_is_kept_with_its_kind(both, api):
-    changed = {**SET, "metadata": {**SET["metadata"], "resourceVersion": "12"}, "spec": {**SET["spec"], "replicas": 2}}
+    changed = {**SET, "metadata": {**SET["metadata"], "resourceVersion": "12"},
+               "spec": {**SET["spec"], "replicas": 2}}
     api.answers.append(answer(changed))
 
     assert both.write(scale(both.controllers(Kind.REPLICA_SET)["foo-1"], 2).write)
     assert api.sent[-1] == ("PATCH", f"{APPS}/replicasets/foo-1")
-    assert both.controllers(Kind.REPLICA_SET)["foo-1"].replicas == 2 and both.controllers().keys() == {"foo"}
+    assert (both.controllers(Kind.REPLICA_SET)["foo-1"].replicas == 2
+            and both.controllers().keys() == {"foo"})

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check mode: everything happens in memory, and what the server alone knows is asked for."""
+"""Check mode: writes go to a model, and questions about the namespace to the server."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ def simulate(real, let_pass=lambda seconds: None):
     return SimulatedGateway(real, let_pass, choose(Request("foo")).model(real))
 
 
-def test_check_mode_changes_a_cluster_in_memory(known, api):
-    simulated = simulate(known)
+def test_check_mode_changes_a_cluster_in_memory(gateway, api):
+    simulated = simulate(gateway)
 
     assert simulated.write(TO_2)
     simulated.wait(1)
-    assert simulated.controllers()["foo"].is_settled and simulated.controllers()["foo"].replicas == 2
-    assert known.controllers()["foo"].replicas == 3
+    assert (simulated.controllers()["foo"].is_settled
+            and simulated.controllers()["foo"].replicas == 2)
+    assert gateway.controllers()["foo"].replicas == 3
     assert api.sent == []
 
 
-def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(known):
+def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(gateway):
     passed = []
-    simulated = simulate(known, passed.append)
+    simulated = simulate(gateway, passed.append)
     simulated.write(TO_2)
 
     simulated.wait(1)
@@ -41,9 +42,9 @@ def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(known):
     assert passed == [2]
 
 
-def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
+def test_check_mode_still_asks_the_server_for_what_it_alone_knows(gateway, api):
     api.answers += [shown(), *[status(404)] * 6]
-    simulated = simulate(known)
+    simulated = simulate(gateway)
 
     assert simulated.dry_run(Merge("foo", {"spec": {}}))["spec"]["template"] == template()
     assert simulated.why_absent("foo") == "there is no namespace default"
@@ -51,18 +52,20 @@ def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
     assert simulated.look_up("foo") is None and len(api.sent) == 7
 
 
-def test_check_mode_hands_over_pods_in_memory(known, api):
-    simulated = simulate(known)
+def test_check_mode_hands_over_pods_in_memory(gateway, api):
+    simulated = simulate(gateway)
 
     assert simulated.hand_over(to_bar("0", "1"), going_on) == 2
-    assert sorted(pod.owner for pod in simulated.live_pods({"app": "foo"})) == ["uid of bar", "uid of bar", "uid of foo"]
-    assert simulated.hand_over(dataclasses.replace(to_bar("0"), giver="uid of nobody"), going_on) == 0
+    assert sorted(pod.owner for pod in simulated.live_pods({"app": "foo"})) == [
+        "uid of bar", "uid of bar", "uid of foo"]
+    assert simulated.hand_over(dataclasses.replace(to_bar("0"), giver="uid of nobody"),
+                               going_on) == 0
     assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
 
 
-def test_check_mode_freezes_a_copy(known, api):
+def test_check_mode_freezes_a_copy(gateway, api):
     api.answers += [answer({"kind": "List", "items": [a_scaler()]})] * 3
-    simulated = simulate(known)
+    simulated = simulate(gateway)
 
     assert simulated.objects("horizontalpodautoscalers") == [a_scaler()]
     assert simulated.write(FREEZE)
@@ -70,12 +73,13 @@ def test_check_mode_freezes_a_copy(known, api):
     assert {method for method, _path in api.sent} == {"GET"}
 
 
-def test_check_mode_asks_the_server_for_nothing_of_a_controller_that_it_would_create(known, api):
-    simulated = simulate(known)
+def test_check_mode_asks_the_server_for_nothing_of_a_controller_that_it_would_create(gateway, api):
+    simulated = simulate(gateway)
     created = rc("bar", 0)
     assert simulated.write(Create(created))
 
     stored = simulated.dry_run(Patch("bar", (put("/spec/template", template("myimage:v2")),)))
 
-    assert stored["spec"]["template"] == template("myimage:v2") and created["spec"]["template"] == template()
+    assert (stored["spec"]["template"] == template("myimage:v2")
+            and created["spec"]["template"] == template())
     assert api.sent == []

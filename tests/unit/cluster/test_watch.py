@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is known of the controllers: a list, a watch, and what comes of each way in which they can break."""
+"""Controllers: their list, their watch, and every failure of both."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import time
 import pytest
 from apiserver import BASE, PRIMARY, TO_2, cut, event, item, listed, shown, status, stream
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import controllers, informer, watch
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import CONNECTIONS
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 
 
-def test_controllers_are_listed_once(known, api):
-    assert known.controllers() == {"foo": PRIMARY}
-    assert known.items() == [item()]
+def test_controllers_are_listed_once(gateway, api):
+    assert gateway.controllers() == {"foo": PRIMARY}
+    assert gateway.items() == [item()]
     assert api.sent == []
 
 
-def test_an_answer_that_is_older_than_what_is_known_is_not_kept(known, api):
+def test_an_answer_that_is_older_than_what_is_known_is_not_kept(gateway, api):
     api.answers += [shown("9", replicas=5), shown("10", replicas=6), shown("2", replicas=2)]
     for _time in range(3):
-        known.look_up("foo")
+        gateway.look_up("foo")
 
-    assert known.controllers()["foo"].replicas == 6
+    assert gateway.controllers()["foo"].replicas == 6
 
 
 def test_a_kind_that_the_server_does_not_have_is_said_in_one_sentence(connection, api):
@@ -53,138 +53,149 @@ def wait_until(cluster, condition):
         cluster.wait(0.05)
 
 
-def test_events_are_followed_from_the_list_s_version(known, api):
+def test_events_are_followed_from_the_list_s_version(gateway, api):
     api.watches.append(stream(event("ADDED", "11", name="bar"), event("MODIFIED", "12", replicas=5),
-                              {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}},
+                              {"type": "BOOKMARK",
+                               "object": {"metadata": {"resourceVersion": "20"}}},
                               event("DELETED", "21", name="bar")))
     api.watches.append(stream(event("MODIFIED", "22", replicas=6)))
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
-    assert known.controllers().keys() == {"foo"}
+    assert gateway.controllers().keys() == {"foo"}
     assert [query["resourceVersion"] for query in api.watched] == ["10", "21"]
     assert api.watched[0]["allowWatchBookmarks"] == "1"
 
 
-def test_who_is_told_of_news_and_that_an_answer_told_it_before(known, api):
+def test_who_is_told_of_news_and_that_an_answer_told_it_before(gateway, api):
     api.answers.append(shown("12", replicas=2))
-    known.write(TO_2)
-    api.watches.append(stream(event("MODIFIED", "12", replicas=2), event("ADDED", "13", name="bar")))
+    gateway.write(TO_2)
+    api.watches.append(stream(event("MODIFIED", "12", replicas=2),
+                              event("ADDED", "13", name="bar")))
 
-    heard = set().union(*(known.wait(0.5) for _time in range(3)))
+    heard = set().union(*(gateway.wait(0.5) for _time in range(3)))
 
-    assert heard == {"bar", ""}  # and of its partner, which it has not
+    assert heard == {"bar", ""}  # "": bar has no partner
 
 
-def test_a_bookmark_moves_the_version_on(known, api):
+def test_a_bookmark_moves_the_version_on(gateway, api):
     api.watches += [stream({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}}),
                     stream(event("MODIFIED", "22", replicas=6))]
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
     assert [query["resourceVersion"] for query in api.watched] == ["10", "20"]
 
 
-def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(known, api):
-    api.watches.append(stream(event("DELETED", "11", uid="another"), event("ADDED", "12", name="bar")))
+def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(gateway, api):
+    api.watches.append(stream(event("DELETED", "11", uid="another"),
+                              event("ADDED", "12", name="bar")))
 
-    wait_until(known, lambda: "bar" in known.controllers())
+    wait_until(gateway, lambda: "bar" in gateway.controllers())
 
-    assert known.controllers()["foo"] == PRIMARY
+    assert gateway.controllers()["foo"] == PRIMARY
 
 
 @pytest.mark.parametrize("bad", [
-    stream({"type": "ERROR", "object": {"kind": "Status", "code": 410}}), status(410), status(500), status(403)],
+    stream({"type": "ERROR", "object": {"kind": "Status", "code": 410}}), status(410), status(500),
+    status(403)],
     ids=["410 in the stream", "410", "500", "403"])
-def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(known, api, bad):
+def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(gateway, api, bad):
     api.watches += [bad, stream(event("MODIFIED", "31", replicas=6))]
     api.answers.append(listed(item("30", replicas=5), version="30"))
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
     assert api.sent == [("GET", f"{BASE}?limit=500")]
     assert api.watched[-1]["resourceVersion"] == "30"
 
 
-@pytest.mark.parametrize("bad", [stream(tail=b'{"type": "MODI'), stream(tail=b"no JSON\n"), stream(tail=b'{"no": "event"}\n'), cut],
+@pytest.mark.parametrize("bad",
+                         [stream(tail=b'{"type": "MODI'), stream(tail=b"no JSON\n"),
+                          stream(tail=b'{"no": "event"}\n'), cut],
                          ids=["a cut line", "no JSON", "no event", "reset"])
-def test_a_watch_that_breaks_is_opened_again_where_it_was(known, api, bad):
+def test_a_watch_that_breaks_is_opened_again_where_it_was(gateway, api, bad):
     api.watches += [bad, stream(event("MODIFIED", "11", replicas=6))]
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
     assert api.watched[-1]["resourceVersion"] == "10"
     assert api.sent == []
 
 
 def quiet(handler, query):
-    """A watch that brings nothing until its time is over."""
+    """Answer a watch with no event until the timeout."""
     stream()(handler, query)
     handler.server.closing.wait(0.2)
 
 
 @pytest.mark.parametrize("ended, seconds, is_failure", [
-    (status(500), 60, True), (cut, 60, True), (stream(), 60, True), (stream(event("MODIFIED", "11")), 60, False),
-    (quiet, 0.2, False)], ids=["refused", "reset", "ends at once", "brings an event", "ends in time"])
-def test_the_watch_after_one_that_failed_waits_longer_each_time(known, api, monkeypatch, ended, seconds, is_failure):
+    (status(500), 60, True), (cut, 60, True), (stream(), 60, True),
+    (stream(event("MODIFIED", "11")), 60, False),
+    (quiet, 0.2, False)],
+    ids=["refused", "reset", "ends at once", "brings an event",
+         "ends in time"])
+def test_the_watch_after_one_that_failed_waits_longer_each_time(
+        gateway, api, monkeypatch, ended, seconds, is_failure):
     failures = []
     monkeypatch.setattr(watch, "pause", lambda number: failures.append(number) or 0.0)
     monkeypatch.setattr(watch, "WATCH_SECONDS", seconds)
     api.watches += [ended, ended, stream(event("MODIFIED", "31", replicas=6))]
     api.answers += [listed(item("10"))] * 9
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
     assert failures[:2] == ([1, 2] if is_failure else [])
 
 
-def test_watches_that_are_refused_keep_no_connection(known, api, monkeypatch):
-    """There are CONNECTIONS of them, and whoever wants one more waits."""
+def test_watches_that_are_refused_keep_no_connection(gateway, api, monkeypatch):
+    """A request waits while all CONNECTIONS are in use."""
     monkeypatch.setattr(watch, "pause", lambda failures: 0.0)
     api.watches += [*[status(500)] * (CONNECTIONS + 1), stream(event("MODIFIED", "31", replicas=6))]
     api.answers += [listed(item("10"))] * (CONNECTIONS + 1)
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
 
-def test_a_lack_of_permission_that_comes_up_while_watching_is_an_error(known, api):
+def test_a_lack_of_permission_that_comes_up_while_watching_is_an_error(gateway, api):
     api.watches.append(status(403))
     api.answers.append(status(403, "cannot list"))
 
     with pytest.raises(RolloutError, match="permission denied"):
-        wait_until(known, lambda: False)
+        wait_until(gateway, lambda: False)
 
 
-def test_waiting_ends_after_its_time_when_nothing_happens(known, api):
+def test_waiting_ends_after_its_time_when_nothing_happens(gateway, api):
     began = time.monotonic()
 
-    known.wait(0.05)
+    gateway.wait(0.05)
 
     assert 0.05 <= time.monotonic() - began < 1
 
 
-def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(known, api, monkeypatch):
-    """Something in between may swallow what comes."""
-    monkeypatch.setattr(watch, "RELIST_SECONDS", 0.05)
+def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(gateway, api, monkeypatch):
+    """A proxy may swallow events."""
+    monkeypatch.setattr(informer, "RELIST_SECONDS", 0.05)
     api.answers.append(listed(item("30", replicas=5), version="30"))
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 5)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 5)
 
     assert api.sent == [("GET", f"{BASE}?limit=500")]
 
 
-def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(known, api, monkeypatch):
-    """Half-open: else every change would be heard of by the next list only, until the connection is given up."""
-    monkeypatch.setattr(watch, "RELIST_SECONDS", 0.05)
+def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(gateway, api, monkeypatch):
+    """The watch is half-open: until the timeout, only lists would report changes."""
+    monkeypatch.setattr(informer, "RELIST_SECONDS", 0.05)
     api.answers.append(listed(item("30", replicas=5), version="30"))
-    api.watches += [lambda handler, query: handler.server.closing.wait(10), stream(event("MODIFIED", "31", replicas=6))]
+    api.watches += [lambda handler, query: handler.server.closing.wait(10),
+                    stream(event("MODIFIED", "31", replicas=6))]
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
     assert api.watched[0]["resourceVersion"] == "30"
 
 
-def test_an_event_without_an_end_is_not_read_to_the_end(known, api, monkeypatch):
+def test_an_event_without_an_end_is_not_read_to_the_end(gateway, api, monkeypatch):
     monkeypatch.setattr(watch, "LONGEST_EVENT", 10**5)
     sent = []
 
@@ -197,7 +208,7 @@ def test_an_event_without_an_end_is_not_read_to_the_end(known, api, monkeypatch)
                 sent.append(1)
 
     api.watches += [endless, stream(event("MODIFIED", "2", replicas=2))]
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 2)
+    wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 2)
 
     assert len(sent) < 10**3
 
@@ -206,7 +217,7 @@ def test_an_event_without_an_end_is_not_read_to_the_end(known, api, monkeypatch)
 
 
 class Lists:
-    """A server whose list is slow: other threads' answers come between its beginning and its end."""
+    """A server with a slow list: answers to other threads arrive during the list."""
 
     def __init__(self, *items, version="10"):
         self.items, self.version, self.meanwhile = list(items), version, lambda: None
@@ -217,12 +228,10 @@ class Lists:
 
 
 class Silent:
-    """A watch that brings nothing."""
+    """A watch without events."""
 
-    def start(self):
+    def stop(self):
         pass
-
-    stop = start
 
     def restart(self, version):
         pass
@@ -233,11 +242,11 @@ class Silent:
 
 @pytest.fixture
 def filled(monkeypatch):
-    """A cache that knows foo, whose every look for news is a list."""
-    monkeypatch.setattr(watch, "RELIST_SECONDS", -1)
-    monkeypatch.setattr(watch.Cache, "_watch_from", lambda cache, version: Silent())
+    """Return the server, and controllers with a new list of foo at every news()."""
+    monkeypatch.setattr(informer, "RELIST_SECONDS", -1)
+    monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: Silent())
     server = Lists(item("5"))
-    cache = watch.Cache(server, Kind.REPLICATION_CONTROLLER, "default")
+    cache = controllers.Controllers(server, Kind.REPLICATION_CONTROLLER, "default")
     cache.fill()
     return cache, server
 
@@ -291,15 +300,16 @@ def test_one_that_is_created_again_while_the_old_one_is_looked_up_stays(filled, 
 
 
 def test_threads_that_keep_answers_do_not_disturb_a_list(filled):
-    """As in a fleet, whose drivers write while one thread asks for news."""
+    """A fleet's drivers write while another thread waits for news."""
     cache, server = filled
     server.items = [named(f"foo-{number}", "9") for number in range(300)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
-            threads = [executor.submit(lambda first: [cache.keep(named(f"bar-{first + 3 * number}", str(20 + number)))
-                                                      for number in range(400)], first) for first in range(3)]
+            threads = [executor.submit(
+                lambda first: [cache.keep(named(f"bar-{first + 3 * number}", str(20 + number)))
+                               for number in range(400)], first) for first in range(3)]
             while not all(thread.done() for thread in threads):
                 cache.news(0)
             for thread in threads:

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Each way in which pods fail, as the API shows it from one moment to the next, and what people are told of it.
+"""Failures of pods, in successive observations through the API, and the reported causes.
 
-Reasons and messages are those of a real kubelet, scheduler and API server, all of Kubernetes 1.36.
+Reasons and messages come from a real kubelet, scheduler and API server of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -19,41 +19,48 @@ from builders import rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain import diagnosis, signs
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import diagnosis, failure_reasons
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause, causes
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import StatefulSet
 
 Json = dict[str, t.Any]
 
 
 def conditions(ready="False", **more):
-    """What the kubelet says of a pod that it has taken; reason and message only where the pod is not ready."""
-    unready = {} if ready == "True" else {"reason": "ContainersNotReady", "message": "containers with unready status: [web]"}
-    return [{"type": "PodReadyToStartContainers", "status": "True"}, {"type": "Initialized", "status": "True"},
-            {"type": "Ready", "status": ready, **unready, **more}, {"type": "ContainersReady", "status": ready, **unready},
+    """Return the conditions of a scheduled pod; reason and message only if the pod is not ready."""
+    unready = ({} if ready == "True"
+               else {"reason": "ContainersNotReady",
+                     "message": "containers with unready status: [web]"})
+    return [{"type": "PodReadyToStartContainers", "status": "True"},
+            {"type": "Initialized", "status": "True"},
+            {"type": "Ready", "status": ready, **unready, **more},
+            {"type": "ContainersReady", "status": ready, **unready},
             {"type": "PodScheduled", "status": "True"}]
 
 
 def container(restarts=0, ready=False, last=None, **state):
-    """The status of one container: waiting=..., running=... or terminated=..., and how it ended before."""
+    """Return a container status: waiting=, running= or terminated=, and the last termination."""
     return {"name": "web", "ready": ready, "restartCount": restarts, "state": state,
             "lastState": {"terminated": last} if last else {}}
 
 
 def pod(*containers, init=None, name="foo-1", spec=None, metadata=None, **status):
-    """A pod of foo on the node real-1."""
+    """Return a pod of foo on the node real-1."""
     setup = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
-    return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}", **(metadata or {})},
+    return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}",
+                         **(metadata or {})},
             "spec": {"nodeName": "real-1", "containers": [{"name": "web", **(spec or {})}]},
-            "status": {"phase": "Pending", "conditions": conditions(), "containerStatuses": list(containers), **setup, **status}}
+            "status": {"phase": "Pending", "conditions": conditions(),
+                       "containerStatuses": list(containers), **setup, **status}}
 
 
 def waits(reason, message="", restarts=0, last=None):
-    return container(restarts, last=last, waiting={"reason": reason, **({"message": message} if message else {})})
+    return container(restarts, last=last,
+                     waiting={"reason": reason, **({"message": message} if message else {})})
 
 
 def ended(code, reason="Error", restarts=0, **more):
@@ -61,65 +68,81 @@ def ended(code, reason="Error", restarts=0, **more):
 
 
 def loop(code, reason="Error", restarts=1, **more):
-    """The three states in which a container that fails again and again is met."""
+    """Return pods with the three observable states of a container in a crash loop."""
     last = {"exitCode": code, "reason": reason, **more}
-    return [pod(waits("CrashLoopBackOff", "back-off 10s restarting failed container=web pod=foo-1_shop(1-2-3)", restarts, last)),
+    return [pod(waits("CrashLoopBackOff",
+                      "back-off 10s restarting failed container=web pod=foo-1_shop(1-2-3)",
+                      restarts, last)),
             pod(container(restarts + 1, last=last, running={})),
             pod(ended(code, reason, restarts + 1, **more))]
 
 
 def event(reason, message, count=1, about="foo-1", field="spec.containers{web}", **more):
-    involved = {"kind": "Pod", "uid": f"uid of {about}", "name": about, **({"fieldPath": field} if field else {})}
-    return {"type": "Warning", "reason": reason, "message": message, "count": count, "involvedObject": involved, **more}
+    involved = {"kind": "Pod", "uid": f"uid of {about}", "name": about,
+                **({"fieldPath": field} if field else {})}
+    return {"type": "Warning", "reason": reason, "message": message, "count": count,
+            "involvedObject": involved, **more}
 
 
 def unschedulable(message, reason="Unschedulable"):
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-    item = pod(conditions=[condition], containerStatuses=None, spec={"resources": {"requests": {"cpu": "2", "memory": "8Gi"}}})
-    item["spec"] |= {"nodeSelector": {"disk": "fast"}, "schedulingGates": [{"name": "example.com/approval"}],
-                     "volumes": [{"name": "tmp"}, {"name": "data", "persistentVolumeClaim": {"claimName": "db"}}]}
+    item = pod(conditions=[condition], containerStatuses=None,
+               spec={"resources": {"requests": {"cpu": "2", "memory": "8Gi"}}})
+    item["spec"] |= {"nodeSelector": {"disk": "fast"},
+                     "schedulingGates": [{"name": "example.com/approval"}],
+                     "volumes": [{"name": "tmp"},
+                                 {"name": "data", "persistentVolumeClaim": {"claimName": "db"}}]}
     return item
 
 
 def diagnose(*pods, events=(), failure="", current=2, waits_for_termination=False):
     item = rc("foo", 2, current=current, available=0)
     if failure:
-        item["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}]
+        item["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True",
+                                         "reason": "FailedCreate", "message": failure}]
     request = Request("foo", namespace="shop", waits_for_termination=waits_for_termination)
     return causes(request, Controller.from_api(item), pods, events)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What shows itself over time, and what has to be told of it each time."""
+    """Successive observations of a failure, and the expected cause of each observation."""
 
     kind: str
-    #: Of the last sample.
+    #: Expected sentence for the last sample.
     sentence: str
     suggestion: str
-    #: In each sample, (pod, its events), or the ReplicaFailure condition's message.
+    #: Observations: (pod, the pod's events), or the message of the ReplicaFailure condition.
     samples: t.Sequence[t.Any]
-    #: A letter for each sample: F where waiting does not help.
+    #: A letter per sample: F for a fatal cause, which waiting does not fix.
     fatal: str
-    #: Of the last sample: container and whether its previous run is meant.
+    #: Log for the last sample: the container, and whether to read the previous run.
     log: tuple[str, bool] = ("", False)
     #: Whether the task waits for terminating pods.
     waits_for_termination: bool = False
 
 
 WEB = "pod foo-1, container web: "
-MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resolve reference "localhost/none:v9": '
-           'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial tcp 127.0.0.1:80: connect: connection refused')
+MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resolve reference '
+           '"localhost/none:v9": '
+           'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial tcp '
+           '127.0.0.1:80: connect: connection refused')
 RESOLVE = MISSING.partition(": ")[2]
-PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'), event("Failed", "Error: ErrImagePull"),
-               event("Failed", "Error: ImagePullBackOff")]
-NO_REGISTRY = "check the registry name in the image, then DNS, proxy and certificates on node real-1, which cannot reach it"
-NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": shop/web:v9: not found')
-DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": pull access denied, '
-          'repository does not exist or may require authorization: server message: insufficient_scope: authorization failed')
+PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'),
+               event("Failed", "Error: ErrImagePull"), event("Failed", "Error: ImagePullBackOff")]
+NO_REGISTRY = ("check the registry name in the image, then DNS, proxy and certificates on node "
+               "real-1, which cannot reach it")
+NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference '
+             '"shop/web:v9": shop/web:v9: not found')
+DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference '
+          '"shop/web:v9": pull access denied, '
+          'repository does not exist or may require authorization: server message: '
+          'insufficient_scope: authorization failed')
 NEVER = 'Container image "localhost/none:v9" is not present with pull policy of Never'
-BAD_NAME = 'Failed to apply default image tag "Bad//Name": couldn\'t parse image name "Bad//Name": invalid reference format'
-RUNC = ('failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to '
+BAD_NAME = ('Failed to apply default image tag "Bad//Name": couldn\'t parse image name '
+            '"Bad//Name": invalid reference format')
+RUNC = ('failed to create containerd task: failed to create shim task: OCI runtime create failed: '
+        'runc create failed: unable to '
         'start container process: exec: "/nope": stat /nope: no such file or directory: unknown')
 MOUNT = 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 QUOTA = "small, requested: pods=1, used: pods=4, limited: pods=4"
@@ -128,7 +151,8 @@ STARTUP = "Startup probe failed: dial tcp 10.124.1.7:8080: connect: connection r
 READINESS = "Readiness probe failed: HTTP probe failed with statuscode: 503"
 NO_ROOM = "No preemption victims found for incoming pod."
 CREATING = pod(waits("ContainerCreating"))
-MOUNTING = pod(waits("ContainerCreating"), conditions=[{"type": "PodReadyToStartContainers", "status": "False"}])
+MOUNTING = pod(waits("ContainerCreating"),
+               conditions=[{"type": "PodReadyToStartContainers", "status": "False"}])
 ASKS = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3}
 ASKED = "GET :8080/healthz, periodSeconds 10, failureThreshold 3"
 LIVELY = {"livenessProbe": ASKS}
@@ -138,21 +162,28 @@ LOGS = "kubectl -n shop logs foo-1 -c web"
 CASES = {
     "the image cannot be pulled": Case(
         "image", f"{WEB}ImagePullBackOff: {RESOLVE}", NO_REGISTRY,
-        [(CREATING, PULL_EVENTS[:2]), (pod(waits("ErrImagePull", MISSING)), PULL_EVENTS), (pod(waits("ErrImagePull")), PULL_EVENTS),
-         (pod(waits("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')), PULL_EVENTS),
-         (pod(waits("ImagePullBackOff", f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])], "NFFFF"),
+        [(CREATING, PULL_EVENTS[:2]), (pod(waits("ErrImagePull", MISSING)), PULL_EVENTS),
+         (pod(waits("ErrImagePull")), PULL_EVENTS),
+         (pod(waits("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')),
+          PULL_EVENTS),
+         (pod(waits("ImagePullBackOff",
+                    f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])],
+        "NFFFF"),
     "there is no such image": Case(
-        "image", f'{WEB}ErrImagePull: failed to resolve reference "shop/web:v9": shop/web:v9: not found',
+        "image",
+        f'{WEB}ErrImagePull: failed to resolve reference "shop/web:v9": shop/web:v9: not found',
         "push that image, or correct its name or tag: the registry does not have it",
         [(pod(waits("ErrImagePull", NOT_FOUND)), [])], "F"),
     "the registry refuses the pull": Case(
         "image", f"{WEB}ErrImagePull: {DENIED.partition(': ')[2]}",
-        "check image and tag; if they are right, the registry needs imagePullSecrets in the template or its ServiceAccount",
+        "check image and tag; if they are right, the registry needs imagePullSecrets in the "
+        "template or its ServiceAccount",
         [(pod(waits("ErrImagePull", DENIED)), [])], "F"),
     "the image is absent and is never pulled": Case(
         "image", f"{WEB}ErrImageNeverPull: {NEVER}",
         "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template",
-        [(CREATING, [event("ErrImageNeverPull", NEVER), event("Failed", "Error: ErrImageNeverPull")]),
+        [(CREATING,
+          [event("ErrImageNeverPull", NEVER), event("Failed", "Error: ErrImageNeverPull")]),
          (pod(waits("ErrImageNeverPull", NEVER)), [])], "NF"),
     "the image's name is none": Case(
         "image-name", f"{WEB}InvalidImageName: {BAD_NAME}",
@@ -162,74 +193,107 @@ CASES = {
     "the container ends with an error each time": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 3, restarted once",
         f"see its log:\n{LOGS} --previous",
-        [(pod(ended(3)), []), (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
-         *((each, [event("BackOff", "Back-off restarting failed container web in pod foo-1")]) for each in loop(3)[::-1])],
+        [(pod(ended(3)), []),
+         (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
+         *((each, [event("BackOff", "Back-off restarting failed container web in pod foo-1")])
+           for each in loop(3)[::-1])],
         "NNFFF", ("web", True)),
     "the container left a message when it ended": Case(
-        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432", f"see its log:\n{LOGS}",
-        [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF", ("web", False)),
+        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432",
+        f"see its log:\n{LOGS}",
+        [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF",
+        ("web", False)),
     "the program breaks": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
-        f"check whether the image was built for another processor, which is a common reason; its log:\n{LOGS} --previous",
+        "check whether the image was built for another processor, which is a common reason; its "
+        f"log:\n{LOGS} --previous",
         [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
     "the process ends without an error": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
-        f"let its process run in the foreground, because it exits by itself: check command and args; its log:\n{LOGS} --previous",
-        [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF", ("web", True)),
+        "let its process run in the foreground, because it exits by itself: check command and "
+        f"args; its log:\n{LOGS} --previous",
+        [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF",
+        ("web", True)),
     "there is too little memory": Case(
         "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
         "raise resources.limits.memory of container web (now 16Mi), or find out what uses so much",
         [(pod(ended(137, "OOMKilled"), spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
-         *(({**each, "spec": {"containers": [{"name": "web", "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
+         *(({**each,
+             "spec": {"containers": [{"name": "web",
+                                      "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
            for each in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
     "the command is not there": Case(
         "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory',
         "compare command and args in the template with what is in the image",
-        [(CREATING, [event("Failed", f"Error: {RUNC}")]), (pod(waits("RunContainerError", RUNC)), []),
+        [(CREATING, [event("Failed", f"Error: {RUNC}")]),
+         (pod(waits("RunContainerError", RUNC)), []),
          *((each, []) for each in loop(128, "StartError", message=RUNC))], "NFFFF"),
     "an init container fails": Case(
-        "init-crash", "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
+        "init-crash",
+        "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
         "see its log:\nkubectl -n shop logs foo-1 -c setup --previous",
-        [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), []) for each in loop(1)[::-1]],
+        [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), [])
+         for each in loop(1)[::-1]],
         "FFF", ("setup", True)),
     "an init container's image cannot be pulled": Case(
-        "init-image", f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND.partition(': ')[2]}",
+        "init-image",
+        f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND.partition(': ')[2]}",
         "push that image, or correct its name or tag: the registry does not have it",
         [(pod(waits("PodInitializing"), init=waits("PodInitializing")),
-          [event("Failed", f'Failed to pull image "shop/web:v9": {NOT_FOUND}', field="spec.initContainers{setup}")]),
+          [event("Failed", f'Failed to pull image "shop/web:v9": {NOT_FOUND}',
+                 field="spec.initContainers{setup}")]),
          (pod(waits("PodInitializing"), init=waits("ErrImagePull", NOT_FOUND)), [])], "NF"),
     "a ConfigMap is missing": Case(
         "configuration", f'{WEB}CreateContainerConfigError: configmap "nope" not found',
-        "create the configmap nope, or correct its name in the template:\nkubectl -n shop get configmap",
+        "create the configmap nope, or correct its name in the template:\nkubectl -n shop get "
+        "configmap",
         [(CREATING, [event("Failed", 'Error: configmap "nope" not found')]),
          (pod(waits("CreateContainerConfigError", 'configmap "nope" not found')), [])], "NF"),
     "a key of a Secret is missing": Case(
-        "configuration", f"{WEB}CreateContainerConfigError: couldn't find key password in Secret shop/db",
+        "configuration",
+        f"{WEB}CreateContainerConfigError: couldn't find key password in Secret shop/db",
         "add the key password to the Secret db, or correct it in the template",
-        [(pod(waits("CreateContainerConfigError", "couldn't find key password in Secret shop/db")), [])], "F"),
+        [(pod(waits("CreateContainerConfigError", "couldn't find key password in Secret shop/db")),
+          [])], "F"),
     "the volume of a Secret is missing": Case(
         "configuration", f"pod foo-1: FailedMount: {MOUNT}",
         "create the secret nope, or correct its name in the template:\nkubectl -n shop get secret",
         [(MOUNTING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
     "a volume cannot be attached": Case(
-        "volume", 'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
-        "let the old pod go first, because only one node at a time can use the volume: max_surge=0 max_unavailable=1",
-        [(CREATING, [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
-                           field="")])], "N"),
+        "volume",
+        'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already '
+        'used by pod(s) foo-0',
+        "let the old pod go first, because only one node at a time can use the volume: max_surge=0 "
+        "max_unavailable=1",
+        [(CREATING,
+          [event("FailedAttachVolume",
+                 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
+                 field="")])], "N"),
     "a volume cannot be mounted": Case(
-        "volume", 'pod foo-1: FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
-        "check whether the volume exists and node real-1 can reach it:\nkubectl -n shop describe pod foo-1",
-        [(CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
-                           field="")])], "N"),
+        "volume",
+        'pod foo-1: FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: exit '
+        'status 32',
+        "check whether the volume exists and node real-1 can reach it:\nkubectl -n shop describe "
+        "pod foo-1",
+        [(CREATING,
+          [event("FailedMount",
+                 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
+                 field="")])], "N"),
     "the network of a pod cannot be made": Case(
-        "sandbox", 'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" failed',
-        "see why the network or the container runtime of node real-1 fails:\nkubectl describe node real-1",
-        [(CREATING, [event("FailedCreatePodSandBox", 'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
+        "sandbox",
+        'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" '
+        'failed',
+        "see why the network or the container runtime of node real-1 fails:\nkubectl describe node "
+        "real-1",
+        [(CREATING,
+          [event("FailedCreatePodSandBox",
+                 'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
         "N"),
     "the readiness probe fails": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
         f"see what the container answers to its readinessProbe ({ASKED}):\n{LOGS}",
-        [(pod(container(running={}), spec={"readinessProbe": ASKS}), [event("Unhealthy", READINESS, count)])
+        [(pod(container(running={}), spec={"readinessProbe": ASKS}),
+          [event("Unhealthy", READINESS, count)])
          for count in (2, 25)], "NN", ("web", False)),
     "the readiness probe fails in many ways": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
@@ -240,243 +304,365 @@ CASES = {
         "N", ("web", False)),
     "the liveness probe kills": Case(
         "liveness", f"{WEB}Unhealthy: {LIVENESS}; restarted once",
-        f"see what the container answers to its livenessProbe ({ASKED}); if it only starts slowly, give it a startupProbe:\n"
+        f"see what the container answers to its livenessProbe ({ASKED}); if it only starts slowly, "
+        "give it a startupProbe:\n"
         f"{LOGS} --previous",
         [(pod(container(running={}), spec=LIVELY), [event("Unhealthy", LIVENESS, 2)]),
-         *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVELY), [event("Unhealthy", LIVENESS, 3 * times)])
+         *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVELY),
+            [event("Unhealthy", LIVENESS, 3 * times)])
            for times, code in ((1, 0), (2, 137))),
          ({**loop(0, "Completed")[0], "spec": {"containers": [{"name": "web", **LIVELY}]}},
           [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
     "the startup probe kills": Case(
         "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
-        "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or give it more time with "
+        "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or "
+        "give it more time with "
         f"failureThreshold:\n{LOGS} --previous",
-        [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})), [event("Unhealthy", STARTUP, 3)]),
+        [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})),
+          [event("Unhealthy", STARTUP, 3)]),
          ({**loop(143, restarts=3)[0], "spec": {"containers": [{
-             "name": "web", "startupProbe": {"tcpSocket": {"port": 8080}, "failureThreshold": 3}}]}},
+             "name": "web",
+             "startupProbe": {"tcpSocket": {"port": 8080}, "failureThreshold": 3}}]}},
           [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
     "no node has enough cpu": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
         f"add nodes, lower resources.requests.cpu (web asks for 2), {LET_OLD_GO}",
-        [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are "
+        [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+                        "preemption: 0/1 nodes are "
                         "available: 1 Preemption is not helpful for scheduling."), [])], "N"),
     "no node has enough memory": Case(
-        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient "
+        "unschedulable",
+        "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
+        "Insufficient "
         "memory", f"add nodes, lower resources.requests.memory (web asks for 8Gi), {LET_OLD_GO}",
-        [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient memory. preemption: 0/4 "
+        [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
+                        "Insufficient memory. preemption: 0/4 "
                         f"nodes are available: 4 {NO_ROOM}"), [])], "N"),
     "no node has another kind of room": Case(
-        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 Too many pods", f"add nodes, {LET_OLD_GO}",
-        [(unschedulable(f"0/4 nodes are available: 4 {what}."), []) for what in ("Insufficient nvidia.com/gpu", "Too many pods")],
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 Too many pods",
+        f"add nodes, {LET_OLD_GO}",
+        [(unschedulable(f"0/4 nodes are available: 4 {what}."), [])
+         for what in ("Insufficient nvidia.com/gpu", "Too many pods")],
         "NN"),
     "no node has the labels": Case(
-        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector",
-        "correct nodeSelector or nodeAffinity (disk=fast), which match no node, or label one:\nkubectl get nodes --show-labels",
-        [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
+        "unschedulable",
+        "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node "
+        "affinity/selector",
+        "correct nodeSelector or nodeAffinity (disk=fast), which match no node, or label "
+        "one:\nkubectl get nodes --show-labels",
+        [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node "
+                        "affinity/selector, 1 node(s) had untolerated "
                         "taint {node-role.kubernetes.io/control-plane: }."), []),
-         (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "NN"),
+         (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node "
+                        "affinity/selector."), [])], "NN"),
     "no node is far enough from the others": Case(
-        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules",
-        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every node; or add nodes; "
+        "unschedulable",
+        "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod "
+        "anti-affinity rules",
+        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every "
+        "node; or add nodes; "
         f"{LET_OLD_GO}",
-        [(unschedulable("0/4 nodes are available: 4 node(s) didn't match pod topology spread constraints."), []),
-         (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."), [])], "NN"),
+        [(unschedulable("0/4 nodes are available: 4 node(s) didn't match pod topology spread "
+                        "constraints."), []),
+         (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."),
+          [])], "NN"),
     "no node tolerates it": Case(
-        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}",
-        "tolerate the taint in the template, or remove it from nodes:\nkubectl describe nodes | grep -E '^(Name|Taints):'",
-        [(unschedulable("0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}."), [])], "N"),
+        "unschedulable",
+        "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint {type: "
+        "fake}",
+        "tolerate the taint in the template, or remove it from nodes:\nkubectl describe nodes | "
+        "grep -E '^(Name|Taints):'",
+        [(unschedulable("0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}."),
+          [])], "N"),
     "the nodes with the labels have a taint, perhaps": Case(
-        "unschedulable", "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't "
+        "unschedulable",
+        "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 "
+        "node(s) didn't "
         "match Pod's node affinity/selector",
-        "check whether the nodes with the labels that the template asks for (disk=fast) have a taint that it does not tolerate:\n"
-        "kubectl describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\nkubectl get nodes --show-labels",
-        [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
+        "check whether the nodes with the labels that the template asks for (disk=fast) have a "
+        "taint that it does not tolerate:\n"
+        "kubectl describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\nkubectl "
+        "get nodes --show-labels",
+        [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node "
+                        "affinity/selector, 1 node(s) had untolerated "
                         "taint {dedicated: gpu}."), []),
-         (unschedulable("0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't match Pod's node "
-                        "affinity/selector. preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."),
+         (unschedulable("0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) "
+                        "didn't match Pod's node "
+                        "affinity/selector. preemption: 0/5 nodes are available: 5 Preemption is "
+                        "not helpful for scheduling."),
           [])], "NN"),
     "every node is cordoned": Case(
-        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
+        "unschedulable",
+        "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
         "let a cordoned node take pods again:\nkubectl get nodes\nkubectl uncordon NODE",
         [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
     "a scheduling gate is closed": Case(
-        "unschedulable", "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
+        "unschedulable",
+        "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
         "let whoever put these schedulingGates on the pod remove them: example.com/approval",
-        [(unschedulable("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"), [])], "N"),
+        [(unschedulable("Scheduling is blocked due to non-empty scheduling gates",
+                        "SchedulingGated"), [])], "N"),
     "a volume claim is pending": Case(
-        "claim", "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims",
-        "see why the claim is not bound (storage class, provisioner, size):\nkubectl -n shop describe pvc db",
-        [(unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"), [])], "N"),
+        "claim",
+        "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate "
+        "PersistentVolumeClaims",
+        "see why the claim is not bound (storage class, provisioner, size):\nkubectl -n shop "
+        "describe pvc db",
+        [(unschedulable("0/4 nodes are available: pod has unbound immediate "
+                        "PersistentVolumeClaims. not found"), [])], "N"),
     "a volume claim is missing": Case(
-        "claim", 'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
-        "create the PersistentVolumeClaim nope or correct its name in the template:\nkubectl -n shop get pvc",
+        "claim",
+        'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
+        "create the PersistentVolumeClaim nope or correct its name in the template:\nkubectl -n "
+        "shop get pvc",
         [(unschedulable('0/4 nodes are available: persistentvolumeclaim "nope" not found. not found'), [])], "F"),
     "the quota is used up": Case(
-        "quota", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, '
+        "quota",
+        'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, '
+        'requested: pods=1, '
         "used: pods=4, limited: pods=4",
-        "raise the quota, or let old pods go first: max_surge=0 max_unavailable=1\nkubectl -n shop edit quota small",
-        ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'], "N"),
+        "raise the quota, or let old pods go first: max_surge=0 max_unavailable=1\nkubectl -n shop "
+        "edit quota small",
+        ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, '
+         'limited: pods=4'], "N"),
     "the quota wants limits": Case(
-        "quota", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu '
-        "for: web", "add to resources in the template what the quota cpu asks for: limits.cpu for: web",
+        "quota",
+        'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: '
+        'must specify limits.cpu '
+        "for: web",
+        "add to resources in the template what the quota cpu asks for: limits.cpu for: web",
         ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
     "a LimitRange refuses": Case(
-        "limit-range", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: maximum cpu usage per Container is 1, '
-        "but limit is 2", "change resources in the template, or the LimitRange:\nkubectl -n shop describe limitrange",
+        "limit-range",
+        'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: maximum cpu usage per '
+        'Container is 1, '
+        "but limit is 2",
+        "change resources in the template, or the LimitRange:\nkubectl -n shop describe limitrange",
         ['pods "foo-x" is forbidden: maximum cpu usage per Container is 1, but limit is 2'], "F"),
     "the ServiceAccount is missing": Case(
-        "service-account", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: error looking up service account '
+        "service-account",
+        'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: error looking up '
+        'service account '
         'shop/nope: serviceaccount "nope" not found',
-        "correct serviceAccountName in the template, or create it:\nkubectl -n shop create serviceaccount nope",
-        ['pods "foo-" is forbidden: error looking up service account shop/nope: serviceaccount "nope" not found'], "F"),
+        "correct serviceAccountName in the template, or create it:\nkubectl -n shop create "
+        "serviceaccount nope",
+        ['pods "foo-" is forbidden: error looking up service account shop/nope: serviceaccount '
+         '"nope" not found'], "F"),
     "a policy refuses": Case(
-        "admission", "ReplicationController foo: FailedCreate: pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' "
+        "admission",
+        "ReplicationController foo: FailedCreate: pods \"foo-x\" is forbidden: "
+        "ValidatingAdmissionPolicy 'no-latest' "
         "with binding 'no-latest' denied request: no :latest",
-        "change the template as the message says; the rule:\nkubectl get validatingadmissionpolicy no-latest -o yaml",
-        ["pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'no-latest' denied request: no :latest"],
+        "change the template as the message says; the rule:\nkubectl get validatingadmissionpolicy "
+        "no-latest -o yaml",
+        ["pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding "
+         "'no-latest' denied request: no :latest"],
         "F"),
     "a webhook refuses": Case(
-        "admission", 'ReplicationController foo: FailedCreate: admission webhook "w.example.com" denied the request: no team label',
+        "admission",
+        'ReplicationController foo: FailedCreate: admission webhook "w.example.com" denied the '
+        'request: no team label',
         "change the template as the message says, or ask whoever runs the webhook w.example.com",
         ['admission webhook "w.example.com" denied the request: no team label'], "F"),
     "a webhook does not answer": Case(
-        "webhook", 'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook "w.example.com": '
+        "webhook",
+        'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook '
+        '"w.example.com": '
         "failed to call webhook: connection refused",
         "check that the service behind the webhook w.example.com is running: it does not respond",
-        ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connection refused'], "N"),
+        ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: '
+         'connection refused'], "N"),
     "the PriorityClass is missing": Case(
-        "admission", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with name nope was found',
-        "create the PriorityClass nope, or correct priorityClassName in the template:\nkubectl get priorityclass",
+        "admission",
+        'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with '
+        'name nope was found',
+        "create the PriorityClass nope, or correct priorityClassName in the template:\nkubectl get "
+        "priorityclass",
         ['pods "foo-" is forbidden: no PriorityClass with name nope was found'], "F"),
     "the template does not go with a LimitRange's default": Case(
-        "invalid", 'ReplicationController foo: FailedCreate: Pod "foo-x" is invalid: spec.containers[0].resources.requests: '
-        'Invalid value: "2": must be less than or equal to cpu limit of 100m', "correct the template as the message says",
-        ['Pod "foo-x" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu '
+        "invalid",
+        'ReplicationController foo: FailedCreate: Pod "foo-x" is invalid: '
+        'spec.containers[0].resources.requests: '
+        'Invalid value: "2": must be less than or equal to cpu limit of 100m',
+        "correct the template as the message says",
+        ['Pod "foo-x" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must '
+         'be less than or equal to cpu '
          'limit of 100m'], "F"),
     "PodSecurity refuses": Case(
-        "admission", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: violates PodSecurity '
+        "admission",
+        'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: violates PodSecurity '
         '"restricted:latest": runAsNonRoot != true',
-        "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed",
+        "add what the message names to securityContext in the template, or have the namespace's "
+        "PodSecurity level changed",
         ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'], "F"),
     "the node does not answer": Case(
         "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
-        "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless it comes back",
-        [(pod(container(ready=True, running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
+        "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless "
+        "it comes back",
+        [(pod(container(ready=True, running={}),
+              metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
               message="Node real-1 which was running pod foo-1 is unresponsive"), []),
          (pod(container(ready=True, running={}), conditions=[{"type": "Ready", "status": "False"}]),
           [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
     "the pod was evicted": Case(
-        "evicted", "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi",
-        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see:\n"
+        "evicted",
+        "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, "
+        "available: 50Mi",
+        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, "
+        "or see:\n"
         "kubectl describe node real-1",
         [(pod(container(running={}), conditions=[*conditions(), {
-            "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "The node was low"}]), []),
+            "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
+            "message": "The node was low"}]), []),
          (pod(ended(137), phase="Failed", reason="Evicted",
-              message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "), [])], "NN"),
+              message="The node was low on resource: memory. Threshold quantity: 100Mi, available: "
+                      "50Mi. "), [])], "NN"),
     "the node has no room after all": Case(
-        "refused-by-node", "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
-        "wait: it will be replaced; if this keeps happening, see why node real-1 refuses it:\nkubectl describe node real-1",
-        [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
+        "refused-by-node",
+        "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
+        "wait: it will be replaced; if this keeps happening, see why node real-1 refuses "
+        "it:\nkubectl describe node real-1",
+        [(pod(phase="Failed", reason="OutOfcpu",
+              message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
     "a finalizer keeps the pod": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
-        "let whoever set the finalizer remove it; if that program is gone:\nkubectl -n shop patch pod foo-1 --type=merge -p "
+        "let whoever set the finalizer remove it; if that program is gone:\nkubectl -n shop patch "
+        "pod foo-1 --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""",
-        [(pod(ended(0, "Completed"), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 0,
-                                               "finalizers": ["example.com/hold"]}), [])], "N"),
+        [(pod(ended(0, "Completed"),
+              metadata={"deletionTimestamp": "2026-11-21T10:00:00Z",
+                        "deletionGracePeriodSeconds": 0,
+                        "finalizers": ["example.com/hold"]}), [])], "N"),
     "the node cannot end the pod": Case(
         "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
         "see why node real-1 cannot end its containers:\nkubectl describe node real-1",
-        [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
-          [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])], "N"),
+        [(pod(container(running={}),
+              metadata={"deletionTimestamp": "2026-11-21T10:00:00Z",
+                        "deletionGracePeriodSeconds": 30}),
+          [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])],
+        "N"),
     "the task waits until the pod has terminated": Case(
         "grace", "pod foo-1: Terminating: its grace period of 30 s ends at 2026-11-21T10:00:00Z",
         "see what keeps pod foo-1 from ending:\nkubectl -n shop describe pod foo-1\n"
         "or let new pods come beside it: pod_replacement_policy=TerminationStarted",
-        [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
+        [(pod(container(running={}),
+              metadata={"deletionTimestamp": "2026-11-21T10:00:00Z",
+                        "deletionGracePeriodSeconds": 30}),
           [])], "N", waits_for_termination=True),
     "a readiness gate is closed": Case(
-        "readiness-gate", 'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate "x.io/gate" does not '
+        "readiness-gate",
+        'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate '
+        '"x.io/gate" does not '
         "exist",
-        "see who has to set the pod's readiness gate, often a load balancer:\nkubectl -n shop describe pod foo-1",
+        "see who has to set the pod's readiness gate, often a load balancer:\nkubectl -n shop "
+        "describe pod foo-1",
         [(pod(container(ready=True, running={}), conditions=[
             {"type": "ContainersReady", "status": "True"},
             {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
              "message": 'corresponding condition of pod readiness gate "x.io/gate" does not exist.'}]), [])], "N"),
     "the kubelet says something new": Case(
-        "start", f"{WEB}CreateContainerError: context deadline exceeded", "kubectl -n shop describe pod foo-1",
+        "start", f"{WEB}CreateContainerError: context deadline exceeded",
+        "kubectl -n shop describe pod foo-1",
         [(pod(waits("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
-#: The same kinds in other words, for which there is something else to do.
+#: Other messages of the same kinds, with different suggestions.
 WORDS = {
     "a platform that the image does not have": (
         pod(waits("ErrImagePull", "no match for platform in manifest: not found")), "image",
         "build the image for the node's architecture as well"),
     "a registry that limits pulls": (
-        pod(waits("ErrImagePull", "toomanyrequests: You have reached your pull rate limit")), "image",
+        pod(waits("ErrImagePull", "toomanyrequests: You have reached your pull rate limit")),
+        "image",
         "wait, or pull with an account or from a mirror: the registry limits the rate of pulls"),
     "a pull that fails for a new reason": (
-        pod(waits("ErrImagePull", "short read")), "image", "check image and tag, and that node real-1 can reach the registry"),
+        pod(waits("ErrImagePull", "short read")), "image",
+        "check image and tag, and that node real-1 can reach the registry"),
     "a key of an environment variable": (
-        pod(waits("CreateContainerConfigError", "secret references non-existent secret key: x")), "configuration",
+        pod(waits("CreateContainerConfigError", "secret references non-existent secret key: x")),
+        "configuration",
         "add that key, or correct it in the template"),
     "an image that runs as root": (
-        pod(waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")), "configuration",
-        "set securityContext.runAsUser in the template, or build the image with another USER than root"),
+        pod(waits("CreateContainerConfigError",
+                  "container has runAsNonRoot and image will run as root")), "configuration",
+        "set securityContext.runAsUser in the template, or build the image with another USER than "
+        "root"),
     "a configuration that is wrong in a new way": (
-        pod(waits("CreateContainerConfigError", "host IP unknown; known addresses: []")), "configuration",
+        pod(waits("CreateContainerConfigError", "host IP unknown; known addresses: []")),
+        "configuration",
         "correct the template as the message says"),
     "a command that is not there, on CRI-O": (
-        pod(waits("CreateContainerError", 'runc create failed: exec: "nope": executable file not found in $PATH')), "command",
+        pod(waits("CreateContainerError",
+                  'runc create failed: exec: "nope": executable file not found in $PATH')),
+        "command",
         "compare command and args in the template with what is in the image"),
     "a mount that runc refuses": (
-        pod(waits("RunContainerError", 'runc create failed: error mounting "/x" to rootfs: not a directory')), "command",
+        pod(waits("RunContainerError",
+                  'runc create failed: error mounting "/x" to rootfs: not a directory')), "command",
         "correct what the message names: command, volumeMounts or securityContext in the template"),
     "a mount that runc refused": (
-        loop(128, "StartError", message='runc create failed: error mounting "/x" to rootfs: not a directory')[0], "command",
+        loop(128, "StartError",
+             message='runc create failed: error mounting "/x" to rootfs: not a directory')[0],
+        "command",
         "correct what the message names: command, volumeMounts or securityContext in the template"),
     "a hook that fails": (
-        pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash", "look at lifecycle.postStart in the template"),
+        pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash",
+        "look at lifecycle.postStart in the template"),
     "a shell that does not find a command": (
         loop(127)[0], "crash",
-        "compare command and args with what is in the image: a shell could not find or execute something; its log:\n"
+        "compare command and args with what is in the image: a shell could not find or execute "
+        "something; its log:\n"
         f"{LOGS} --previous"),
     "a kill from outside": (
         loop(137)[0], "crash",
-        "check whether a probe killed it, or the node because of a lack of memory:\nkubectl describe node real-1"),
+        "check whether a probe killed it, or the node because of a lack of memory:\nkubectl "
+        "describe node real-1"),
     "a limit of memory that is not there": (
         loop(137, "OOMKilled")[0], "memory",
-        "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what uses so much"),
+        "raise resources.limits.memory of container web (none is set: the node itself ran out), or "
+        "find out what uses so much"),
     "a volume in another zone": (
-        unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity."), "unschedulable",
-        "check where its volume is, because no node there takes the pod:\nkubectl -n shop describe pvc db"),
+        unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node "
+                      "affinity."), "unschedulable",
+        "check where its volume is, because no node there takes the pod:\nkubectl -n shop describe "
+        "pvc db"),
     "a port of the node that is taken": (
-        unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."), "unschedulable",
-        "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 max_unavailable=1"),
+        unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested "
+                      "pod ports."), "unschedulable",
+        "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 "
+        "max_unavailable=1"),
     "a scheduler with a new reason": (
-        unschedulable("no nodes available to schedule pods"), "unschedulable", "kubectl -n shop describe pod foo-1"),
+        unschedulable("no nodes available to schedule pods"), "unschedulable",
+        "kubectl -n shop describe pod foo-1"),
     "a quota that must exist": (
-        'pods "foo-x" is forbidden: insufficient quota to consume: pods', "quota", "kubectl -n shop describe quota"),
+        'pods "foo-x" is forbidden: insufficient quota to consume: pods', "quota",
+        "kubectl -n shop describe quota"),
     "a RuntimeClass": (
         'pods "foo-" is forbidden: pod rejected: RuntimeClass "nope" not found', "admission",
-        "create the RuntimeClass nope, or correct runtimeClassName in the template:\nkubectl get runtimeclass"),
-    "a refusal without a name": ("x denied the request", "admission", "change the template as the message says"),
+        "create the RuntimeClass nope, or correct runtimeClassName in the template:\nkubectl get "
+        "runtimeclass"),
+    "a refusal without a name": ("x denied the request", "admission",
+                                 "change the template as the message says"),
     "a refusal in new words": (
         "namespaces is being terminated", "creation",
         "check which part of the template, or which rule of the namespace, the message is about"),
 }
-#: Every row of every table, by its kind and suggestion.
-ROWS = [row for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST", "TERMINATING")
-        for row in getattr(signs, name)]
+#: Rows of all tables of failure reasons.
+ROWS = [row
+        for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST",
+                     "TERMINATING")
+        for row in getattr(failure_reasons, name)]
 
 
 def look(sample, **options):
-    return diagnose(failure=sample) if isinstance(sample, str) else diagnose(sample[0], events=sample[1], **options)
+    return (diagnose(failure=sample) if isinstance(sample, str)
+            else diagnose(sample[0], events=sample[1], **options))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_sample_shows_the_same_kind(case):
-    first = [look(sample, waits_for_termination=case.waits_for_termination)[0] for sample in case.samples]
+    first = [look(sample, waits_for_termination=case.waits_for_termination)[0]
+             for sample in case.samples]
 
     assert [cause.kind for cause in first] == [case.kind] * len(case.samples)
     assert "".join("F" if cause.is_fatal else "N" for cause in first) == case.fatal
@@ -501,7 +687,7 @@ def test_other_words_give_another_suggestion(sample, kind, suggestion):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
 def test_every_suggestion_says_what_to_do(row):
-    """It comes after "Next:"."""
+    """The suggestion follows "Next:" in the message."""
     assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax|see|set|tolerate|wait)\b"
                     r"|\{(kubectl|cluster)\} ", row.suggestion)
 
@@ -512,21 +698,24 @@ def test_every_row_has_an_example_above(row):
     shown = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
     shown += [(kind, suggestion) for _sample, kind, suggestion in WORDS.values()]
 
-    assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion) for kind, suggestion in shown)
+    assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion)
+               for kind, suggestion in shown)
 
 
 def test_commands_reach_the_cluster_that_the_task_was_for():
     request = Request("foo", namespace="shop", connection={"context": "lyon", "kubeconfig": None})
     (cause,) = causes(request, Controller.from_api(rc("foo")), [loop(137)[0]], [])
 
-    assert cause.suggestion.endswith("\nkubectl --context=lyon --kubeconfig=KUBECONFIG-OF-THE-TASK describe node real-1")
+    assert cause.suggestion.endswith(
+        "\nkubectl --context=lyon --kubeconfig=KUBECONFIG-OF-THE-TASK describe node real-1")
 
 
 FORGED = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
 
 
 @pytest.mark.parametrize("sample", [
-    f'pods "x" is forbidden: error looking up service account a: serviceaccount "{FORGED}" not found',
+    f'pods "x" is forbidden: error looking up service account a: serviceaccount "{FORGED}" not '
+    'found',
     f"pods is forbidden: exceeded quota: {FORGED}, requested: pods=1",
     f"ValidatingAdmissionPolicy '{FORGED.replace(chr(39), '')}' denied",
     (pod(ended(137), spec={"name": FORGED}, name=FORGED), []),
@@ -534,23 +723,25 @@ FORGED = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
     (unschedulable(f'0/4 nodes are available: persistentvolumeclaim "{FORGED}" not found. not found'), []),
 ], ids=["service account", "quota", "policy", "pod", "container", "claim"])
 def test_a_command_has_nothing_but_names_in_it(sample):
-    """The text of a pod, and of its messages, is anybody's."""
+    """Any client can forge the text of a pod and of the pod's messages."""
     (cause,) = look(sample)
 
     commands = [line for line in cause.suggestion.splitlines() if line.startswith("kubectl ")]
     assert commands and all(re.fullmatch(r"[A-Za-z0-9 ./-]+", command) for command in commands)
 
 
-# An Event is written by whoever may create Events
+# Any client with permission to create Events can forge an Event
 
 
 @pytest.mark.parametrize("reason, message", [
-    ("Failed", 'Failed to pull image "a:1": not found'), ("ErrImageNeverPull", NEVER), ("InspectFailed", BAD_NAME),
-    ("Failed", "Error: runc create failed"), ("FailedMount", 'secret "nope" not found'), ("Failed", 'secret "nope" not found'),
+    ("Failed", 'Failed to pull image "a:1": not found'), ("ErrImageNeverPull", NEVER),
+    ("InspectFailed", BAD_NAME),
+    ("Failed", "Error: runc create failed"), ("FailedMount", 'secret "nope" not found'),
+    ("Failed", 'secret "nope" not found'),
 ])
 @pytest.mark.parametrize("field", ["", "spec.containers{web}"], ids=["pod", "container"])
 def test_an_event_alone_is_never_fatal(reason, message, field):
-    """Pods that start well look like this for a while."""
+    """Healthy pods have Events like these for a while during the start."""
     (cause,) = diagnose(CREATING, events=[event(reason, message, count=99, field=field)])
 
     assert not cause.is_fatal
@@ -565,7 +756,10 @@ def test_an_event_does_not_put_another_word_into_a_status():
 
 
 def endless(parsed):
-    """How many parts of a pattern, one after the other, repeat without an end. Each look ahead begins anew, with one at most."""
+    """Return the number of consecutive parts of a pattern that repeat without limit.
+
+    A lookahead is counted separately, and may have a single unlimited part.
+    """
     count = 0
     for operation, argument in parsed:
         name = str(operation)
@@ -581,7 +775,10 @@ def endless(parsed):
 
 
 def is_linear(pattern):
-    """Whether a search for it takes time in proportion to the text: what has no end has one place to begin."""
+    """Return whether a search takes time proportional to the text's length.
+
+    An unlimited repetition must have a single possible start.
+    """
     parsed = re._parser.parse(pattern)
     return endless(parsed) <= 1 and (pattern.startswith("^") or "MAXREPEAT" not in repr(parsed))
 
@@ -591,7 +788,9 @@ def test_a_sign_is_looked_for_in_time_that_is_proportional_to_the_text(row):
     assert is_linear(row.says)
 
 
-@pytest.mark.parametrize("pattern", [r"(a|b).*c", r"a.*b", r"^a.*b.*c", r"x (?P<name>[^,]+),", r"^(?=.*a.*b)c"])
+@pytest.mark.parametrize("pattern",
+                         [r"(a|b).*c", r"a.*b", r"^a.*b.*c", r"x (?P<name>[^,]+),",
+                          r"^(?=.*a.*b)c"])
 def test_a_pattern_that_takes_longer_is_found(pattern):
     assert not is_linear(pattern)
 
@@ -601,26 +800,40 @@ def test_a_pattern_that_takes_longer_is_found(pattern):
     (pod(conditions=[]), []),
     (pod(conditions=None, containerStatuses=None), []),
     (CREATING, []),
-    (CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "kube-api-access-x" : failed to sync configmap cache: '
-                                     "timed out waiting for the condition", field="")]),
-    (CREATING, [event("FailedCreatePodSandBox", "Failed to create pod sandbox: timeout", field="")]),
+    (CREATING,
+     [event("FailedMount",
+            'MountVolume.SetUp failed for volume "kube-api-access-x" : failed to sync configmap '
+            'cache: '
+            "timed out waiting for the condition", field="")]),
+    (CREATING,
+     [event("FailedCreatePodSandBox", "Failed to create pod sandbox: timeout", field="")]),
     (pod(waits("PodInitializing"), init=container(running={})), []),
     (pod(waits("PodInitializing"), init=ended(0, "Completed")), []),
     (pod(container(running={}), init={**ended(0, "Completed"), "ready": True}), []),
     (pod(container(running={})), []),
-    (pod(container(running={})), [event("Unhealthy", "Readiness probe failed: dial tcp: connect: connection refused")]),
+    (pod(container(running={})),
+     [event("Unhealthy", "Readiness probe failed: dial tcp: connect: connection refused")]),
     (pod(container(running={})), [event("Unhealthy", LIVENESS), event("Unhealthy", STARTUP)]),
-    (pod(container(running={})), [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}')]),
+    (pod(container(running={})),
+     [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}')]),
     (pod(container(running={})), [event("FailedMount", MOUNT, 3, field="")]),
-    (pod(container(ready=True, running={}), conditions=conditions("True")), [event("Unhealthy", READINESS, 9)]),
-    (pod(container(7, ready=True, running={}, last={"exitCode": 3}), conditions=conditions("True")), []),
-    (pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30,
-                                          "finalizers": ["example.com/hold"]}), [event("Unhealthy", READINESS, 9)]),
-    (CREATING, [event("FailedMount", MOUNT, about="bar-1"), event("Failed", f"Error: {RUNC}", about="")]),
-    (pod(container(running={})), [event("Unhealthy", READINESS, 9, field="spec.containers{sidecar}")]),
-], ids=["new", "no conditions", "null lists", "creating", "the kubelet's cache is late", "a sandbox fails once", "init runs",
-        "init ends", "init done", "running", "one readiness failure", "one failure of each probe", "pulled after all",
-        "mounted after all", "ready after probes failed", "ready after restarts, or not yet for min_ready_seconds",
+    (pod(container(ready=True, running={}), conditions=conditions("True")),
+     [event("Unhealthy", READINESS, 9)]),
+    (pod(container(7, ready=True, running={}, last={"exitCode": 3}), conditions=conditions("True")),
+     []),
+    (pod(container(running={}),
+         metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30,
+                   "finalizers": ["example.com/hold"]}), [event("Unhealthy", READINESS, 9)]),
+    (CREATING,
+     [event("FailedMount", MOUNT, about="bar-1"), event("Failed", f"Error: {RUNC}", about="")]),
+    (pod(container(running={})),
+     [event("Unhealthy", READINESS, 9, field="spec.containers{sidecar}")]),
+], ids=["new", "no conditions", "null lists", "creating", "the kubelet's cache is late",
+        "a sandbox fails once", "init runs",
+        "init ends", "init done", "running", "one readiness failure", "one failure of each probe",
+        "pulled after all",
+        "mounted after all", "ready after probes failed",
+        "ready after restarts, or not yet for min_ready_seconds",
         "terminating within its grace", "events of others", "a probe of another container"])
 def test_a_pod_that_starts_or_is_healthy_gives_none(pod, events):
     assert diagnose(pod, events=events) == []
@@ -631,7 +844,8 @@ def named(name, reason):
 
 
 def test_each_kind_is_told_once_with_a_pod_as_example_and_a_count():
-    pods = [named("foo-3", "ErrImagePull"), named("foo-2", "SomethingNew"), named("foo-1", "ImagePullBackOff"),
+    pods = [named("foo-3", "ErrImagePull"), named("foo-2", "SomethingNew"),
+            named("foo-1", "ImagePullBackOff"),
             named("foo-4", "ErrImagePull"), named("foo-5", "SomethingNew")]
 
     assert [cause.sentence for cause in diagnose(*pods)] == [
@@ -641,7 +855,8 @@ def test_each_kind_is_told_once_with_a_pod_as_example_and_a_count():
 
 def test_what_is_fatal_comes_first_and_is_the_example():
     crashed_once = pod(ended(3), name="foo-1")
-    crashes = pod(waits("CrashLoopBackOff", restarts=2, last={"exitCode": 3, "reason": "Error"}), name="foo-2")
+    crashes = pod(waits("CrashLoopBackOff", restarts=2, last={"exitCode": 3, "reason": "Error"}),
+                  name="foo-2")
 
     found = diagnose(crashed_once, crashes, failure="exceeded quota: small, requested: pods=1")
 
@@ -669,81 +884,99 @@ def test_a_sidecar_is_no_init_container():
 def test_a_crash_is_not_taken_for_a_kill_by_a_probe_that_failed_too_seldom():
     crashed = {**loop(3)[0], "spec": {"containers": [{"name": "web", **LIVELY}]}}
 
-    assert [cause.kind for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
+    assert [cause.kind
+            for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
 
 
 def test_a_container_that_was_never_restarted_was_not_ended_by_a_probe():
     first = {**pod(ended(3)), "spec": {"containers": [{"name": "web", **LIVELY}]}}
 
-    assert [cause.kind for cause in diagnose(first, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
+    assert [cause.kind
+            for cause in diagnose(first, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
 
 
 def test_where_a_condition_tells_of_pods_that_cannot_be_created_no_event_does():
-    (cause,) = diagnose(failure=f"exceeded quota: {QUOTA}", current=1, events=[refused("no team label")])
+    (cause,) = diagnose(failure=f"exceeded quota: {QUOTA}", current=1,
+                        events=[refused("no team label")])
 
     assert (cause.kind, cause.reason) == ("quota", "FailedCreate")
 
 
 def refused(message, **more):
-    return {**event("FailedCreate", message, **more), "involvedObject": {"kind": "StatefulSet", "uid": "uid of foo"}}
+    return {**event("FailedCreate", message, **more),
+            "involvedObject": {"kind": "StatefulSet", "uid": "uid of foo"}}
 
 
 @pytest.mark.parametrize("current, kinds", [(1, ["admission"]), (2, []), (3, [])])
-def test_of_a_kind_without_such_a_condition_the_last_event_counts_while_pods_are_missing(current, kinds):
+def test_of_a_kind_without_such_a_condition_the_last_event_counts_while_pods_are_missing(
+        current, kinds):
     its = StatefulSet.from_api({
         "metadata": {"name": "foo", "uid": "uid of foo", "annotations": {}},
-        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "foo"}}, "template": template(), "serviceName": "foo"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "foo"}}, "template": template(),
+                 "serviceName": "foo"},
         "status": {"replicas": current}})
-    events = [refused('admission webhook "w.example.com" denied the request: no', lastTimestamp="2026-11-21T10:05:00Z"),
+    events = [refused('admission webhook "w.example.com" denied the request: no',
+                      lastTimestamp="2026-11-21T10:05:00Z"),
               refused(f"exceeded quota: {QUOTA}", lastTimestamp="2026-11-21T10:00:00Z")]
 
-    assert [cause.kind for cause in causes(Request("foo", kind=Kind.STATEFUL_SET), its, [], events)] == kinds
+    assert [cause.kind
+            for cause in causes(Request("foo", kind=Kind.STATEFUL_SET), its, [], events)] == kinds
 
 
 def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created():
-    (cause,) = diagnose(failure='admission webhook "w.example.com" denied the request: keep', current=3)
+    (cause,) = diagnose(failure='admission webhook "w.example.com" denied the request: keep',
+                        current=3)
 
     assert (cause.kind, cause.reason) == ("admission", "FailedDelete")
 
 
 def test_a_template_that_is_closed_for_the_handover_is_no_failure():
-    assert diagnose(failure=f'pods "foo-" is forbidden: no PriorityClass with name {CLOSED} was found') == []
+    assert diagnose(failure=f'pods "foo-" is forbidden: no PriorityClass with name {CLOSED} was '
+                            'found') == []
 
 
 @pytest.mark.parametrize("probe, told", [
-    ({"exec": {"command": ["/bin/check", "-v"]}, "periodSeconds": 5}, "(/bin/check -v, periodSeconds 5)"),
+    ({"exec": {"command": ["/bin/check", "-v"]}, "periodSeconds": 5},
+     "(/bin/check -v, periodSeconds 5)"),
     ({"grpc": {"port": 9000}}, "(gRPC :9000)"),
     ({"httpGet": {"port": "http"}}, "(GET :http)"),
 ])
 def test_what_a_probe_asks_is_told(probe, told):
-    (cause,) = diagnose(pod(container(running={}), spec={"readinessProbe": probe}), events=[event("Unhealthy", READINESS, 2)])
+    (cause,) = diagnose(pod(container(running={}), spec={"readinessProbe": probe}),
+                        events=[event("Unhealthy", READINESS, 2)])
 
     assert told in cause.suggestion
 
 
 def test_a_long_message_keeps_its_beginning_and_its_end():
-    (cause,) = diagnose(pod(waits("ErrImagePull", "first\n  line " + "and more " * 100 + "the true reason")))
+    (cause,) = diagnose(pod(waits("ErrImagePull",
+                                  "first\n  line " + "and more " * 100 + "the true reason")))
 
     assert len(cause.message) == diagnosis.LONGEST_MESSAGE < 900
-    assert cause.message.startswith("first line and more ") and cause.message.endswith(" more the true reason")
+    assert (cause.message.startswith("first line and more ")
+            and cause.message.endswith(" more the true reason"))
 
 
 ANYTHING = st.sampled_from([None, "", 0, 7, [], {}, [None], [[]], {"reason": None}, "x"])
 
 
 def places(item: t.Any, path: tuple = ()) -> list[tuple]:
-    """The path to everything in an object."""
-    inner = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    """Return the paths of all values in an object."""
+    inner = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
+             else ())
     return [path, *(deeper for key, value in inner for deeper in places(value, (*path, key)))]
 
 
 @given(st.data())
 def test_no_mutilated_object_raises(data):
-    """Anything may be missing or something else; what is told are still causes."""
-    case = data.draw(st.sampled_from([each for each in CASES.values() if not isinstance(each.samples[0], str)]))
+    """Fields may be missing or have any type; the result is still a list of causes."""
+    case = data.draw(st.sampled_from([each for each in CASES.values()
+                                      if not isinstance(each.samples[0], str)]))
     looked_at = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.samples))]
     for _time in range(data.draw(st.integers(1, 4))):
-        *path, last = data.draw(st.sampled_from([(0, "spec"), *(path for path in places(looked_at) if len(path) > 1)]))
+        *path, last = data.draw(st.sampled_from([(0, "spec"),
+                                                 *(path for path in places(looked_at)
+                                                   if len(path) > 1)]))
         inner: t.Any = looked_at
         for key in path:
             inner = inner[key]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Old pods of a StatefulSet, which the cluster does not replace before they are ready."""
+"""Old pods of a StatefulSet, not replaced by the cluster until ready."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ import pytest
 from builders import rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import SURVIVE_ROLLBACK, causes
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import StatefulSet
 
 OLD, NEW, BROKEN = "foo-old", "foo-new", "foo-broken"
 
 
 def pod(revision, name="foo-0", ready="False", reason="ErrImagePull", **metadata):
     state = {"waiting": {"reason": reason, "message": "not found"}} if reason else {"running": {}}
-    return {"metadata": {"name": name, "uid": f"uid of {name}", "labels": {"controller-revision-hash": revision}, **metadata},
+    return {"metadata": {"name": name, "uid": f"uid of {name}",
+                         "labels": {"controller-revision-hash": revision}, **metadata},
             "spec": {"nodeName": "real-1", "containers": [{"name": "web"}]},
             "status": {"phase": "Pending", "conditions": [{"type": "Ready", "status": ready}],
-                       "containerStatuses": [{"name": "web", "ready": False, "restartCount": 0, "state": state}]}}
+                       "containerStatuses": [{"name": "web", "ready": False, "restartCount": 0,
+                                              "state": state}]}}
 
 
 def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
     item = rc("foo", 3, available=0)
     item["spec"] |= {"podManagementPolicy": policy,
-                     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}}
+                     "updateStrategy": {"type": "RollingUpdate",
+                                        "rollingUpdate": {"partition": partition}}}
     item["status"] |= {"currentRevision": OLD, "updateRevision": NEW}
     request = Request("foo", namespace="shop", kind=Kind.STATEFUL_SET, state=State(state))
     return causes(request, StatefulSet.from_api(item), pods, [])
@@ -36,14 +39,17 @@ def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 @pytest.mark.parametrize("revision, partition, kind, survives", [
-    (OLD, 0, "old-pod", True), (OLD, 1, "held-pod", True), (BROKEN, 0, "stuck-pod", False), (BROKEN, 1, "stuck-pod", False),
+    (OLD, 0, "old-pod", True), (OLD, 1, "held-pod", True), (BROKEN, 0, "stuck-pod", False),
+    (BROKEN, 1, "stuck-pod", False),
     (NEW, 0, "image", False)])
 def test_an_old_pod_is_told_from_a_new_one(revision, partition, kind, survives, policy):
     (cause,) = diagnose(pod(revision), partition=partition, policy=policy)
 
     assert (cause.kind, cause.kind in SURVIVE_ROLLBACK, cause.pod) == (kind, survives, "foo-0")
-    assert cause.sentence.startswith("pod foo-0, " if kind == "image" else "old pod foo-0, container web: ErrImagePull")
-    assert ("kubectl -n shop delete pod foo-0" in cause.suggestion) is (kind in ("old-pod", "stuck-pod"))
+    assert cause.sentence.startswith("pod foo-0, " if kind == "image"
+                                     else "old pod foo-0, container web: ErrImagePull")
+    assert ("kubectl -n shop delete pod foo-0" in cause.suggestion) is (
+        kind in ("old-pod", "stuck-pod"))
     assert ("leave pause_at out" in cause.suggestion) is (kind == "held-pod")
     assert cause.is_fatal is (policy == "OrderedReady" or kind in ("held-pod", "image"))
 
@@ -53,7 +59,8 @@ def test_all_old_pods_that_are_not_ready_are_in_one_command():
     going = pod(OLD, "foo-4", reason="", deletionTimestamp="2026-11-24T10:00:00Z")
     (cause,) = diagnose(pod(OLD, "foo-10"), pod(OLD, "foo-2"), ready, going)
 
-    assert cause.suggestion.endswith("\nkubectl -n shop delete pod foo-2 foo-10") and cause.pods == 2
+    assert (cause.suggestion.endswith("\nkubectl -n shop delete pod foo-2 foo-10")
+            and cause.pods == 2)
 
 
 def test_an_old_pod_without_a_sign_of_trouble_is_named():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is missing is named before anything is written, and the Role in the documentation is enough."""
+"""Missing permissions are reported before the first write; the documented Role suffices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 PAGE = Path(__file__).parents[3] / "docs/permissions.md"
-ROLE = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1])["rules"]
+ROLE = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"),
+                                re.DOTALL)[1])["rules"]
 CONTROLLERS, *_OTHERS, LEASES = ROLE
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}
 UPDATE = Request("foo", namespace="shop")
@@ -36,7 +37,9 @@ def refusal(rules, request=UPDATE):
     return error.value
 
 
-@pytest.mark.parametrize("rules", [ROLE, [CONTROLLERS, PODS, LEASES], [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]],
+@pytest.mark.parametrize("rules",
+                         [ROLE, [CONTROLLERS, PODS, LEASES],
+                          [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]],
                          ids=["the documented Role", "the least", "everything"])
 def test_what_is_enough(rules):
     refuse_missing(rules, UPDATE)
@@ -57,11 +60,13 @@ def test_every_missing_verb_is_named(verb):
 
     error = refusal([rule, PODS, LEASES])
 
-    assert (error.where, error.why) == ("namespace shop", f"not allowed: {verb} on replicationcontrollers")
+    assert (error.where, error.why) == ("namespace shop",
+                                        f"not allowed: {verb} on replicationcontrollers")
     assert "lock" not in error.next_command
 
 
-OF_APPS = {**CONTROLLERS, "apiGroups": ["apps"], "resources": ["replicasets", "deployments", "controllerrevisions"]}
+OF_APPS = {**CONTROLLERS, "apiGroups": ["apps"],
+           "resources": ["replicasets", "deployments", "controllerrevisions"]}
 
 
 @pytest.mark.parametrize("request_, needs_pods", [
@@ -72,42 +77,50 @@ OF_APPS = {**CONTROLLERS, "apiGroups": ["apps"], "resources": ["replicasets", "d
     (dataclasses.replace(UNLOCKED, next_name="bar"), False),
     (dataclasses.replace(UNLOCKED, kind=Kind.DEPLOYMENT), False),
     (dataclasses.replace(UNLOCKED, state=State.ROLLED_BACK), False),
-], ids=["an update", "a restart", "of a ReplicaSet", "a migration", "with next_name", "of a Deployment", "a rollback"])
+], ids=["an update", "a restart", "of a ReplicaSet", "a migration", "with next_name",
+        "of a Deployment", "a rollback"])
 def test_pods_are_listed_and_patched_only_where_they_are_handed_over(request_, needs_pods):
     rules = [CONTROLLERS, OF_APPS]
     refuse_missing([*rules, PODS], request_)
 
     if needs_pods:
         assert refusal(rules, request_).why == "not allowed: list, patch on pods"
-        assert refusal([*rules, {**PODS, "verbs": ["get", "list"]}], request_).why == "not allowed: patch on pods"
+        assert refusal([*rules, {**PODS, "verbs": ["get", "list"]}],
+                       request_).why == "not allowed: patch on pods"
     else:
         refuse_missing(rules, request_)
 
 
 def test_all_that_is_missing_is_told_at_once():
     assert refusal([CONTROLLERS]).why == (
-        "not allowed: list, patch on pods; get, create, update, delete on leases (coordination.k8s.io)")
+        "not allowed: list, patch on pods; get, create, update, delete on leases "
+        "(coordination.k8s.io)")
 
 
 def test_rules_of_other_groups_and_resources_do_not_count():
-    rules = [{**CONTROLLERS, "apiGroups": ["apps"]}, {**CONTROLLERS, "resources": ["replicationcontrollers/scale"]}, PODS, LEASES]
+    rules = [{**CONTROLLERS, "apiGroups": ["apps"]},
+             {**CONTROLLERS, "resources": ["replicationcontrollers/scale"]}, PODS, LEASES]
 
     assert refusal(rules).why == "not allowed: get, list, watch, create, patch, delete on replicationcontrollers"
 
 
 def test_rules_add_up():
-    refuse_missing([{**CONTROLLERS, "verbs": [verb]} for verb in CONTROLLERS["verbs"]] + [PODS, LEASES], UPDATE)
+    refuse_missing([{**CONTROLLERS, "verbs": [verb]} for verb in CONTROLLERS["verbs"]]
+                   + [PODS, LEASES], UPDATE)
 
 
 @pytest.mark.parametrize("resources, is_granted", [
-    (["pods/log"], True), (["*/log"], True), (["*"], True), (["pods"], False), (["pods/*"], False), (["*/*"], False),
+    (["pods/log"], True), (["*/log"], True), (["*"], True), (["pods"], False), (["pods/*"], False),
+    (["*/*"], False),
     (["*/logs"], False), (["log"], False),
 ])
 def test_a_subresource_is_granted_as_the_authorizer_has_it(resources, is_granted):
-    """ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go of Kubernetes."""
+    """See ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go of Kubernetes."""
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["get"]}
 
-    assert permissions.missing([rule], [permissions.NEEDED_FOR_LOGS]) == ("" if is_granted else "get on pods/log")
+    assert permissions.missing([rule],
+                               [permissions.NEEDED_FOR_LOGS]) == (
+                                   "" if is_granted else "get on pods/log")
 
 
 @pytest.mark.parametrize("resources", [["*/pods"], ["pods/pods"], ["*/"], ["*/*"]])

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Quantities, as Kubernetes writes them."""
+"""Quantities in the notation of Kubernetes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def test_quantities_are_read_as_the_kubernetes_package_reads_them(text):
 
 
 @pytest.mark.parametrize("text, number", [
-    ("100m", "0.1"), ("1.5Gi", 1610612736), ("2E", 2 * 10**18), ("2E3", 2000), (".5", "0.5"), ("1.", 1), (3, 3), (0.5, "0.5"),
-    ("", 0), (None, 0), ("1 Gi", 0), ("1mi", 0), ("1K", 0), ("1e3m", 0), ("nan", 0), ({}, 0), (True, 0), ("\u0661", 0),
+    ("100m", "0.1"), ("1.5Gi", 1610612736), ("2E", 2 * 10**18), ("2E3", 2000), (".5", "0.5"),
+    ("1.", 1), (3, 3), (0.5, "0.5"),
+    ("", 0), (None, 0), ("1 Gi", 0), ("1mi", 0), ("1K", 0), ("1e3m", 0), ("nan", 0), ({}, 0),
+    (True, 0), ("\u0661", 0),
 ])
 def test_quantities(text, number):
     assert quantity(text) == decimal.Decimal(number)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The roles' filters: documented each, and an error in one sentence for what they cannot use."""
+"""Document each filter of the roles, and report invalid input in a sentence."""
 
 from __future__ import annotations
 
@@ -20,31 +20,38 @@ FILTERS = release.FilterModule().filters()
 
 
 @pytest.mark.parametrize("value, comma, entries", [
-    ("", False, []), ([], True, []), (None, False, []), ("10%, 50%\n100%", True, ["10%", "50%", "100%"]),
-    ("app=a,tier=b\n\n app=c ", False, ["app=a,tier=b", "app=c"]), (["10%", 3], True, ["10%", "3"]), (["a,b"], True, ["a", "b"]),
+    ("", False, []), ([], True, []), (None, False, []),
+    ("10%, 50%\n100%", True, ["10%", "50%", "100%"]),
+    ("app=a,tier=b\n\n app=c ", False, ["app=a,tier=b", "app=c"]), (["10%", 3], True, ["10%", "3"]),
+    (["a,b"], True, ["a", "b"]),
     (["a\nb"], False, ["a", "b"]), (3, True, ["3"]),
-], ids=["empty", "no entries", "nothing", "commas", "lines", "list", "commas in a list", "lines in a list", "number"])
+], ids=["empty", "no entries", "nothing", "commas", "lines", "list", "commas in a list",
+        "lines in a list", "number"])
 def test_a_list_may_be_a_text(value, comma, entries):
     assert release.entries(value, comma) == entries
 
 
-@pytest.mark.parametrize("path", ["/etc/x.yml", "../x.yml", "checks/../../x.yml", "~/x.yml", "~ada/x.yml"])
+@pytest.mark.parametrize("path",
+                         ["/etc/x.yml", "../x.yml", "checks/../../x.yml", "~/x.yml", "~ada/x.yml"])
 def test_a_path_that_leads_out_of_the_project_is_refused_where_a_survey_gives_it(path):
     with pytest.raises(AnsibleFilterError, match="is not a path inside the project"):
         release.entries(f"smoke.yml\n{path}", inside=True)
 
     assert release.entries(path) == [path]
-    assert release.entries("smoke.yml\nchecks/..x/a.yml", inside=True) == ["smoke.yml", "checks/..x/a.yml"]
+    assert release.entries("smoke.yml\nchecks/..x/a.yml", inside=True) == [
+        "smoke.yml", "checks/..x/a.yml"]
 
 
 def test_a_release_turn_by_turn():
-    """As the tasks of the role have them: the request, the state, the result and the failure."""
+    """The filters are called as the tasks of the role call them."""
     request = variables(stages=["10%"], analyses=[{"count": 3}], approve_within="1h")
     begun = release.next_turn(request, {}, now=NOW)
-    assert begun["state"]["turn"]["title"] == "Update a to 10%" and begun["state"]["file"] == "turn.yml"
+    assert (begun["state"]["turn"]["title"] == "Update a to 10%"
+            and begun["state"]["file"] == "turn.yml")
     assert release.turn_options(request, begun["state"])["pause_at"] == "10%"
 
-    result = paused("a") | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}}
+    result = (paused("a")
+              | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}})
     analyzed = release.next_turn(request, begun["state"], result, {}, NOW)
     (pair,) = analyzed["state"]["turn"]["analyses"]
     assert release.analysis_options(request, analyzed["state"], pair, []) == {
@@ -53,11 +60,13 @@ def test_a_release_turn_by_turn():
 
     asked = release.next_turn(request, analyzed["state"], {"results": measured}, {}, NOW)
     asked = release.next_turn(request, asked["state"], now=NOW)
-    assert release.approval_answer(request, asked["state"], None, NOW) == {"is_answered": False, "looks": 725}
+    assert release.approval_answer(request, asked["state"], None, NOW) == {
+        "is_answered": False, "looks": 725}
 
     failure = release.failed_task({"msg": "no"}, "Wait")
     back = release.next_turn(request, asked["state"], {}, failure, NOW)
-    assert back["state"]["turn"]["title"] == "Roll back a" and back["facts"]["history"]["stages"][1]["outcome"] == "failed"
+    assert (back["state"]["turn"]["title"] == "Roll back a"
+            and back["facts"]["history"]["stages"][1]["outcome"] == "failed")
     artifacts = release.release_artifacts(request, back["state"])
     of_host = release.release_artifacts(request | {"host": "eu"}, back["state"])
     assert artifacts["controller"] == "a" and of_host == {"clusters": {"eu": artifacts}}
@@ -70,24 +79,30 @@ def test_a_release_turn_by_turn():
     ({"metrics": [{"min": "0.5"}], "count": "3"}, None),
     ({"metrics": [{"min": 1}], "prometheus_ca_cert": "/of/another/machine"}, None),
     ({"metrics": [{"type": "error_lines", "max": 1}]}, None),
-    ({"metrics": [{"type": "error_lines", "max": 1, "pattern": "("}]}, "is not a regular expression of Python: missing )"),
-    ({"metricz": []}, "metricz"), ({"metrics": [{"min": 1, "typ": "latency"}]}, "typ"), ({"count": "many"}, "count"),
+    ({"metrics": [{"type": "error_lines", "max": 1, "pattern": "("}]},
+     "is not a regular expression of Python: missing )"),
+    ({"metricz": []}, "metricz"), ({"metrics": [{"min": 1, "typ": "latency"}]}, "typ"),
+    ({"count": "many"}, "count"),
     ({"metrics": [{"type": "latency"}]}, "metric latency has no threshold"),
     ({"metrics": [{"min": 1}], "failure_limit": 1}, "nothing could ever fail"),
-    ({"prometheus_url": "http://u:s3cret/x@prom"}, "prometheus_url 'http://prom' is not a valid address: it must look like"),
+    ({"prometheus_url": "http://u:s3cret/x@prom"},
+     "prometheus_url 'http://prom' is not a valid address: it must look like"),
     ({"prometheus_url": "http://x", "prometheus_username": "me"}, "need each other"),
-    ({"prometheus_password": "s3cret", "window": "s3cret", "metrics": [{"min": 1}]}, "window '********' is not a duration"),
+    ({"prometheus_password": "s3cret", "window": "s3cret", "metrics": [{"min": 1}]},
+     "window '********' is not a duration"),
 ])
 def test_what_is_wrong_with_an_analysis_is_known_before(given, said):
     found = analyses.refused([{"metrics": [{"min": 1}]}, given])
 
     assert len(found) == (said is not None)
-    assert all(each.startswith("analysis 2: ") and said in each and "s3cret" not in each for each in found), found
+    assert all(each.startswith("analysis 2: ") and said in each and "s3cret" not in each
+               for each in found), found
 
 
 def test_each_is_documented_with_its_arguments():
     for name, function in FILTERS.items():
-        documented = yaml.safe_load((Path(release.__file__).parent / f"{name}.yml").read_text())["DOCUMENTATION"]
+        documented = yaml.safe_load((Path(release.__file__).parent
+                                     / f"{name}.yml").read_text())["DOCUMENTATION"]
         _input, *arguments = function.__code__.co_varnames[:function.__code__.co_argcount]
         assert documented["name"] == name and set(documented["options"]) == {"_input", *arguments}
         assert documented.get("positional", "").replace(",", "").split() == arguments
@@ -103,40 +118,50 @@ def test_regions_may_be_a_text(regions):
         release.region_batches(groups, "spare", ["a"])
 
 
-@pytest.mark.parametrize("share, begins", [(0, False), ("", False), ("50", True), ("50%", True), (50.0, True), (49, False)])
+@pytest.mark.parametrize("share, begins",
+                         [(0, False), ("", False), ("50", True), ("50%", True), (50.0, True),
+                          (49, False)])
 def test_the_share_of_clusters_that_may_fail_is_a_percentage(share, begins):
-    assert (release.batch_gate(["a", "b", "c"], ["c"], ["a", "a", ""], ["failed", "updated", ""], share) == "") is begins
+    assert (release.batch_gate(["a", "b", "c"], ["c"], ["a", "a", ""], ["failed", "updated", ""],
+                               share) == "") is begins
 
 
 @pytest.mark.parametrize("share", ["half", -1, 101])
 def test_no_other_share_is_taken(share):
-    with pytest.raises(AnsibleFilterError, match="max_failed_clusters must be a percentage from 0 to 100"):
+    with pytest.raises(AnsibleFilterError,
+                       match="max_failed_clusters must be a percentage from 0 to 100"):
         release.batch_gate(["a"], ["a"], [""], [""], share)
 
 
 @pytest.mark.parametrize("path, host, other, page", [
     ("europe.html", "eu", "europe.html", "europe-eu.html"),
     ("rollout-lyon.html", "lyon", "rollout-lyon.html", "rollout-lyon-lyon.html"),
-    ("rollout-lyon.html", "lyon", "rollout-porto.html", "rollout-lyon.html"), ("europe.html", "eu", None, "europe-eu.html"),
+    ("rollout-lyon.html", "lyon", "rollout-porto.html", "rollout-lyon.html"),
+    ("europe.html", "eu", None, "europe-eu.html"),
     ("out/r.html", "localhost", None, "out/r.html"), ("", "eu", "", ""),
     ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
-], ids=["a part of the word", "typed for all", "a template names the host", "one host", "no inventory", "no report", "no suffix"])
+], ids=["a part of the word", "typed for all", "a template names the host", "one host",
+        "no inventory", "no report", "no suffix"])
 def test_each_cluster_has_a_page_beside_the_one_on_all(path, host, other, page):
     assert release.host_page(path, host, other) == page
 
 
 def test_the_page_on_all_clusters_is_beside_those_of_each():
-    pages = release.report_overview(["eu", "us"], [{"a": 1}, {}], "/out/all.html", "/out/all-eu.html", {"canary": ["eu"]})
+    pages = release.report_overview(["eu", "us"], [{"a": 1}, {}], "/out/all.html",
+                                    "/out/all-eu.html", {"canary": ["eu"]})
 
-    assert pages == {"/out/all.html": {"clusters": {"eu": {"a": 1}, "us": {}}, "regions": {"canary": ["eu"]}}}
+    assert pages == {"/out/all.html": {"clusters": {"eu": {"a": 1}, "us": {}},
+                                       "regions": {"canary": ["eu"]}}}
     assert release.report_overview(["eu"], [{}], "/out/all.html", "/out/all-eu.html") == {}
     assert release.report_overview(["eu", "us"], [{}, {}], "/out/eu.html", "/out/eu.html") == {}
     assert release.report_overview(["eu", "us"], [{}, {}], "", "") == {}
 
 
 def test_two_hosts_never_share_a_page_nor_have_the_one_on_all():
-    hosts = ["localhost", "eu", "europe", "a/b", "a-b", "a%2Fb", "a b", "../x", "arn:aws:eks:eu-1:42:cluster/shop"]
-    pages = [release.host_page("out/all.html", host, "out/all.html", is_alone=False) for host in hosts]
+    hosts = ["localhost", "eu", "europe", "a/b", "a-b", "a%2Fb", "a b", "../x",
+             "arn:aws:eks:eu-1:42:cluster/shop"]
+    pages = [release.host_page("out/all.html", host, "out/all.html", is_alone=False)
+             for host in hosts]
 
     assert len(set(pages) | {"out/all.html"}) == len(hosts) + 1
     assert {str(Path(page).parent) for page in pages} == {"out"}

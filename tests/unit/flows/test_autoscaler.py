@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Freezing an autoscaler and giving it back exactly what it had."""
+"""Freezing an autoscaler, and restoring the exact settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report import entry
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import DoesNotHold, patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -21,7 +21,8 @@ BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 60}}
 
 
 def scaler(annotations=None, **spec):
-    metadata = {"name": "hpa", "namespace": "shop", "uid": "u", **({"annotations": annotations} if annotations else {})}
+    metadata = {"name": "hpa", "namespace": "shop", "uid": "u",
+                **({"annotations": annotations} if annotations else {})}
     return {"metadata": metadata, "spec": {"maxReplicas": 9, **spec}}
 
 
@@ -34,11 +35,13 @@ def test_frozen_and_restored_it_is_what_it_was(before):
     frozen = patched(before, autoscaler.freeze(before).write)
     after = patched(frozen, autoscaler.restore(frozen).write)
 
-    assert autoscaler.is_frozen(frozen) and not autoscaler.is_frozen(before) and not autoscaler.is_frozen(after)
+    assert (autoscaler.is_frozen(frozen) and not autoscaler.is_frozen(before)
+            and not autoscaler.is_frozen(after))
     assert frozen["spec"] == {"maxReplicas": 9, "minReplicas": 1, "behavior": {
         "scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}}
     assert after["spec"] == before["spec"]
-    assert (after["metadata"].get("annotations") or {}) == (before["metadata"].get("annotations") or {})
+    assert (after["metadata"].get("annotations") or {}) == (
+        before["metadata"].get("annotations") or {})
 
 
 @pytest.mark.parametrize("change", [{"minReplicas": 4}, {"behavior": BEHAVIOR}])
@@ -53,7 +56,8 @@ def test_another_of_the_same_name_is_not_touched():
     before = scaler(minReplicas=3)
 
     with pytest.raises(DoesNotHold):
-        patched({**before, "metadata": {**before["metadata"], "uid": "another"}}, autoscaler.freeze(before).write)
+        patched({**before, "metadata": {**before["metadata"], "uid": "another"}},
+                autoscaler.freeze(before).write)
 
 
 DISABLED = autoscaler.freeze(scaler()).write.operations[-2]["value"]
@@ -64,30 +68,37 @@ def had(behavior=None, least=2):
 
 
 @pytest.mark.parametrize("text", [
-    "", "no JSON", "[]", "null", json.dumps({"behavior": None}), had(least=10), had(least=-1), had(least="2"), had(least=True),
-    had([]), had({"scaleSideways": {}}), had({"scaleUp": []}), had({"scaleUp": {"selectPolicy": "None"}}),
-    had({"scaleUp": {"stabilizationWindowSeconds": 3601}}), had({"scaleUp": {"policies": [7]}}), had({"scaleUp": {"policies": 7}}),
-    had({"scaleUp": {"policies": [{"type": "Pods", "value": 0, "periodSeconds": 1}]}}), had({"scaleUp": {"any": 1}}),
+    "", "no JSON", "[]", "null", json.dumps({"behavior": None}), had(least=10), had(least=-1),
+    had(least="2"), had(least=True),
+    had([]), had({"scaleSideways": {}}), had({"scaleUp": []}),
+    had({"scaleUp": {"selectPolicy": "None"}}),
+    had({"scaleUp": {"stabilizationWindowSeconds": 3601}}), had({"scaleUp": {"policies": [7]}}),
+    had({"scaleUp": {"policies": 7}}),
+    had({"scaleUp": {"policies": [{"type": "Pods", "value": 0, "periodSeconds": 1}]}}),
+    had({"scaleUp": {"any": 1}}),
 ])
 def test_what_it_cannot_have_had_is_left_to_people_and_the_update_ends(text):
-    it = scaler({marks.FROZEN: text}, behavior=DISABLED)
+    it = scaler({object_meta.FROZEN: text}, behavior=DISABLED)
     end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), is_end=True)
 
     assert autoscaler.restore(it) is None
-    told = autoscaler.around(Request(name="foo", namespace="shop"), Observed(None, None, autoscaler=it), lambda: end)
+    told = autoscaler.decide(Request(name="foo", namespace="shop"),
+                             Observed(None, None, autoscaler=it), lambda: end)
     assert told.write is end.write and "kubectl -n shop edit hpa hpa" in told.warning
 
 
 def test_what_it_may_have_had_is_put_back():
-    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": "100m", "selectPolicy": "Min", "policies": [
-        {"type": "Percent", "value": 10, "periodSeconds": 60}]}}
-    frozen = patched(scaler(minReplicas=0, behavior=behavior), autoscaler.freeze(scaler(minReplicas=0, behavior=behavior)).write)
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": "100m",
+                              "selectPolicy": "Min", "policies": [
+                                  {"type": "Percent", "value": 10, "periodSeconds": 60}]}}
+    frozen = patched(scaler(minReplicas=0, behavior=behavior),
+                     autoscaler.freeze(scaler(minReplicas=0, behavior=behavior)).write)
 
     assert patched(frozen, autoscaler.restore(frozen).write)["spec"]["behavior"] == behavior
 
 
 def test_a_mark_on_one_that_is_at_work_freezes_nothing_and_is_not_put_back():
-    it = scaler({marks.FROZEN: had(least=9)}, minReplicas=2)
+    it = scaler({object_meta.FROZEN: had(least=9)}, minReplicas=2)
 
     assert not autoscaler.is_frozen(it) and autoscaler.restore(it) is None
 
@@ -100,7 +111,8 @@ def test_its_steps_name_its_kind():
 
 def targeting(called="web", **target):
     return {"metadata": {"name": called},
-            "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", **target}}}
+            "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController",
+                                        "name": "foo", **target}}}
 
 
 @pytest.mark.parametrize("target, found", [

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check mode's clusters in memory: which one stands for the real one, and that all of them have the same to offer."""
+"""Check mode's clusters in memory: the choice per flow, and their common interface."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def revision(name):
 
 
 class Real:
-    """A cluster with foo, whatever it is, and a ReplicaSet foo-1."""
+    """A cluster with foo of any kind and a ReplicaSet foo-1."""
 
     def __init__(self, revisions=()):
         self.asked, self._revisions = [], revisions
@@ -57,7 +57,8 @@ def test_which_model_a_request_gets_and_what_it_has(request_, model, found, pods
     it = choose(request_).model(Real())
 
     assert isinstance(it, model)
-    assert it.controllers() == it.controllers(request_.kind) and it.controllers()["foo"].kind is request_.kind
+    assert (it.controllers() == it.controllers(request_.kind)
+            and it.controllers()["foo"].kind is request_.kind)
     assert it.find("Service", "foo") == found and len(it.live_pods({"app": "foo"})) == pods
 
 
@@ -72,7 +73,8 @@ def test_the_history_that_is_there_is_looked_up_once_and_only_of_who_is_there():
     it = choose(UPDATE).model(real)
     it.write(Create(revision("two")))
 
-    names = [[each["metadata"]["name"] for each in it.revisions(["uid of foo", "uid of foo-next"])] for _time in range(2)]
+    names = [[each["metadata"]["name"] for each in it.revisions(["uid of foo", "uid of foo-next"])]
+             for _time in range(2)]
 
     assert names == [["one", "two"]] * 2 and real.asked == [["uid of foo"]]
 

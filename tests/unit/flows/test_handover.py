@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The handover's steps: what each one needs, writes and assumes, and what follows when the client dies there."""
+"""The steps of a handover: conditions, writes, preconditions, and the resumption after a kill."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ import json
 
 import pytest
 from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended, look, new, old, rc, record, summary, template
+from cluster_models import ClusterModel
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.planner import plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod, Terminating
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, Handover, Patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 
-KEY = marks.DEPLOYMENT_LABEL
+KEY = object_meta.DEPLOYMENT_LABEL
 PRIMARY_UID, SUCCESSOR_UID = "uid of foo", f"uid of {SUCCESSOR}"
 PRIORITY = "/spec/template/spec/priorityClassName"
-MARK = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": KEY, "replicas": 3, "from": {"web": "myimage:v1"},
+MARK = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": KEY, "replicas": 3,
+        "from": {"web": "myimage:v1"},
         "request": UPDATE.fingerprint, "priorityClassName": None,
         "template": identity.digest(without_label(template("myimage:v2"), KEY))}
 
 
-#: Metadata of a controller whose deletion does not end.
+#: Metadata of a controller with a finalizer that blocks the deletion.
 KEPT_BY_A_FINALIZER = {"deletionTimestamp": NOW, "finalizers": ["example.com/a"]}
 
 
@@ -41,18 +42,23 @@ def decide(request, *items, **facts):
 
 def settled(item, observed=True, replicas=3, available=None):
     available = replicas if available is None else available
-    status = {"observedGeneration": item["metadata"]["generation"] - (not observed), "replicas": replicas,
+    status = {"observedGeneration": item["metadata"]["generation"] - (not observed),
+              "replicas": replicas,
               "readyReplicas": available, "availableReplicas": available}
     return {**item, "status": status}
 
 
 def changed(item, *, without=(), annotations=None, image=None, **spec):
-    """The same with another spec, other annotations, or without some."""
-    kept = {key: text for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items() if key not in without}
+    """Return a copy with another spec, other annotations, or without some."""
+    kept = {key: text
+            for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()
+            if key not in without}
     if image:
         labels = item["spec"]["template"]["metadata"]["labels"]
-        spec["template"] = {**template(image, priorityClassName=CLOSED), "metadata": {"labels": labels}}
-    return {**item, "metadata": {**item["metadata"], "annotations": kept}, "spec": {**item["spec"], **spec}}
+        spec["template"] = {**template(image, priorityClassName=CLOSED),
+                            "metadata": {"labels": labels}}
+    return {**item, "metadata": {**item["metadata"], "annotations": kept},
+            "spec": {**item["spec"], **spec}}
 
 
 def annotations(item):
@@ -60,7 +66,7 @@ def annotations(item):
 
 
 def mark_of(item):
-    return json.loads(annotations(item)[marks.TAKEOVER])
+    return json.loads(annotations(item)[object_meta.TAKEOVER])
 
 
 def parse(item):
@@ -68,14 +74,14 @@ def parse(item):
 
 
 def pods(successor=0, primary=0, nobody=0, label=LABEL):
-    """So many pods of each, all of next's template."""
+    """Return pods of each owner, all of next's template."""
     owners = [SUCCESSOR_UID] * successor + [PRIMARY_UID] * primary + [""] * nobody
     return tuple(Pod(f"pod-{number}", f"uid of pod-{number}", {"app": "foo", KEY: label}, owner)
                  for number, owner in enumerate(owners))
 
 
 class World:
-    """The two controllers of one kind, at each step."""
+    """Both controllers of one kind, at each step."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -84,7 +90,8 @@ class World:
     def of_kind(self, item):
         if self.kind is Kind.REPLICATION_CONTROLLER:
             return item
-        return {**item, "kind": str(self.kind), "spec": {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}}
+        return {**item, "kind": str(self.kind),
+                "spec": {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}}
 
     def old(self, *args, **changes):
         return self.of_kind(old(*args, **changes))
@@ -93,28 +100,36 @@ class World:
         return self.of_kind(new(*args, **changes))
 
     def renamed(self, primary=None, successor=None, request=None, **status):
-        """foo after the first step, seen by the controller manager unless the status says otherwise."""
+        """Return foo after the first step.
+
+        The controller manager has observed the step unless the status differs.
+        """
         primary, successor = primary or self.old(0), successor or self.new(3)
-        return settled(apply(decide(request or self.update, primary, successor), primary, successor)["foo"],
+        return settled(apply(decide(request or self.update, primary, successor), primary,
+                             successor)["foo"],
                        **{"replicas": 0, **status})
 
     def closed(self, primary=None, successor=None, observed=True, replicas=3, **metadata):
-        """next after the second step."""
+        """Return next after the second step."""
         primary, successor = primary or self.renamed(successor=successor), successor or self.new(3)
-        item = settled(apply(decide(self.update, primary, successor), primary, successor)[SUCCESSOR], observed, replicas)
+        item = settled(apply(decide(self.update, primary, successor), primary,
+                             successor)[SUCCESSOR], observed, replicas)
         return {**item, "metadata": {**item["metadata"], **metadata}}
 
     def replaced(self, **changes):
-        """foo with the template of before, which is open; it makes pods of it, and has the mark."""
+        """Return foo with the old, open template, pods of the template, and the annotation."""
         it = self.renamed(replicas=3)
-        return changed(it, **{"template": template("myimage:v1"), "selector": self.old()["spec"]["selector"], **changes})
+        return changed(it,
+                       **{"template": template("myimage:v1"),
+                          "selector": self.old()["spec"]["selector"], **changes})
 
 
 REPLICATION_CONTROLLERS, REPLICA_SETS = World(Kind.REPLICATION_CONTROLLER), World(Kind.REPLICA_SET)
-WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS], ids=["ReplicationController", "ReplicaSet"])
+WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS],
+                                 ids=["ReplicationController", "ReplicaSet"])
 
 
-# What is decided in each state: the controllers, the pods (None: nobody has looked), the step.
+# Decision per state: the controllers, the pods (None: not listed), the step.
 
 TABLE = {
     "1 is done: next is closed":
@@ -160,7 +175,8 @@ TABLE = {
     "somebody deletes next in the foreground: its pods are handed over":
         (lambda it: [it.renamed(), it.closed(deletionTimestamp=NOW)], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
     "4 is done, foo has not heard of all pods: wait":
-        (lambda it: [it.renamed(replicas=2)], pods(primary=3), ("wait", "foo 2/3 available after the handover")),
+        (lambda it: [it.renamed(replicas=2)], pods(primary=3), ("wait", "foo 2/3 available after "
+                                                                        "the handover")),
     "4 is done, nobody has looked: wait":
         (lambda it: [it.renamed(replicas=2)], None, ("wait", "foo 2/3 available after the handover")),
     "4 is done, foo has not been seen: wait":
@@ -184,17 +200,18 @@ TABLE = {
     "another controller has next's name: it is none of this handover's":
         (lambda it: [it.renamed(replicas=3), it.new(1, uid="another")], None, ("annotate", "foo", "taking over", "updated")),
 
-    # Somebody deletes next
+    # Another client deletes next
     "next is gone, its pods name it still: they are saved":
         (lambda it: [it.renamed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
     "next is gone, some pods name it still, foo has the others: they are saved":
         (lambda it: [it.renamed(replicas=1)], pods(2, primary=1), ("hand over", SUCCESSOR, 2, "foo")),
     "next is gone, its pods name it still, foo has not been seen: wait":
-        (lambda it: [it.renamed(observed=False)], pods(3), ("wait", "foo 0/3 available after the handover")),
+        (lambda it: [it.renamed(observed=False)], pods(3), ("wait", "foo 0/3 available after the "
+                                                                    "handover")),
     "another controller has next's name, the pods name the one of before: they are saved":
         (lambda it: [it.renamed(), it.new(1, uid="another")], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
 
-    # Somebody scales foo
+    # Another client scales foo
     "foo is scaled down before next is closed: back, or it would delete pods":
         (lambda it: [changed(it.renamed(), replicas=1), it.new(3)], None, ("restore", "foo", 1, 3)),
     "foo is scaled down before its pods come: back, or it would delete them":
@@ -207,7 +224,7 @@ TABLE = {
     "foo is scaled down when next has gone: that is its size":
         (lambda it: [settled(changed(it.renamed(), replicas=1), replicas=1)], None, ("annotate", "foo", "taking over", "updated")),
 
-    # Somebody changes foo, which stays closed
+    # Another client changes foo, which stays closed
     "another image is applied to foo before next is closed: back":
         (lambda it: [changed(it.renamed(), image="myimage:v9"), it.new(3)], None,
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
@@ -215,41 +232,50 @@ TABLE = {
         (lambda it: [changed(it.renamed(), image="myimage:v9"), it.closed()], pods(3),
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
     "foo has lost its mark: next has a copy":
-        (lambda it: [changed(it.renamed(), without=[marks.TAKEOVER]), it.closed()], pods(1, primary=2),
+        (lambda it: [changed(it.renamed(), without=[object_meta.TAKEOVER]), it.closed()], pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost all marks: next has a copy":
-        (lambda it: [changed(it.renamed(), without=marks.MARKS), it.closed()], pods(1, primary=2),
+        (lambda it: [changed(it.renamed(), without=object_meta.MARKS), it.closed()], pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost its mark and runs another image: next has a copy":
-        (lambda it: [changed(it.renamed(), without=[marks.TAKEOVER], image="myimage:v9"), it.closed()], pods(3),
+        (lambda it: [changed(it.renamed(), without=[object_meta.TAKEOVER], image="myimage:v9"), it.closed()], pods(3),
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
     "next has lost its mark: foo has it":
-        (lambda it: [it.renamed(), changed(it.closed(), without=[marks.TAKEOVER])], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+        (lambda it: [it.renamed(), changed(it.closed(), without=[object_meta.TAKEOVER])], pods(3),
+         ("hand over", SUCCESSOR, 3, "foo")),
     "somebody has opened next: it is closed again":
         (lambda it: [it.renamed(), changed(it.closed(), template=template("myimage:v2", LABEL))], pods(3),
          ("annotate", SUCCESSOR, None, "no more pods are created for it")),
 
-    # Somebody replaces foo by its manifest, which is open
+    # Another client replaces foo by an open manifest
     "foo is replaced: the pods that it had got go back to next":
-        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(1, primary=2), ("hand over", "foo", 2, SUCCESSOR)),
+        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(1, primary=2),
+         ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced and has lost its marks: the pods that it had got go back to next":
-        (lambda it: [it.replaced(without=marks.MARKS), it.closed(replicas=1)], pods(1, primary=2),
+        (lambda it: [it.replaced(without=object_meta.MARKS), it.closed(replicas=1)],
+         pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced, nobody has looked at the pods: wait":
-        (lambda it: [it.replaced(), it.closed()], None, ("wait", f"the controller manager sees {SUCCESSOR}")),
+        (lambda it: [it.replaced(), it.closed()], None,
+         ("wait", f"the controller manager sees {SUCCESSOR}")),
     "foo is replaced, next has not been seen: wait":
-        (lambda it: [it.replaced(), it.closed(observed=False)], pods(3), ("wait", f"the controller manager sees {SUCCESSOR}")),
+        (lambda it: [it.replaced(), it.closed(observed=False)], pods(3),
+         ("wait", f"the controller manager sees {SUCCESSOR}")),
     "foo is replaced, next has not heard of its pods: wait":
-        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(3), ("wait", f"{SUCCESSOR} 1/3 pods")),
+        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(3),
+         ("wait", f"{SUCCESSOR} 1/3 pods")),
     "foo is replaced, next has its pods: it is opened":
-        (lambda it: [it.replaced(), it.closed()], pods(3), ("restore", SUCCESSOR, "closed template", "template")),
+        (lambda it: [it.replaced(), it.closed()], pods(3),
+         ("restore", SUCCESSOR, "closed template", "template")),
     "foo is replaced, one of next's pods has died: it is opened":
-        (lambda it: [it.replaced(), it.closed(replicas=2)], pods(2), ("restore", SUCCESSOR, "closed template", "template")),
+        (lambda it: [it.replaced(), it.closed(replicas=2)], pods(2),
+         ("restore", SUCCESSOR, "closed template", "template")),
     "foo is replaced and makes pods, which stay its own: next is opened":
         (lambda it: [it.replaced(), it.closed()], pods(3) + pods(primary=2, label="of before"),
          ("restore", SUCCESSOR, "closed template", "template")),
     "foo is replaced, next is open: the mark goes from foo":
-        (lambda it: [it.replaced(), it.new(3)], None, ("annotate", "foo", "taking over", "updating")),
+        (lambda it: [it.replaced(), it.new(3)], None,
+         ("annotate", "foo", "taking over", "updating")),
 }
 
 
@@ -257,28 +283,30 @@ TABLE = {
 @WORLDS
 @pytest.mark.parametrize("items, seen_pods, expected", TABLE.values(), ids=TABLE)
 def test_handover(items, seen_pods, expected, world, wish):
-    """From the first step on, both wishes go on to its end."""
+    """After the first step, an update and a rollback both finish the handover."""
     assert summary(decide(getattr(world, wish), *items(world), pods=seen_pods)) == expected
 
 
-# 1: the first step, from which there is no way back
+# 1: the first step, the point of no return
 
 
 @WORLDS
 def test_renaming_gives_foo_next_s_template_closed_its_size_and_the_mark(world):
     primary, successor = world.old(0), world.new(3)
-    assert summary(decide(world.update, primary, successor)) == ("rename", "foo", {"web": "myimage:v1"}, {"web": "myimage:v2"})
+    assert summary(decide(world.update, primary, successor)) == (
+        "rename", "foo", {"web": "myimage:v1"}, {"web": "myimage:v2"})
     primary = world.renamed()
 
     assert primary["spec"]["template"] == template("myimage:v2", LABEL, priorityClassName=CLOSED)
     assert primary["spec"]["replicas"] == 3
     assert primary["metadata"]["labels"] == {"app": "foo", KEY: LABEL}
     assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
-    assert annotations(primary).keys() == {*annotations(old()), marks.TAKEOVER}
+    assert annotations(primary).keys() == {*annotations(old()), object_meta.TAKEOVER}
 
 
 @pytest.mark.parametrize("world, selector", [
-    (REPLICATION_CONTROLLERS, {"app": "foo", KEY: LABEL}), (REPLICA_SETS, {"matchLabels": {"app": "foo"}}),
+    (REPLICATION_CONTROLLERS, {"app": "foo", KEY: LABEL}),
+    (REPLICA_SETS, {"matchLabels": {"app": "foo"}}),
 ], ids=["next's", "its own, which cannot be changed and matches"])
 def test_renaming_leaves_foo_with_a_selector_that_matches_next_s_pods(world, selector):
     assert world.renamed()["spec"]["selector"] == selector
@@ -287,7 +315,8 @@ def test_renaming_leaves_foo_with_a_selector_that_matches_next_s_pods(world, sel
 def test_renaming_replaces_a_label_of_an_earlier_update():
     primary = REPLICATION_CONTROLLERS.renamed(primary=old(0, label="earlier"))
 
-    assert primary["spec"]["selector"][KEY] == primary["spec"]["template"]["metadata"]["labels"][KEY] == LABEL
+    assert primary["spec"]["selector"][KEY] == primary["spec"]["template"]["metadata"]["labels"][
+        KEY] == LABEL
 
 
 @WORLDS
@@ -312,12 +341,15 @@ def test_renaming_assumes_foo_empty_and_its_marks_as_seen(world):
     assert assumed(decide(world.update, world.old(0), world.new(3))) == {
         "/metadata/uid": PRIMARY_UID,
         "/spec/replicas": 0,
-        **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark) for mark in marks.MARKS},
+        **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark)
+           for mark in object_meta.MARKS},
     }
 
 
 def test_renaming_writes_nothing_of_a_selector_that_cannot_be_changed():
-    written = [each["path"] for each in decide(REPLICA_SETS.update, REPLICA_SETS.old(0), REPLICA_SETS.new(3)).write.operations]
+    written = [each["path"]
+               for each in decide(REPLICA_SETS.update, REPLICA_SETS.old(0),
+                                  REPLICA_SETS.new(3)).write.operations]
 
     assert "/spec/template" in written and "/spec/selector" not in written
 
@@ -333,7 +365,8 @@ def test_a_selector_that_the_new_pods_do_not_match_is_refused_before_the_first_w
         decide(REPLICA_SETS.update, primary)
 
     assert "next_name=" in refused.value.next_command
-    assert summary(decide(dataclasses.replace(REPLICA_SETS.update, next_name="bar"), primary))[:2] == ("annotate", "foo")
+    assert summary(decide(dataclasses.replace(REPLICA_SETS.update, next_name="bar"),
+                          primary))[:2] == ("annotate", "foo")
 
 
 # 2: next is closed
@@ -344,7 +377,9 @@ def test_next_is_closed_with_a_copy_of_the_mark(world):
     primary, successor = world.renamed(), world.closed()
 
     assert successor["spec"]["template"] == template("myimage:v2", LABEL, priorityClassName=CLOSED)
-    assert annotations(successor) == {**annotations(world.new(3)), marks.TAKEOVER: annotations(primary)[marks.TAKEOVER]}
+    assert annotations(successor) == {**annotations(world.new(3)),
+                                      object_meta.TAKEOVER: annotations(primary)[
+                                          object_meta.TAKEOVER]}
     assert assumed(decide(world.update, primary, world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
 
 
@@ -353,11 +388,12 @@ def test_closing_without_marks_changes_the_priority_class_only():
 
     assert summary(step) == ("annotate", "foo", None, "no more pods are created for it")
     closed = apply(step, rc())["foo"]
-    assert closed["spec"]["template"] == template(priorityClassName=CLOSED) and not annotations(closed)
+    assert (closed["spec"]["template"] == template(priorityClassName=CLOSED)
+            and not annotations(closed))
     assert handover.is_closed(parse(closed)) and not handover.is_closed(parse(rc()))
 
 
-# 3: each pod by one patch
+# 3: a patch per pod
 
 
 @WORLDS
@@ -365,9 +401,10 @@ def test_a_pod_s_patch_replaces_the_reference_to_next_by_one_to_foo_in_this_very
     step = decide(world.update, world.renamed(), world.closed(), pods=pods(2, primary=1))
 
     version = {Kind.REPLICATION_CONTROLLER: "v1", Kind.REPLICA_SET: "apps/v1"}[world.kind]
-    reference = {"apiVersion": version, "kind": str(world.kind), "name": "foo", "uid": PRIMARY_UID, "controller": True,
+    reference = {"apiVersion": version, "kind": str(world.kind), "name": "foo", "uid": PRIMARY_UID,
+                 "controller": True,
                  "blockOwnerDeletion": True}
-    assert step.write == HandOver(pods(2), SUCCESSOR_UID, reference, {})
+    assert step.write == Handover(pods(2), SUCCESSOR_UID, reference, {})
     assert step.write.patches()[1:] == (Patch("pod-1", (
         {"op": "test", "path": "/metadata/uid", "value": "uid of pod-1"},
         {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": SUCCESSOR_UID},
@@ -393,13 +430,16 @@ def test_labels_are_put_on_each_pod_in_the_same_patch():
 
 
 @pytest.mark.parametrize("seen_pods, giver, taker, expected", [
-    (pods(3), rc(SUCCESSOR, observed=False), rc(), ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
-    (pods(3), rc(SUCCESSOR), rc(observed=False), ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+    (pods(3), rc(SUCCESSOR, observed=False), rc(),
+     ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+    (pods(3), rc(SUCCESSOR), rc(observed=False),
+     ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
     (None, rc(SUCCESSOR), rc(), ("wait", f"{SUCCESSOR} 3 pods")),
     (pods(2, primary=1), rc(SUCCESSOR), rc(), ("hand over", SUCCESSOR, 2, "foo")),
     (pods(primary=1, nobody=1), rc(SUCCESSOR), rc(), None),
     ((), rc(SUCCESSOR), rc(), None),
-], ids=["giver not seen", "taker not seen", "nobody has looked", "some are the giver's", "none is the giver's", "there are none"])
+], ids=["giver not seen", "taker not seen", "nobody has looked", "some are the giver's",
+        "none is the giver's", "there are none"])
 def test_handing_over(seen_pods, giver, taker, expected):
     decision = handover.hand_over(seen_pods, parse(giver), parse(taker))
 
@@ -464,8 +504,10 @@ def test_deleting_what_has_no_pods(giver, expected):
     (rc(current=2), pods(primary=2, nobody=1), False),
     (rc(current=0), (), True),
     (rc(current=2), (*pods(primary=2), Pod("x", "uid of x", {}, "another")), True),
-], ids=["it counts all: nobody needs to look", "it counts all, none is ready", "not seen", "nobody has looked",
-        "it counts what there is", "it has not heard of one", "it has not heard of an end", "one is the giver's",
+], ids=["it counts all: nobody needs to look", "it counts all, none is ready", "not seen",
+        "nobody has looked",
+        "it counts what there is", "it has not heard of one", "it has not heard of an end",
+        "one is the giver's",
         "one has nobody", "all have died", "others are another controller's"])
 def test_when_pods_may_be_made_again(primary, seen_pods, expected):
     assert handover.may_open(parse(primary), SUCCESSOR_UID, seen_pods) is expected
@@ -473,7 +515,8 @@ def test_when_pods_may_be_made_again(primary, seen_pods, expected):
 
 @pytest.mark.parametrize("original", [None, "high"])
 def test_opening_puts_the_priority_class_of_before_back_and_assumes_a_closed_template(original):
-    change = {"op": "add", "path": PRIORITY, "value": original} if original else {"op": "remove", "path": PRIORITY}
+    change = ({"op": "add", "path": PRIORITY, "value": original} if original
+              else {"op": "remove", "path": PRIORITY})
 
     assert handover.opening(original) == ({"op": "test", "path": PRIORITY, "value": CLOSED}, change)
 
@@ -489,14 +532,17 @@ def test_opening_the_template_early_keeps_the_marks(world):
 
 
 @pytest.mark.parametrize("count, expected", [
-    (0, ("restore", "foo", "closed template", "template")), (1, ("restore", "foo", "closed template", "template")),
+    (0, ("restore", "foo", "closed template", "template")),
+    (1, ("restore", "foo", "closed template", "template")),
     (2, ("wait", "foo 2/3 available after the handover, 2 terminating pods are gone: a, b"))])
 @WORLDS
-def test_the_template_stays_closed_while_terminating_pods_leave_no_room_for_a_new_one(world, count, expected):
-    """With a surge of 1: one of three pods has died."""
+def test_the_template_stays_closed_while_terminating_pods_leave_no_room_for_a_new_one(
+        world, count, expected):
+    """The surge is 1, and a pod of three has died."""
     terminating = Terminating(count, "2 terminating pods are gone: a, b" if count else "")
 
-    decision = decide(world.update, world.renamed(replicas=2), pods=pods(primary=2), terminating=terminating)
+    decision = decide(world.update, world.renamed(replicas=2), pods=pods(primary=2),
+                      terminating=terminating)
 
     assert summary(decision) == expected
 
@@ -505,10 +551,12 @@ def test_the_template_stays_closed_while_terminating_pods_leave_no_room_for_a_ne
     (2, ("wait", f"{SUCCESSOR} 2/3 pods, 2 terminating pods are gone: a, b")),
     (3, ("restore", SUCCESSOR, "closed template", "template"))])
 @WORLDS
-def test_next_stays_closed_while_terminating_pods_leave_no_room_for_a_new_one(world, replicas, expected):
+def test_next_stays_closed_while_terminating_pods_leave_no_room_for_a_new_one(
+        world, replicas, expected):
     items = world.replaced(), world.closed(replicas=replicas)
 
-    decision = decide(world.update, *items, pods=pods(replicas), terminating=Terminating(2, "2 terminating pods are gone: a, b"))
+    decision = decide(world.update, *items, pods=pods(replicas),
+                      terminating=Terminating(2, "2 terminating pods are gone: a, b"))
 
     assert summary(decision) == expected
 
@@ -520,7 +568,7 @@ def test_the_end_opens_the_template_and_clears_the_marks_in_one_patch(world):
     primary = apply(decide(world.update, primary), primary)["foo"]
 
     assert primary["spec"]["template"] == template("myimage:v2", LABEL)
-    assert annotations(primary) == {marks.LAST_ROLLOUT: ended(world.update)}
+    assert annotations(primary) == {object_meta.LAST_ROLLOUT: ended(world.update)}
 
 
 @WORLDS
@@ -530,7 +578,8 @@ def test_a_priority_class_of_the_template_is_put_back(world):
     successor["spec"]["template"] = template("myimage:v2", LABEL, priorityClassName="high")
     primary = settled(world.renamed(primary=primary, successor=successor))
 
-    assert apply(decide(world.update, primary), primary)["foo"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
+    assert apply(decide(world.update, primary),
+                 primary)["foo"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
 @WORLDS
@@ -548,7 +597,8 @@ def test_a_template_that_somebody_has_edited_meanwhile_is_not_what_the_request_h
 
     assert summary(step) == ("annotate", "foo", "taking over", "updated") and not step.is_last
     primary = apply(step, primary)["foo"]
-    assert annotations(primary) == {marks.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
+    assert annotations(primary) == {
+        object_meta.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
     assert decide(world.update, primary).action == "annotate"
 
 
@@ -559,22 +609,25 @@ def test_a_template_that_somebody_has_edited_meanwhile_is_not_what_the_request_h
     (BACK, False),
 ], ids=["the same wish", "the same wish at another pace", "another image", "rolled_back"])
 def test_the_end_of_the_handover_is_the_end_of_the_task(request_, expected):
-    """Only for the task that asked for it: a restart, asked for again, would otherwise begin another one."""
+    """Only the task with the same request ends: a repeated restart would begin again."""
     assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).is_last is expected
 
 
-# Somebody is at work on the same controllers
+# Another client writes to the same controllers
 
 
 @WORLDS
 @pytest.mark.parametrize("mark_is_lost", [False, True])
-def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_warning_says_so(world, mark_is_lost):
-    primary = changed(world.renamed(), image="myimage:v9", without=[marks.TAKEOVER] if mark_is_lost else ())
+def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_warning_says_so(
+        world, mark_is_lost):
+    primary = changed(world.renamed(), image="myimage:v9",
+                      without=[object_meta.TAKEOVER] if mark_is_lost else ())
 
     step = decide(world.update, primary, world.closed(), pods=pods(3))
 
     restored = apply(step, primary)["foo"]
-    assert restored["spec"] == world.renamed()["spec"] and annotations(restored) == annotations(world.renamed())
+    assert (restored["spec"] == world.renamed()["spec"]
+            and annotations(restored) == annotations(world.renamed()))
     assert "somebody applied another template to foo" in step.warning
     assert "myimage:v9. It is back at myimage:v2" in step.warning
     assert assumed(step)[PRIORITY] == CLOSED
@@ -582,20 +635,23 @@ def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_war
 
 @WORLDS
 def test_a_mark_that_was_lost_is_written_again_without_a_warning(world):
-    primary = changed(world.renamed(), without=marks.MARKS)
+    primary = changed(world.renamed(), without=object_meta.MARKS)
 
     step = decide(world.update, primary, world.closed(), pods=pods(3))
 
     restored = apply(step, primary)["foo"]
-    assert annotations(restored) == {key: annotations(world.renamed())[key] for key in (marks.TAKEOVER, marks.PARTNER)}
+    assert annotations(restored) == {key: annotations(world.renamed())[key]
+                                     for key in (object_meta.TAKEOVER, object_meta.PARTNER)}
     assert step.warning == ""
 
 
 def test_a_next_without_any_annotation_is_known_by_its_template_and_selector():
-    """For a ReplicaSet, whose selector stays another one, nothing speaks for it."""
-    successor = changed(REPLICATION_CONTROLLERS.closed(), without=[*marks.MARKS, marks.LAST_ROLLOUT])
+    """A ReplicaSet keeps another selector, so there is no evidence for the successor."""
+    successor = changed(REPLICATION_CONTROLLERS.closed(),
+                        without=[*object_meta.MARKS, object_meta.LAST_ROLLOUT])
 
-    assert summary(decide(UPDATE, REPLICATION_CONTROLLERS.renamed(), successor, pods=pods(3))) == ("hand over", SUCCESSOR, 3, "foo")
+    assert summary(decide(UPDATE, REPLICATION_CONTROLLERS.renamed(), successor,
+                          pods=pods(3))) == ("hand over", SUCCESSOR, 3, "foo")
 
 
 @WORLDS
@@ -606,7 +662,8 @@ def test_when_foo_is_replaced_the_update_goes_on_from_there_and_a_warning_says_s
 
     assert "somebody replaced foo when its update was almost finished; the update continues from there" in step.warning
     successor = settled(apply(step, primary, successor)[SUCCESSOR])
-    assert successor["spec"]["template"] == template("myimage:v2", LABEL) and marks.TAKEOVER not in annotations(successor)
+    assert (successor["spec"]["template"] == template("myimage:v2", LABEL)
+            and object_meta.TAKEOVER not in annotations(successor))
     primary = settled(apply(decide(world.update, primary, successor), primary, successor)["foo"])
     assert annotations(primary) == annotations(world.old())
     assert summary(decide(world.update, primary, successor)) == ("scale", "foo", 3, 0)
@@ -615,9 +672,11 @@ def test_when_foo_is_replaced_the_update_goes_on_from_there_and_a_warning_says_s
 
 @WORLDS
 def test_the_pods_that_go_back_name_next_as_before(world):
-    write = decide(world.update, world.replaced(), world.closed(replicas=1), pods=pods(1, primary=2)).write
+    write = decide(world.update, world.replaced(), world.closed(replicas=1),
+                   pods=pods(1, primary=2)).write
 
-    assert (write.giver, write.taker["name"], write.taker["uid"]) == (PRIMARY_UID, SUCCESSOR, SUCCESSOR_UID)
+    assert (write.giver, write.taker["name"], write.taker["uid"]) == (
+        PRIMARY_UID, SUCCESSOR, SUCCESSOR_UID)
     assert {pod.owner for pod in write.pods} == {PRIMARY_UID}
 
 
@@ -625,36 +684,46 @@ def test_the_pods_that_go_back_name_next_as_before(world):
 def test_a_foo_that_is_replaced_before_next_is_closed_loses_the_mark(world):
     primary, successor = world.replaced(), world.new(3)
 
-    assert marks.TAKEOVER not in annotations(apply(decide(world.update, primary, successor), primary, successor)["foo"])
+    assert object_meta.TAKEOVER not in annotations(
+        apply(decide(world.update, primary, successor), primary, successor)["foo"])
 
 
 @WORLDS
 @pytest.mark.parametrize("named", [
-    rc("bar"), rc("bar", annotations={marks.PARTNER: "another"}),
-    rc("bar", annotations={marks.PARTNER: "foo"}, ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
+    rc("bar"), rc("bar", annotations={object_meta.PARTNER: "another"}),
+    rc("bar", annotations={object_meta.PARTNER: "foo"},
+       ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
 ], ids=["it names nobody", "it names another", "it is controlled by another"])
 def test_a_mark_that_names_a_controller_that_is_no_next_is_refused(world, named):
-    """Whoever may annotate foo could have its pods changed otherwise."""
-    primary = changed(world.renamed(), annotations={marks.TAKEOVER: json.dumps({**MARK, "next": "bar", "uid": "uid of bar"})})
+    """A user with annotate permission could otherwise change foo's pods."""
+    primary = changed(world.renamed(),
+                      annotations={object_meta.TAKEOVER: json.dumps(
+                          {**MARK, "next": "bar", "uid": "uid of bar"})})
 
     with pytest.raises(RolloutError) as refused:
         decide(world.update, primary, world.of_kind(named), pods=pods(3))
 
-    assert refused.value.what == (f"the annotation {marks.TAKEOVER} names bar, which is not the successor in this update: "
-                                  "its own annotations do not name foo")
+    assert refused.value.what == (
+        f"the annotation {object_meta.TAKEOVER} names bar, which is not the successor in this "
+        "update: "
+        "its own annotations do not name foo")
     assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo bar -o yaml"
 
 
 UNREADABLE = {
-    "nothing": "", "half an object": "{", "a list": "[]", "null": "null", "some fields": '{"next": "foo-1"}',
+    "nothing": "", "half an object": "{", "a list": "[]", "null": "null",
+    "some fields": '{"next": "foo-1"}',
     **{f"no {field}": json.dumps({key: value for key, value in MARK.items() if key != field})
        for field in MARK if field != "priorityClassName"},
     **{f"a list as {field}": json.dumps({**MARK, field: ["x"]}) for field in MARK},
     "an object as the uid": json.dumps({**MARK, "uid": {"a": "b"}}),
-    "a text as the size": json.dumps({**MARK, "replicas": "3"}), "a truth as the size": json.dumps({**MARK, "replicas": True}),
-    "a fraction as the size": json.dumps({**MARK, "replicas": 1.5}), "a size below 0": json.dumps({**MARK, "replicas": -1}),
+    "a text as the size": json.dumps({**MARK, "replicas": "3"}),
+    "a truth as the size": json.dumps({**MARK, "replicas": True}),
+    "a fraction as the size": json.dumps({**MARK, "replicas": 1.5}),
+    "a size below 0": json.dumps({**MARK, "replicas": -1}),
     "a size that the API does not take": json.dumps({**MARK, "replicas": 2**31}),
-    "a huge size": f'{{"replicas": {"9" * 5000}}}', "a huge fraction": json.dumps({**MARK, "replicas": 1e999}),
+    "a huge size": f'{{"replicas": {"9" * 5000}}}',
+    "a huge fraction": json.dumps({**MARK, "replicas": 1e999}),
     "a list as an image": json.dumps({**MARK, "from": {"web": ["x"]}}),
     "nested lists": "[" * 100_000, "nested objects": '{"from":' * 30_000,
 }
@@ -664,9 +733,9 @@ UNREADABLE = {
 @pytest.mark.parametrize("mark", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_mark_that_cannot_be_read_is_an_error_that_shows_where_to_look(mark, world):
     with pytest.raises(RolloutError) as refused:
-        decide(world.update, world.old(0, marks={marks.TAKEOVER: mark}), world.new(3))
+        decide(world.update, world.old(0, marks={object_meta.TAKEOVER: mark}), world.new(3))
 
-    assert refused.value.what == f"the annotation {marks.TAKEOVER} cannot be read, so the handover cannot be finished"
+    assert refused.value.what == f"the annotation {object_meta.TAKEOVER} cannot be read, so the handover cannot be finished"
     assert refused.value.where == f"{world.kind} default/foo"
     assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo -o yaml"
 
@@ -681,9 +750,11 @@ def test_a_foo_that_is_gone_is_created_as_the_first_step_leaves_it(world):
     assert isinstance(step.write, Create) and step.write.kind == world.kind
     primary = step.write.manifest
     assert primary["metadata"] | {"annotations": {}} == {
-        "name": "foo", "namespace": "default", "labels": {"app": "foo", KEY: LABEL}, "annotations": {}}
-    assert primary["metadata"]["annotations"].keys() == {marks.PARTNER, marks.TAKEOVER}
-    assert primary["spec"] == {"replicas": 3, "selector": world.new()["spec"]["selector"], "minReadySeconds": 0,
+        "name": "foo", "namespace": "default", "labels": {"app": "foo", KEY: LABEL},
+        "annotations": {}}
+    assert primary["metadata"]["annotations"].keys() == {object_meta.PARTNER, object_meta.TAKEOVER}
+    assert primary["spec"] == {"replicas": 3, "selector": world.new()["spec"]["selector"],
+                               "minReadySeconds": 0,
                                "template": template("myimage:v2", LABEL, priorityClassName=CLOSED)}
     assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
 
@@ -696,10 +767,13 @@ def test_a_foo_that_was_lost_half_way_is_created_for_all_of_its_pods():
 
 @WORLDS
 def test_a_foo_that_is_lost_when_next_is_closed_gets_the_priority_class_of_before(world):
-    successor = world.new(3, marks={marks.LAST_ROLLOUT: record("updating", request=world.update.fingerprint)})
+    successor = world.new(3,
+                          marks={object_meta.LAST_ROLLOUT: record(
+                              "updating", request=world.update.fingerprint)})
     successor["spec"]["template"]["spec"]["priorityClassName"] = "high"
     primary, wanted = world.old(0), successor["spec"]["template"]
-    primary = settled(apply(decide(world.update, primary, successor, wanted=wanted), primary, successor)["foo"], replicas=0)
+    primary = settled(apply(decide(world.update, primary, successor, wanted=wanted), primary,
+                            successor)["foo"], replicas=0)
     successor = apply(decide(world.update, primary, successor), primary, successor)[SUCCESSOR]
     (mark,) = {mark_of(item)["priorityClassName"] for item in (primary, successor)}
     assert mark == "high" and successor["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
@@ -712,12 +786,15 @@ def test_a_foo_that_is_lost_when_next_is_closed_gets_the_priority_class_of_befor
 @WORLDS
 @pytest.mark.parametrize("primary_is_there", [True, False], ids=["foo is there", "foo is gone"])
 def test_a_handover_ends_with_the_pods_of_before(world, primary_is_there):
-    cluster = SimulatedCluster([world.new(3), *([world.old(0)] if primary_is_there else [])], world.kind)
+    cluster = ClusterModel([world.new(3), *([world.old(0)] if primary_is_there else [])],
+                           world.kind)
     lines = []
     for _turn in range(30):
         seen = look(world.update, *cluster.items.values())
         if handover.needs_pods(seen):
-            seen = dataclasses.replace(seen, pods=cluster.live_pods((seen.successor or seen.primary).selector))
+            seen = dataclasses.replace(seen,
+                                       pods=cluster.live_pods((
+                                           seen.successor or seen.primary).selector))
         decision = plan(world.update, seen)
         lines.append(summary(decision)[0])
         if lines[-1] == "done":
@@ -726,7 +803,9 @@ def test_a_handover_ends_with_the_pods_of_before(world, primary_is_there):
         cluster.settle()
 
     (primary,) = cluster.items.values()
-    assert lines == ["rename" if primary_is_there else "create", "annotate", "hand over", "delete", "annotate", "done"]
+    assert lines == ["rename" if primary_is_there else "create", "annotate", "hand over", "delete",
+                     "annotate", "done"]
     assert primary["spec"]["template"] == template("myimage:v2", LABEL)
-    assert annotations(primary) == {marks.LAST_ROLLOUT: ended(world.update)}
-    assert [(pod.owner, pod.ready) for pod in cluster.pods] == [(primary["metadata"]["uid"], True)] * 3
+    assert annotations(primary) == {object_meta.LAST_ROLLOUT: ended(world.update)}
+    assert [(pod.owner, pod.ready)
+            for pod in cluster.pods] == [(primary["metadata"]["uid"], True)] * 3

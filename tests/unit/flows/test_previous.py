@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""to_revision=previous: where it goes, of each kind; and that it goes there once, whoever is killed where and runs it again."""
+"""to_revision=previous: the revision for each kind, also in reruns after a kill."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import json
 
 import pytest
 from builders import NOW, rc, template
+from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Wait
@@ -27,9 +24,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SPECS = {
     "Deployment": {"replicas": 3, "progressDeadlineSeconds": 600,
-                   "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
-    "StatefulSet": {"replicas": 3, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}},
-    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
+                   "strategy": {"type": "RollingUpdate",
+                                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
+    "StatefulSet": {"replicas": 3,
+                    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}},
+    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate",
+                                     "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
 }
 
 
@@ -39,21 +39,24 @@ class World:
     def __init__(self, kind):
         self.kind = kind
         if kind == "ReplicationController":
-            self.cluster = SimulatedCluster([rc()])
+            self.cluster = ClusterModel([rc()])
             self.cluster.look_up = lambda name: None
         else:
-            item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
-                    "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(), **SPECS[kind]},
+            item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1,
+                                 "annotations": {}},
+                    "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(),
+                             **SPECS[kind]},
                     "status": {"desiredNumberScheduled": 3}}
-            by_revisions = {"StatefulSet": SimulatedStatefulSets, "DaemonSet": SimulatedDaemonSets}
-            self.cluster = by_revisions[kind]([item]) if kind in by_revisions else SimulatedDeployments([item], [])
+            by_revisions = {"StatefulSet": StatefulSetModel, "DaemonSet": DaemonSetModel}
+            self.cluster = (by_revisions[kind]([item]) if kind in by_revisions
+                            else DeploymentModel([item], []))
         self.cluster.settle()
         self.cluster.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
-        #: After so many writes, an update is in progress, and far from its end.
+        #: Number of writes after which an update is in progress, and far from the end.
         self.middle = 1 if kind in SPECS else 4
 
     def run(self, most=100, **params):
-        """The number of writes, as many at most as that, after which the client is dead."""
+        """Run a client that dies after at most this many writes; return the number of writes."""
         request = request_from({"name": "foo", "kind": self.kind, **params})
         flow, memory, writes = choose(request), Memory(now=NOW, has_begun=True), 0
         for _turn in range(200):
@@ -87,7 +90,7 @@ class World:
 
     @property
     def version(self):
-        """That of foo, where no update is in progress."""
+        """Return foo's version outside an update."""
         assert not self.primary.is_marked and len(self.cluster.controllers()) == 1
         return images_of(self.primary.template)["web"].removeprefix("myimage:")
 
@@ -96,7 +99,7 @@ class World:
             self.run(most, image=f"myimage:{version}")
 
     def update_by_hand(self, version):
-        """As kubectl does, which leaves the record as it is."""
+        """Update foo as kubectl does, without touching the record."""
         item = copy.deepcopy(self.cluster.items["foo"])
         item["spec"]["template"]["spec"]["containers"][0]["image"] = f"myimage:{version}"
         item["metadata"]["generation"] += 1
@@ -137,7 +140,7 @@ def test_killed_after_any_write_it_goes_on_to_the_same_one(world):
         world.update("v2")
         assert world.previous(killed) == killed
         again = 0
-        while world.previous(1):  # and after each of those that are left
+        while world.previous(1):  # and after each remaining write
             again += 1
         assert world.version == "v1" and again <= writes + 2, killed
         assert world.previous() == 0
@@ -160,7 +163,7 @@ def test_so_is_one_that_was_rolled_back_before(world):
 
 
 def test_one_that_was_itself_undone_may_be_asked_for_again(world):
-    """With on_failure=rollback for instance: it has not gone back yet."""
+    """on_failure=rollback is an example: no revision was restored yet."""
     world.update("v2")
     world.previous(world.middle)
     world.run(state="rolled_back")
@@ -178,7 +181,7 @@ def test_one_that_is_being_undone_is_gone_on_with(world):
 
 
 def test_pods_that_are_stuck_on_a_template_that_was_put_back_by_hand_are_the_last_update():
-    """Kubernetes issue 67250: no status says that there is one."""
+    """Kubernetes issue 67250: no status shows an update in progress."""
     world = World("StatefulSet")
     world.update("v2")
     world.cluster.broken = frozenset({"myimage:v3"})
@@ -187,7 +190,8 @@ def test_pods_that_are_stuck_on_a_template_that_was_put_back_by_hand_are_the_las
         world.cluster.settle()
     assert not all(pod.ready for pod in world.cluster.pods("foo"))
 
-    assert world.previous() and world.version == "v2" and all(pod.ready for pod in world.cluster.pods("foo"))
+    assert (world.previous() and world.version == "v2"
+            and all(pod.ready for pod in world.cluster.pods("foo")))
     assert world.previous() == 0 and world.version == "v2"
 
 
@@ -209,10 +213,11 @@ def test_what_somebody_else_has_changed_since_is_the_last_update(world):
     world.update("v2")
     world.previous()
     item = world.cluster.items["foo"]
-    record = json.loads(item["metadata"]["annotations"][marks.LAST_ROLLOUT])
+    record = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
     assert record["request"].startswith("previous/")
     record["request"] = "previous/of another template"
-    item["metadata"]["annotations"][marks.LAST_ROLLOUT] = json.dumps({**record, "template": "another"})
+    item["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(
+        {**record, "template": "another"})
 
     assert world.previous() and world.version == "v2"
 
@@ -234,9 +239,11 @@ def test_what_somebody_else_has_begun_is_undone_once(kind, moves):
 @pytest.mark.parametrize("killed, back_to", [
     (lambda world: world.update("v3", most=1), "v3"),
     (lambda world: world.previous(1), "v1"),
-    (lambda world: (world.update("v3", most=1), world.cluster.settle(), world.run(1, state="rolled_back")), "v2"),
+    (lambda world: (world.update("v3", most=1), world.cluster.settle(),
+                    world.run(1, state="rolled_back")), "v2"),
 ], ids=["updating", "to the previous one", "rolling back"])
-def test_what_a_killed_client_had_begun_is_not_the_last_where_somebody_has_updated_it_since(kind, killed, back_to):
+def test_what_a_killed_client_had_begun_is_not_the_last_where_somebody_has_updated_it_since(
+        kind, killed, back_to):
     world = World(kind)
     world.update("v2")
     killed(world)
@@ -254,7 +261,8 @@ def test_what_a_killed_client_had_begun_is_not_the_last_where_somebody_has_updat
     (lambda world: (world.update("v2", most=1), world.run(state="rolled_back")), "v1"),
     (lambda world: (world.update("v2"), world.previous(1)), "v1"),
 ], ids=["to the previous one", "rolled back", "killed"])
-def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_ones(kind, last, back_to):
+def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_ones(
+        kind, last, back_to):
     """Only the number of the revision shows them."""
     world = World(kind)
     last(world)
@@ -271,7 +279,9 @@ def test_the_wish_is_the_same_whatever_it_leads_to():
     request = request_from({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
     resolved = dataclasses.replace(request, to_revision=3, revision=template())
 
-    assert request.is_unresolved and not resolved.is_unresolved and request.fingerprint == resolved.fingerprint == "previous"
+    assert (request.is_unresolved and not resolved.is_unresolved
+            and request.fingerprint == resolved.fingerprint == "previous")
     for each in (request, resolved):
         assert each.command().endswith("'name=foo state=rolled_back to_revision=previous'")
-    assert resolved.to_go_back().fingerprint != "previous" and not resolved.to_go_back().is_unresolved
+    assert (resolved.to_go_back().fingerprint != "previous"
+            and not resolved.to_go_back().is_unresolved)

@@ -1,28 +1,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The model does what the API server, the controller manager and the garbage collector do, and no sooner."""
+"""The model's actions: as the API server, the controller manager and the garbage collector act,
+and no sooner.
+"""
 
 from __future__ import annotations
 
 import copy
 
+import cluster_models
 import pytest
 from builders import LABEL, rc, template
+from cluster_models import LONGEST_LAG, ClusterModel, Move, Pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows import simulated
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
-    LONGEST_LAG,
-    Move,
-    Pod,
-    SimulatedCluster,
-)
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks, observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, Handover, Patch, put
 
 SEE, SYNC = Move("see", "foo"), Move("sync", "foo")
 UID = "uid of foo"
@@ -44,7 +42,7 @@ def run(cluster, *moves):
 
 
 def status(cluster, name="foo"):
-    """Replicas and available ones as the API shows them."""
+    """Return replicas and available replicas as shown by the API."""
     it = cluster.controllers()[name]
     return it.is_observed, it.current, it.available
 
@@ -54,7 +52,7 @@ def owners(cluster):
 
 
 def orphan(label=None, ready=True):
-    labels = {"app": "foo", **({marks.DEPLOYMENT_LABEL: label} if label else {})}
+    labels = {"app": "foo", **({object_meta.DEPLOYMENT_LABEL: label} if label else {})}
     return Pod("", tuple(sorted(labels.items())), ready, "")
 
 
@@ -62,13 +60,14 @@ def orphan(label=None, ready=True):
 
 
 def test_a_cluster_begins_with_the_pods_that_its_controllers_report():
-    cluster = SimulatedCluster([rc(replicas=3, current=2, available=1)])
+    cluster = ClusterModel([rc(replicas=3, current=2, available=1)])
 
-    assert [(pod.owner, pod.ready, pod.seen_owner) for pod in cluster.pods] == [(UID, True, UID), (UID, False, UID)]
+    assert [(pod.owner, pod.ready, pod.seen_owner) for pod in cluster.pods] == [
+        (UID, True, UID), (UID, False, UID)]
 
 
 def test_a_created_controller_has_a_uid_a_generation_and_no_status():
-    cluster = SimulatedCluster()
+    cluster = ClusterModel()
 
     assert cluster.write(Create(rc()))
     assert cluster.items["foo"]["metadata"]["uid"] == "uid 0 of foo"
@@ -77,14 +76,14 @@ def test_a_created_controller_has_a_uid_a_generation_and_no_status():
 
 
 def test_a_name_that_is_taken_is_refused():
-    cluster = SimulatedCluster([rc()])
+    cluster = ClusterModel([rc()])
 
     assert not cluster.write(Create(rc(image="another")))
     assert cluster.items["foo"] == rc()
 
 
 def test_a_uid_is_never_used_twice_while_anybody_remembers_it():
-    cluster = SimulatedCluster()
+    cluster = ClusterModel()
     uids = []
     for _time in range(3):
         cluster.write(Create(rc()))
@@ -107,11 +106,13 @@ def test_a_uid_is_never_used_twice_while_anybody_remembers_it():
     ([expect("/metadata/finalizers", None)], True),
     ([put(REPLICAS, 5), expect(REPLICAS, 5)], True),
     ([put(REPLICAS, 5), expect(REPLICAS, 3)], False),
-], ids=["equal", "not equal", "a key with a slash", "null for a member that is not there", "not null for one",
-        "null for a whole object that is not there", "anything below one", "an object", "what is empty is left out",
+], ids=["equal", "not equal", "a key with a slash", "null for a member that is not there",
+        "not null for one",
+        "null for a whole object that is not there", "anything below one", "an object",
+        "what is empty is left out",
         "after a change", "a change before a test that fails"])
 def test_the_test_of_a_patch(operations, holds):
-    cluster = SimulatedCluster([rc(annotations={"x.io/note": "a/b"}, finalizers={})])
+    cluster = ClusterModel([rc(annotations={"x.io/note": "a/b"}, finalizers={})])
     before = copy.deepcopy(cluster.items)
 
     assert patched(cluster, *operations) is holds
@@ -119,47 +120,49 @@ def test_the_test_of_a_patch(operations, holds):
 
 
 def test_a_patch_adds_replaces_and_removes():
-    cluster = SimulatedCluster([rc(annotations={"a": "1", "b": "2"})])
+    cluster = ClusterModel([rc(annotations={"a": "1", "b": "2"})])
 
-    assert patched(cluster, put("/metadata/annotations/a", "3"), put("/metadata/annotations/x.io~1c", "4"),
+    assert patched(cluster, put("/metadata/annotations/a", "3"),
+                   put("/metadata/annotations/x.io~1c", "4"),
                    {"op": "remove", "path": "/metadata/annotations/b"}, put(REPLICAS, 7))
     assert cluster.items["foo"]["metadata"]["annotations"] == {"a": "3", "x.io/c": "4"}
     assert cluster.items["foo"]["spec"]["replicas"] == 7
 
 
 def test_a_patch_of_what_is_not_there_is_refused():
-    assert not patched(SimulatedCluster(), put(REPLICAS, 1))
+    assert not patched(ClusterModel(), put(REPLICAS, 1))
 
 
 @pytest.mark.parametrize("operation, generation", [
     (put(REPLICAS, 4), 2), (put(REPLICAS, 3), 1), (put("/metadata/annotations/a", "1"), 1)], ids=[
     "a change of the spec", "a write that changes nothing", "a change of metadata"])
 def test_a_generation_counts_changes_of_the_spec(operation, generation):
-    cluster = SimulatedCluster([rc()])
+    cluster = ClusterModel([rc()])
 
     assert patched(cluster, operation)
     assert cluster.items["foo"]["metadata"]["generation"] == generation
 
 
 @pytest.mark.parametrize("preconditions, holds", [
-    ({}, True), ({"uid": UID}, True), ({"uid": UID, "resourceVersion": "1"}, True), ({"uid": "another"}, False),
+    ({}, True), ({"uid": UID}, True), ({"uid": UID, "resourceVersion": "1"}, True),
+    ({"uid": "another"}, False),
     ({"uid": UID, "resourceVersion": "2"}, False)], ids=str)
 def test_a_deletion_needs_its_preconditions(preconditions, holds):
-    cluster = SimulatedCluster([rc()])
+    cluster = ClusterModel([rc()])
 
     assert cluster.write(Delete("foo", preconditions)) is holds
     assert ("foo" not in cluster.items) is holds
 
 
 def test_a_deletion_of_what_is_not_there_is_refused():
-    assert not SimulatedCluster().write(Delete("foo", {}))
+    assert not ClusterModel().write(Delete("foo", {}))
 
 
 # The garbage collector
 
 
 def test_a_deletion_in_the_background_collects_the_pods_later():
-    cluster = SimulatedCluster([rc(replicas=2)])
+    cluster = ClusterModel([rc(replicas=2)])
     cluster.write(Delete("foo", {"uid": UID}))
 
     assert cluster.items == {} and owners(cluster) == [UID, UID]
@@ -167,17 +170,19 @@ def test_a_deletion_in_the_background_collects_the_pods_later():
     assert cluster.pods == []
 
 
-@pytest.mark.parametrize("selector, expected", [({"app": "foo"}, 2), ({"app": "foo", marks.DEPLOYMENT_LABEL: "x"}, 1),
-                                                ({"app": "bar"}, 0)], ids=str)
+@pytest.mark.parametrize("selector, expected",
+                         [({"app": "foo"}, 2),
+                          ({"app": "foo", object_meta.DEPLOYMENT_LABEL: "x"}, 1),
+                          ({"app": "bar"}, 0)], ids=str)
 def test_pods_are_found_by_their_labels(selector, expected):
-    cluster = SimulatedCluster([rc(replicas=1)])
+    cluster = ClusterModel([rc(replicas=1)])
     cluster.pods = [orphan("x"), orphan()]
 
     assert len(cluster.live_pods(selector)) == expected
 
 
 def test_a_pod_that_is_found_has_its_owner_its_labels_and_a_name_of_its_own():
-    cluster = SimulatedCluster([rc(replicas=2)])
+    cluster = ClusterModel([rc(replicas=2)])
 
     found = cluster.live_pods({"app": "foo"})
     assert [(pod.owner, pod.labels) for pod in found] == [(UID, {"app": "foo"})] * 2
@@ -188,14 +193,16 @@ def test_a_pod_that_is_found_has_its_owner_its_labels_and_a_name_of_its_own():
 
 
 def to_bar(number, giver=UID):
-    """A write that lets so many pods change their controller."""
-    return HandOver(tuple(observed.Pod(f"{each}", f"{each}", {"app": "foo"}, giver) for each in range(number)), giver,
+    """Return a write that reparents this many pods."""
+    return Handover(tuple(observed.Pod(f"{each}", f"{each}", {"app": "foo"}, giver)
+                          for each in range(number)), giver,
                     {"uid": "uid of bar"}, {})
 
 
 @pytest.mark.parametrize("number, expected", [(1, 1), (2, 2), (3, 2)])
-def test_pods_that_are_handed_over_change_their_owner_and_the_manager_hears_of_each_later(number, expected):
-    cluster = SimulatedCluster([rc(replicas=2), rc("bar", replicas=0)])
+def test_pods_that_are_handed_over_change_their_owner_and_the_manager_hears_of_each_later(
+        number, expected):
+    cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
 
     assert cluster.write(to_bar(number))
     assert owners(cluster) == sorted(["uid of bar"] * expected + [UID] * (2 - expected))
@@ -205,15 +212,15 @@ def test_pods_that_are_handed_over_change_their_owner_and_the_manager_hears_of_e
 
 
 def test_pods_that_are_another_s_are_not_handed_over():
-    cluster = SimulatedCluster([rc(replicas=2)])
+    cluster = ClusterModel([rc(replicas=2)])
 
     assert not cluster.write(to_bar(2, "uid of another"))
     assert owners(cluster) == [UID, UID]
 
 
 def test_an_open_controller_makes_pods_in_the_place_of_those_that_it_has_handed_over():
-    """What the closed templates are for."""
-    cluster = SimulatedCluster([rc(replicas=2), rc("bar", replicas=0)])
+    """The reason for closed templates."""
+    cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
     cluster.write(to_bar(2))
     run(cluster, Move("hear", "uid of bar"), Move("hear", "uid of bar"), SYNC)
 
@@ -221,10 +228,11 @@ def test_an_open_controller_makes_pods_in_the_place_of_those_that_it_has_handed_
 
 
 def test_a_controller_does_not_take_the_name_of_another_off_a_pod():
-    """The manager believes that the pod is foo's still, and releases it: the API server has it otherwise."""
-    cluster = SimulatedCluster([rc(replicas=1), rc("bar", replicas=0)])
+    """The manager's cache is outdated: foo no longer has the pod to release."""
+    cluster = ClusterModel([rc(replicas=1), rc("bar", replicas=0)])
     cluster.write(to_bar(1))
-    patched(cluster, put("/spec/selector", {"app": "x"}), put("/spec/template/metadata/labels", {"app": "x"}))
+    patched(cluster, put("/spec/selector", {"app": "x"}),
+            put("/spec/template/metadata/labels", {"app": "x"}))
     run(cluster, SEE, SYNC)
 
     assert "uid of bar" in owners(cluster)
@@ -234,7 +242,7 @@ def test_a_controller_does_not_take_the_name_of_another_off_a_pod():
 
 
 def test_nothing_happens_to_pods_before_the_change_is_seen():
-    cluster = SimulatedCluster([rc(replicas=1)])
+    cluster = ClusterModel([rc(replicas=1)])
     patched(cluster, put(REPLICAS, 3))
 
     assert cluster.moves() == [SEE]
@@ -242,7 +250,7 @@ def test_nothing_happens_to_pods_before_the_change_is_seen():
 
 
 def test_pods_are_counted_before_they_are_made():
-    cluster = SimulatedCluster([rc(replicas=1)])
+    cluster = ClusterModel([rc(replicas=1)])
     patched(cluster, put(REPLICAS, 3))
     run(cluster, SEE, SYNC)
 
@@ -255,7 +263,7 @@ def test_pods_are_counted_before_they_are_made():
 
 
 def test_pods_are_counted_before_they_are_deleted_and_those_not_ready_go_first():
-    cluster = SimulatedCluster([rc(replicas=3, available=1)])
+    cluster = ClusterModel([rc(replicas=3, available=1)])
     patched(cluster, put(REPLICAS, 1))
     run(cluster, SEE, SYNC)
 
@@ -264,14 +272,15 @@ def test_pods_are_counted_before_they_are_deleted_and_those_not_ready_go_first()
 
 
 def test_new_pods_have_the_labels_of_the_template():
-    cluster = SimulatedCluster([rc(replicas=1, current=0, label=LABEL)])
+    cluster = ClusterModel([rc(replicas=1, current=0, label=LABEL)])
     run(cluster, SYNC)
 
-    assert [dict(pod.labels) for pod in cluster.pods] == [{"app": "foo", marks.DEPLOYMENT_LABEL: LABEL}]
+    assert [dict(pod.labels)
+            for pod in cluster.pods] == [{"app": "foo", object_meta.DEPLOYMENT_LABEL: LABEL}]
 
 
 def test_orphans_that_match_are_adopted_and_others_are_left():
-    cluster = SimulatedCluster([rc(replicas=2, current=0, label=LABEL)])
+    cluster = ClusterModel([rc(replicas=2, current=0, label=LABEL)])
     cluster.pods = [orphan(LABEL), orphan(LABEL), orphan("another"), orphan()]
     run(cluster, SYNC)
 
@@ -279,8 +288,8 @@ def test_orphans_that_match_are_adopted_and_others_are_left():
 
 
 def test_orphans_are_adopted_and_deleted_by_a_controller_of_no_replicas():
-    """What renaming foo has to avoid."""
-    cluster = SimulatedCluster([rc(replicas=0)])
+    """The handover of foo has to avoid this."""
+    cluster = ClusterModel([rc(replicas=0)])
     cluster.pods = [orphan(LABEL)]
     run(cluster, SYNC)
 
@@ -288,8 +297,9 @@ def test_orphans_are_adopted_and_deleted_by_a_controller_of_no_replicas():
 
 
 def test_pods_that_do_not_match_any_more_are_released_and_replaced():
-    cluster = SimulatedCluster([rc(replicas=2)])
-    patched(cluster, put("/spec/selector", {"app": "bar"}), put("/spec/template/metadata/labels", {"app": "bar"}))
+    cluster = ClusterModel([rc(replicas=2)])
+    patched(cluster, put("/spec/selector", {"app": "bar"}),
+            put("/spec/template/metadata/labels", {"app": "bar"}))
     run(cluster, SEE, SYNC)
 
     assert owners(cluster) == ["", "", UID, UID]
@@ -297,7 +307,7 @@ def test_pods_that_do_not_match_any_more_are_released_and_replaced():
 
 
 def test_a_pod_that_the_manager_believes_to_be_another_s_is_neither_adopted_nor_counted():
-    cluster = SimulatedCluster([rc(replicas=1, current=0)])
+    cluster = ClusterModel([rc(replicas=1, current=0)])
     cluster.pods = [orphan()._replace(seen_owner="uid of next")]
     run(cluster, SYNC)
 
@@ -305,7 +315,8 @@ def test_a_pod_that_the_manager_believes_to_be_another_s_is_neither_adopted_nor_
 
 
 def test_a_controller_that_is_gone_or_going_adopts_nothing():
-    going, gone = SimulatedCluster([rc(replicas=1, current=0, deletionTimestamp="now")]), SimulatedCluster([rc(current=0)])
+    going, gone = ClusterModel([rc(replicas=1, current=0,
+                                   deletionTimestamp="now")]), ClusterModel([rc(current=0)])
     gone.write(Delete("foo", {}))
 
     for cluster in (going, gone):
@@ -314,8 +325,8 @@ def test_a_controller_that_is_gone_or_going_adopts_nothing():
 
 
 def test_a_controller_of_the_same_name_that_was_made_anew_keeps_its_own_status():
-    """The manager works on the earlier one still, and what it counts is not written to the later one."""
-    cluster = SimulatedCluster([rc(replicas=1, current=0)])
+    """The manager still reconciles the deleted object; no count may reach the new object."""
+    cluster = ClusterModel([rc(replicas=1, current=0)])
     cluster.write(Delete("foo", {}))
     cluster.write(Create(rc(replicas=5)))
     run(cluster, SYNC)
@@ -327,7 +338,7 @@ def test_a_controller_of_the_same_name_that_was_made_anew_keeps_its_own_status()
 def test_a_closed_template_makes_no_pods_but_adopts_and_deletes():
     item = rc(replicas=2, current=0)
     item["spec"]["template"] = template(priorityClassName=CLOSED)
-    cluster = SimulatedCluster([item])
+    cluster = ClusterModel([item])
 
     assert cluster.moves() == []
     cluster.pods = [orphan(), orphan(), orphan()]
@@ -336,42 +347,44 @@ def test_a_closed_template_makes_no_pods_but_adopts_and_deletes():
 
 
 def test_changes_are_heard_of_in_their_order_and_repeated_ones_of_a_controller_at_once(monkeypatch):
-    monkeypatch.setattr(simulated, "LONGEST_LAG", 3)
-    cluster = SimulatedCluster([rc(), rc("bar")])
+    monkeypatch.setattr(cluster_models, "LONGEST_LAG", 3)
+    cluster = ClusterModel([rc(), rc("bar")])
     for name, replicas in (("foo", 4), ("foo", 5), ("bar", 6)):
         patched(cluster, put(REPLICAS, replicas), name=name)
 
     cluster.make(SEE)
-    assert (cluster.seen["foo"]["spec"]["replicas"], cluster.seen["bar"]["spec"]["replicas"]) == (5, 3)
+    assert (cluster.seen["foo"]["spec"]["replicas"], cluster.seen["bar"]["spec"]["replicas"]) == (
+        5, 3)
     cluster.make(Move("see", "bar"))
     assert cluster.seen["bar"]["spec"]["replicas"] == 6 and cluster.unseen == []
 
 
 def test_the_manager_is_never_behind_by_more_than_some_changes():
-    cluster = SimulatedCluster([rc(), rc("bar")])
+    cluster = ClusterModel([rc(), rc("bar")])
     for number in range(10):
         patched(cluster, put(REPLICAS, number), name=("foo", "bar")[number % 2])
 
         assert len(cluster.unseen) <= LONGEST_LAG
 
 
-# All of it
+# The whole model
 
 
 def test_a_copy_goes_its_own_way():
-    cluster = SimulatedCluster([rc(replicas=1)])
+    cluster = ClusterModel([rc(replicas=1)])
     other = cluster.copy()
     patched(other, put(REPLICAS, 3))
     other.settle()
 
-    assert (len(cluster.pods), cluster.items["foo"]["spec"]["replicas"], cluster.unseen) == (1, 1, [])
+    assert (len(cluster.pods), cluster.items["foo"]["spec"]["replicas"], cluster.unseen) == (
+        1, 1, [])
     assert (len(other.pods), other.items["foo"]["spec"]["replicas"], other.unseen) == (3, 3, [])
 
 
 @given(st.data())
 def test_a_cluster_at_rest_has_what_was_asked_for(data):
-    """Whatever was written and in whatever order the cluster moved."""
-    cluster = SimulatedCluster([rc(replicas=1, label="a"), rc("bar", 2, label="b", available=0)])
+    """After any writes, and in any order of the cluster's moves."""
+    cluster = ClusterModel([rc(replicas=1, label="a"), rc("bar", 2, label="b", available=0)])
     writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")), to_bar(1)] + [
         Patch(name, (put(REPLICAS, size),)) for name in ("foo", "bar") for size in range(4)]
     for _turn in range(data.draw(st.integers(0, 12))):
@@ -384,14 +397,41 @@ def test_a_cluster_at_rest_has_what_was_asked_for(data):
     for it in cluster.controllers().values():
         assert it.is_settled and not it.is_deleting
         assert [pod.ready for pod in cluster.pods if pod.owner == it.uid] == [True] * it.replicas
-    assert {pod.owner for pod in cluster.pods} <= {"", *(it.uid for it in cluster.controllers().values())}
+    assert {pod.owner for pod in cluster.pods} <= {"",
+                                                   *(it.uid
+                                                     for it in cluster.controllers().values())}
+
+
+@given(st.data())
+def test_check_mode_settles_in_the_state_in_which_every_order_of_moves_ends(data):
+    items = [rc(replicas=2, label="a"), rc("bar", 2, label="b", available=1, finalizers=["x"])]
+    explored, shipped = ClusterModel(items), SimulatedCluster(items)
+    writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")), to_bar(1),
+              to_bar(2)] + [Patch(name, (put(REPLICAS, size),))
+                            for name in ("foo", "bar") for size in range(4)]
+    for _turn in range(data.draw(st.integers(0, 6))):
+        write = data.draw(st.sampled_from(writes))
+        assert explored.write(write) == shipped.write(write)
+        if data.draw(st.booleans()):
+            shipped.settle()
+            while moves := explored.moves():
+                explored.make(data.draw(st.sampled_from(moves)))
+    explored.settle()
+    shipped.settle()
+
+    assert [(name, it.replicas, it.current, it.available)
+            for name, it in explored.controllers().items()] == [
+        (name, it.replicas, it.current, it.available) for name, it in shipped.controllers().items()]
+    assert sorted((pod.labels, pod.ready) for pod in explored.pods) == sorted(
+        (pod.labels, pod.ready) for pod in shipped.pods)
 
 
 def test_more_pods_than_fit_into_memory_are_told_and_not_made():
-    """A status of another controller, or a size of this one, may say anything."""
-    it = SimulatedCluster([rc(replicas=1), rc("other", 2**31 - 1), rc("another", 1, current=2**31 - 1)])
+    """A status or a size can contain any number."""
+    it = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1), rc("another", 1, current=2**31 - 1)])
 
     it.settle()
     assert len(it.pods) == 1
-    with pytest.raises(RolloutError, match="check mode cannot show what becomes of 1000000000 pods of foo"):
+    with pytest.raises(RolloutError,
+                       match="check mode cannot show what becomes of 1000000000 pods of foo"):
         it.write(Patch("foo", (put("/spec/replicas", 10**9),)))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where each way of rolling waits for its new pods to be watched, and what becomes of the mark of that."""
+"""The wait of each flow for the soak of new pods, and the soak's annotation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from test_forgery import SIZE, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import soak
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks import PAUSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import compose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import PAUSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait, Watch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -26,7 +27,11 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 
 
 def plan(request, *items, **facts):
-    return choose(request).plan(request, look(request, *items, **facts))
+    return compose(choose(request), request, look(request, *items, **facts))
+
+
+def carrier(*items):
+    return choose(UPDATE).carrier(look(UPDATE, *items))
 
 
 # Of ReplicationControllers, row by row
@@ -36,13 +41,15 @@ ONE_NEW = (old(2), new(1, marks={}))
 
 
 @pytest.mark.parametrize("request_, items, expected", [
-    (SOAKED, [rc()], Step), (SOAKED, [old(3), new(0)], Step), (SOAKED, [old(3), new(1, available=0)], Wait),
+    (SOAKED, [rc()], Step), (SOAKED, [old(3), new(0)], Step),
+    (SOAKED, [old(3), new(1, available=0)], Wait),
     (SOAKED, ALL_NEW, Watch), (AT_1, ONE_NEW, Watch),
     (AT_1, [old(2, marks={PAUSED: "1"}), new(1)], Watch),
     (dataclasses.replace(SOAKED, next_name=SUCCESSOR), ALL_NEW, Watch),
     (UPDATE, ALL_NEW, Step), (dataclasses.replace(BACK, soak=60), [old(3, 3), new(0, 0)], Step),
     (SOAKED, [rc(image="myimage:v2")], Done), (SOAKED, [new(3)], Step),
-], ids=["before it begins", "in the middle", "a new pod is not ready", "before the end", "at a pause", "paused already",
+], ids=["before it begins", "in the middle", "a new pod is not ready", "before the end",
+        "at a pause", "paused already",
         "before foo goes", "not asked for", "on the way back", "nothing to do", "foo is gone"])
 def test_only_where_all_new_pods_are_there_and_it_can_still_go_back(request_, items, expected):
     assert isinstance(plan(request_, *items), expected)
@@ -50,14 +57,16 @@ def test_only_where_all_new_pods_are_there_and_it_can_still_go_back(request_, it
 
 def test_what_was_planned_follows_when_it_has_passed():
     assert plan(SOAKED, *ALL_NEW, soaked=MARK) == plan(UPDATE, *ALL_NEW)
-    step = plan(AT_1, old(2, marks={marks.SOAK: "{}"}), new(1), soaked=MARK)
+    step = plan(AT_1, old(2, marks={object_meta.SOAK: "{}"}), new(1), soaked=MARK)
     assert step.after == "paused at 1 of 3" and step.is_last
-    assert step.write.operations[-1] == {"op": "add", "path": "/metadata/annotations/baton.kubernetes~1soak", "value": MARK}
+    assert step.write.operations[-1] == {"op": "add",
+                                         "path": "/metadata/annotations/baton.kubernetes~1soak",
+                                         "value": MARK}
 
 
 def test_where_it_was_paused_already_that_it_has_passed_is_written_once():
     def paused(mark):
-        return (old(2, marks={PAUSED: "1", marks.SOAK: mark}), new(1))
+        return (old(2, marks={PAUSED: "1", object_meta.SOAK: mark}), new(1))
 
     step = plan(AT_1, *paused("{}"), soaked=MARK)
 
@@ -66,14 +75,16 @@ def test_where_it_was_paused_already_that_it_has_passed_is_written_once():
 
 
 def test_the_mark_goes_at_the_end_whoever_gets_there():
-    items = (rc(annotations={marks.SOAK: MARK, marks.DESIRED: "3", marks.ORIGINAL: "3"}),)
+    items = (rc(annotations={object_meta.SOAK: MARK, object_meta.DESIRED: "3",
+                             object_meta.ORIGINAL: "3"}),)
 
     step = plan(BACK, *items)
 
     assert step.is_end and step.write.operations[-2:] == (
         {"op": "test", "path": "/metadata/annotations/baton.kubernetes~1soak", "value": MARK},
         {"op": "remove", "path": "/metadata/annotations/baton.kubernetes~1soak"})
-    assert soak.subject(look(UPDATE, *ALL_NEW)) != soak.subject(look(UPDATE, old(0), new(3, image="myimage:v3")))
+    assert soak.subject(carrier(*ALL_NEW)) != soak.subject(
+        carrier(old(0), new(3, image="myimage:v3")))
 
 
 # Each kind, in check mode
@@ -91,12 +102,17 @@ def test_check_mode_tells_that_they_would_be_watched_before_the_pause_and_before
     to_pause, to_end = steps(world, pause_at="1", soak="1m"), steps(World(kind), soak="1m")
     from_pause = steps(world, soak="1m")
 
-    (at,) = (number for number, step in enumerate(to_pause) if step == "annotate watching 1 new pod for 60 s")
+    (at,) = (number
+             for number, step in enumerate(to_pause)
+             if step == "annotate watching 1 new pod for 60 s")
     assert "paused at 1" in to_pause[at + 1] and at + 2 == len(to_pause)
-    (at,) = (number for number, step in enumerate(to_end) if step == f"annotate watching {SIZE} new pods for 60 s")
-    assert at + 1 < len(to_end) and not any(each.startswith(("scale", "update", "pace")) for each in to_end[at:])
-    assert not any("watching" in each for each in from_pause)  # the annotation of the pause is there already
-    assert all(marks.SOAK not in json.dumps(item) for item in world.each().values())
+    (at,) = (number
+             for number, step in enumerate(to_end)
+             if step == f"annotate watching {SIZE} new pods for 60 s")
+    assert (at + 1 < len(to_end)
+            and not any(each.startswith(("scale", "update", "pace")) for each in to_end[at:]))
+    assert not any("watching" in each for each in from_pause)  # stored at the pause
+    assert all(object_meta.SOAK not in json.dumps(item) for item in world.each().values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,8 +128,8 @@ def test_without_it_the_steps_are_the_same_but_for_that(kind):
 def test_a_rollback_removes_the_mark_of_a_pause(kind):
     world = World(kind)
     steps(world, pause_at="1", soak="1m")
-    assert any(marks.SOAK in json.dumps(item) for item in world.each().values())
+    assert any(object_meta.SOAK in json.dumps(item) for item in world.each().values())
 
     world.run(state="rolled_back", soak="1m")
 
-    assert all(marks.SOAK not in json.dumps(item) for item in world.each().values())
+    assert all(object_meta.SOAK not in json.dumps(item) for item in world.each().values())

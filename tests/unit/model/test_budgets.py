@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which budgets count the pods, and how many of them they let be missing."""
+"""PodDisruptionBudgets: the budgets of the pods, and the number of pods allowed to be missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
     ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
     ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, True),
     ({"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]}, False),
-    ({"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+    ({"matchLabels": {"app": "foo"},
+      "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
 ])
 def test_the_budgets_that_count_a_templates_pods(selector, matches):
     budget = {"spec": {"selector": selector}}
@@ -43,7 +44,8 @@ def test_the_budgets_that_count_a_templates_pods(selector, matches):
     assert budgets_of(template(), [budget]) == ([budget] if matches else [])
 
 
-# The rounding of the disruption controller; the rows with percentages are from its own tests and intstr's.
+# The rounding of the disruption controller; the rows with percentages are from the tests of the
+# controller and of intstr.
 @pytest.mark.parametrize("spec, expected, healthy", [
     ({"minAvailable": 3}, 10, 3),
     ({"minAvailable": 3}, 1, 3),

@@ -9,14 +9,16 @@ import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError, as_lines, either
 
-EVERYTHING = {"where": "RC a/b", "why": "quota", "next_command": ("do this, then:", "kubectl get rc b")}
+EVERYTHING = {"where": "RC a/b", "why": "quota",
+              "next_command": ("do this, then:", "kubectl get rc b")}
 
 
 @pytest.mark.parametrize("parts, expected", [
     ({}, "it failed."),
     ({"where": "RC a/b"}, "RC a/b: it failed."),
     ({"why": " quota exceeded\n"}, "it failed.\nReason: quota exceeded"),
-    ({"why": "b has 0 of 1\n\npod b-1: no image"}, "it failed.\nReason:\n  b has 0 of 1\n  pod b-1: no image"),
+    ({"why": "b has 0 of 1\n\npod b-1: no image"},
+     "it failed.\nReason:\n  b has 0 of 1\n  pod b-1: no image"),
     ({"next_command": "do this"}, "it failed.\nNext:\n  do this"),
     ({"next_command": ["first", "", "second"]}, "it failed.\nNext:\n  first\n  second"),
     (EVERYTHING, "RC a/b: it failed.\nReason: quota\nNext:\n  do this, then:\n  kubectl get rc b"),
@@ -38,13 +40,15 @@ def test_a_question_needs_no_full_stop():
 
 
 def test_nothing_that_a_cluster_says_looks_like_a_command_of_ours():
-    """Only our own Next begins a line, and a line break within a hint or a name begins none."""
+    """No text of the cluster begins a line with Next, even after a line break in a hint or name."""
     said = "denied\nNext:\n  rm -rf /\r\nNext: again"
-    error = RolloutError(f"it failed: {said}", where="RC a/b\nNext:", why=said, next_command=[f"look at {said}"])
+    error = RolloutError(f"it failed: {said}", where="RC a/b\nNext:", why=said,
+                         next_command=[f"look at {said}"])
 
     lines = error.message.splitlines()
 
-    assert [line for line in lines if line.startswith("Next")] == ["Next:"] and len(lines[lines.index("Next:"):]) == 2
+    assert ([line for line in lines if line.startswith("Next")] == ["Next:"]
+            and len(lines[lines.index("Next:"):]) == 2)
 
 
 def test_a_command_has_a_line_of_its_own():
@@ -69,4 +73,5 @@ def test_the_progress_so_far_is_part_of_the_result():
 
     result = error.as_result()
 
-    assert (result["changed"], result["steps"], result["rollout"], result["msg"]) == (True, [1], {}, "it failed.")
+    assert (result["changed"], result["steps"], result["rollout"], result["msg"]) == (
+        True, [1], {}, "it failed.")

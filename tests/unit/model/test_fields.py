@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What others have written on the cluster is data: it is told so that it does nothing to a terminal, and is not long."""
+"""Texts of other clients are data: messages show short texts, harmless to a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import DEEPEST, LONGEST, each_text, told, visible
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=20)
+                    lambda inner: st.lists(inner, max_size=3)
+                    | st.dictionaries(st.text(), inner, max_size=3), max_leaves=20)
 
 
 @pytest.mark.parametrize("text, expected", [
@@ -22,7 +23,8 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
     ("\x9b31m", r"\x9b31m"),
     ("one\nNext:\r\n\ttwo", r"one\nNext:\r\n\ttwo"),
     ("a\u2028b\u2029c\x85d", r"a\u2028b\u2029c\x85d"),
-    *[(f"a{chr(mark)}b", rf"a\u{mark:04x}b") for mark in (*range(0x202a, 0x202f), *range(0x2066, 0x206a), 0x200e, 0x200f, 0x61c)],
+    *[(f"a{chr(mark)}b", rf"a\u{mark:04x}b")
+      for mark in (*range(0x202a, 0x202f), *range(0x2066, 0x206a), 0x200e, 0x200f, 0x61c)],
     ("\ud800", r"\ud800"),
     ("    at the end\n", "    at the end"),
 ])
@@ -58,7 +60,7 @@ def test_keys_are_texts_too_and_what_lies_too_deep_is_left_out():
 
     assert each_text({"\x1b": ["\n"]}, told) == {r"\x1b": [""]}
     assert str(each_text(deep, told)).count("a") == DEEPEST
-    while deep:  # taken down by hand: Python does not end well with this either
+    while deep:  # emptied by hand: Python does not exit cleanly with this depth either
         deep = deep["a"]
 
 

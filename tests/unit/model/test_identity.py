@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The same request names the same next controller, whatever else differs; and the API server takes the name."""
+"""Names of successors: the same for the same request, and accepted by the API server."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from builders import UPDATE, rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import expected_successor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
-                    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
+                    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+                    max_leaves=10)
 LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
-#: Names of controllers: dots and dashes wherever they are allowed, also where a long name is cut.
+#: Controller names with dots and dashes in every allowed place, also at the cut of a long name.
 NAMES = st.one_of(
-    st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?){0,3}", fullmatch=True),
+    st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?){0,3}",
+                  fullmatch=True),
     st.builds(lambda head, middle, tail: f"{'a' * head}{middle}{'b' * tail}"[:253].rstrip("-."),
-              st.integers(1, 250), st.sampled_from(["-", ".", "--", "-x-", ".x.", "------------"]), st.integers(1, 250)),
+              st.integers(1, 250), st.sampled_from(["-", ".", "--", "-x-", ".x.", "------------"]),
+              st.integers(1, 250)),
 )
 
 
 def named(primary, request=UPDATE):
-    """Name and deployment label of the next controller that this request asks for."""
+    """Return the name and deployment label of the requested successor."""
     return expected_successor(request, Controller.from_api(primary))
 
 
@@ -59,11 +62,12 @@ def test_values_that_differ_have_hashes_that_differ(one, other):
     assert (identity.digest(one) == identity.digest(other)) == same
 
 
-@given(replicas=st.integers(0, 9), available=st.integers(0, 9), uid=st.text(), version=st.text(), label=LABEL_VALUES,
-       annotation=st.text())
+@given(replicas=st.integers(0, 9), available=st.integers(0, 9), uid=st.text(), version=st.text(),
+       label=LABEL_VALUES, annotation=st.text())
 def test_size_status_uid_version_label_and_annotations_of_foo_do_not_change_the_name(
         replicas, available, uid, version, label, annotation):
-    primary = rc("foo", replicas, label=label, available=available, annotations={"note": annotation}, uid=uid,
+    primary = rc("foo", replicas, label=label, available=available,
+                 annotations={"note": annotation}, uid=uid,
                  resourceVersion=version, creationTimestamp="2026-11-21T10:00:00Z")
 
     name, value = named(primary)
@@ -105,7 +109,8 @@ def test_another_wish_changes_the_name(request_):
 
 
 @pytest.mark.parametrize("change", [
-    {"images": {"web": "myimage:v2"}}, {"min_ready_seconds": 5}, {"update_period": 3}, {"progress_deadline": 5},
+    {"images": {"web": "myimage:v2"}}, {"min_ready_seconds": 5}, {"update_period": 3},
+    {"progress_deadline": 5},
 ], ids=str)
 def test_another_way_to_the_same_pods_does_not_change_the_name(change):
     assert named(rc(), dataclasses.replace(UPDATE, **change)) == named(rc())
@@ -117,13 +122,17 @@ def test_next_name_is_the_name_and_the_label_stays():
 
 @given(NAMES, JSON, LABEL_VALUES)
 def test_names_and_labels_are_what_the_api_server_takes(name, content, taken):
-    """A label value has at most 63 characters; a name at most 253, and each part between dots ends in no dash."""
+    """A label value has at most 63 characters, a name at most 253.
+
+    No part of a name between dots ends in a dash.
+    """
     for value in (identity.label_value(content, None), identity.label_value(content, taken)):
         successor = identity.successor_name(name, value)
 
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value)
         assert len(successor) <= 253 and successor.endswith(f"-{value}") and successor != name
-        assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in successor.split("."))
+        assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", part)
+                   for part in successor.split("."))
 
 
 @given(JSON)
@@ -145,7 +154,8 @@ def test_a_label_that_nobody_has_taken_depends_on_the_content_only(content, take
 
 
 @pytest.mark.parametrize("name, known, meant", [
-    ("shop-ap", ["shop-api", "shop"], "shop-api"), ("shop-aip", ["web", "shop-api"], "shop-api"), ("fooo", ["foo", "bar"], "foo"),
+    ("shop-ap", ["shop-api", "shop"], "shop-api"), ("shop-aip", ["web", "shop-api"], "shop-api"),
+    ("fooo", ["foo", "bar"], "foo"),
     ("foo", ["bar", "web"], ""), ("writer", ["worker"], ""), ("foo", [], ""),
 ])
 def test_the_nearest_name_is_suggested_where_one_is_near(name, known, meant):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the API server shows becomes numbers and answers; what it leaves out becomes 0, "" or None."""
+"""Observed objects as numbers and answers: a field omitted by the API server is 0, "" or None."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import dataclasses
 import pytest
 from builders import BACK, LABEL, SUCCESSOR, UPDATE, look, new, old, rc, record
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor, find
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import expected_successor, find
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
     Controller,
@@ -29,7 +29,7 @@ def controller(*args, **changes):
 
 
 def of_status(**status):
-    """A controller of two replicas whose status is only this."""
+    """Return a controller of two replicas with only these status fields."""
     return Controller.from_api({**rc(replicas=2), "status": status})
 
 
@@ -37,7 +37,8 @@ def test_an_item_with_nothing_but_a_name_and_a_template():
     item = {"metadata": {"name": "foo"}, "spec": {"template": {"spec": {"containers": []}}}}
 
     assert Controller.from_api(item) == Controller(
-        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="", labels={}, annotations={},
+        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="",
+        labels={}, annotations={},
         managers=frozenset(), owner="", owner_uid="", is_deleting=False, finalizers=(),
         template={"spec": {"containers": []}}, selector={}, has_expressions=False,
         replicas=1, min_ready_seconds=0, generation=1, is_observed=False, current=0,
@@ -45,23 +46,29 @@ def test_an_item_with_nothing_but_a_name_and_a_template():
 
 
 def test_an_item_with_everything():
-    item = rc(replicas=4, current=3, available=2, annotations={"note": "x"}, creationTimestamp="2026-11-21T10:00:00Z")
+    item = rc(replicas=4, current=3, available=2, annotations={"note": "x"},
+              creationTimestamp="2026-11-21T10:00:00Z")
     item["spec"]["minReadySeconds"] = 5
-    item["metadata"]["managedFields"] = [{"manager": "helm"}, {"manager": "kubectl"}, {"manager": "helm"}, {"manager": []}, "x"]
+    item["metadata"]["managedFields"] = [{"manager": "helm"}, {"manager": "kubectl"},
+                                         {"manager": "helm"}, {"manager": []}, "x"]
 
     assert Controller.from_api(item) == Controller(
-        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="uid of foo", resource_version="1", created="2026-11-21T10:00:00Z",
-        labels={"app": "foo"}, annotations={"note": "x"}, managers=frozenset({"helm", "kubectl", ""}), owner="",
+        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="uid of foo", resource_version="1",
+        created="2026-11-21T10:00:00Z",
+        labels={"app": "foo"}, annotations={"note": "x"},
+        managers=frozenset({"helm", "kubectl", ""}), owner="",
         owner_uid="", is_deleting=False, finalizers=(),
         template=rc()["spec"]["template"], selector={"app": "foo"}, has_expressions=False,
-        replicas=4, min_ready_seconds=5, generation=1, is_observed=True, current=3, ready=2, available=2, failure="")
+        replicas=4, min_ready_seconds=5, generation=1, is_observed=True, current=3, ready=2,
+        available=2, failure="")
 
 
 @pytest.mark.parametrize("owners, expected", [
     (None, ""),
     ([], ""),
     ([{"kind": "App", "name": "app"}], ""),
-    ([{"kind": "App", "name": "app"}, {"kind": "Deployment", "name": "web", "controller": True}], "Deployment/web"),
+    ([{"kind": "App", "name": "app"}, {"kind": "Deployment", "name": "web", "controller": True}],
+     "Deployment/web"),
     ([{"kind": "App\x1b", "name": "web\n", "controller": True}], r"App\x1b/web"),
 ], ids=["no field", "none", "an owner that does not control", "one that does", "escapes"])
 def test_an_owner_is_one_that_controls(owners, expected):
@@ -85,79 +92,97 @@ def test_a_failure_is_what_keeps_the_controller_manager_from_creating_pods(condi
     ({"observedGeneration": 0, "replicas": 2, "availableReplicas": 2}, False, False, False, 2),
     ({"observedGeneration": 1, "replicas": 3, "availableReplicas": 2}, True, False, False, 3),
     ({"observedGeneration": 1, "replicas": 1, "availableReplicas": 1}, True, False, False, 2),
-    ({"observedGeneration": 1, "replicas": 2, "readyReplicas": 2, "availableReplicas": 1}, True, False, False, 2),
+    ({"observedGeneration": 1, "replicas": 2, "readyReplicas": 2, "availableReplicas": 1}, True,
+     False, False, 2),
     ({"observedGeneration": 1, "replicas": 0}, True, False, False, 2),
     ({}, False, False, False, 2),
-], ids=["all available", "a later generation", "an earlier generation", "a pod too many", "a pod too few", "ready, not available",
+], ids=["all available", "a later generation", "an earlier generation", "a pod too many",
+        "a pod too few", "ready, not available",
         "no pod yet", "no status yet"])
-def test_two_replicas_are_settled_when_all_are_available_and_no_other_exists(status, observed, settled, empty, at_most):
+def test_two_replicas_are_settled_when_all_are_available_and_no_other_exists(
+        status, observed, settled, empty, at_most):
     it = of_status(**status)
 
-    assert (it.is_observed, it.is_settled, it.is_empty, it.pods_at_most) == (observed, settled, empty, at_most)
+    assert (it.is_observed, it.is_settled, it.is_empty, it.pods_at_most) == (
+        observed, settled, empty, at_most)
 
 
-@pytest.mark.parametrize("current, observed, expected", [(0, True, True), (1, True, False), (0, False, False)], ids=[
-    "no pod", "a pod is left", "an earlier generation"])
+@pytest.mark.parametrize("current, observed, expected",
+                         [(0, True, True), (1, True, False), (0, False, False)], ids=[
+                             "no pod", "a pod is left", "an earlier generation"])
 def test_no_replicas_are_empty_when_no_pod_is_left(current, observed, expected):
     assert controller("foo", 0, current=current, observed=observed).is_empty is expected
 
 
 @pytest.mark.parametrize("text, expected", [
-    ("3", 3), ("0", 0), ("", None), ("-1", None), ("three", None), ("3.0", None), ("٣", None), (" 3", None)])
+    ("3", 3), ("0", 0), ("", None), ("-1", None), ("three", None), ("3.0", None), ("٣", None),
+    (" 3", None)])
 def test_a_number_that_somebody_has_broken_is_as_good_as_missing(text, expected):
-    it = controller(annotations={marks.DESIRED: text, marks.ORIGINAL: text})
+    it = controller(annotations={object_meta.DESIRED: text, object_meta.ORIGINAL: text})
 
     assert (it.desired, it.original) == (expected, expected)
 
 
 @pytest.mark.parametrize("text, expected", [
-    ('{"outcome": "updated"}', {"outcome": "updated"}), ("{", {}), ("[]", {}), ("3", {}), ("null", {}), ("", {}),
+    ('{"outcome": "updated"}', {"outcome": "updated"}), ("{", {}), ("[]", {}), ("3", {}),
+    ("null", {}), ("", {}),
     ("[" * 100_000, {}), ('{"a":' * 50_000, {}), ("9" * 5000, {})],
-    ids=["it is one", "half of it", "a list", "a number", "null", "nothing", "nested lists", "nested objects", "a huge number"])
+    ids=["it is one", "half of it", "a list", "a number", "null", "nothing", "nested lists",
+         "nested objects", "a huge number"])
 def test_a_record_that_somebody_has_broken_is_as_good_as_missing(text, expected):
-    it = controller(annotations={marks.LAST_ROLLOUT: text, marks.TAKEOVER: text})
+    it = controller(annotations={object_meta.LAST_ROLLOUT: text, object_meta.TAKEOVER: text})
 
     assert it.last_rollout == expected
     assert it.takeover is None
 
 
-MARK = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3, "from": {"web": "myimage:v1"}, "request": "r", "template": "t"}
+MARK = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3, "from": {"web": "myimage:v1"},
+        "request": "r", "template": "t"}
 
 
-@pytest.mark.parametrize("changes", [{}, {"replicas": 0}, {"replicas": 2**31 - 1}, {"from": {}}, {"priorityClassName": None},
-                                     {"priorityClassName": "high"}], ids=str)
+@pytest.mark.parametrize("changes",
+                         [{}, {"replicas": 0}, {"replicas": 2**31 - 1}, {"from": {}},
+                          {"priorityClassName": None},
+                          {"priorityClassName": "high"}], ids=str)
 def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
-    it = controller(annotations={marks.TAKEOVER: identity.canonical({**MARK, **changes})})
+    it = controller(annotations={object_meta.TAKEOVER: identity.canonical({**MARK, **changes})})
 
     assert it.takeover == {"priorityClassName": None, **MARK, **changes}
 
 
 @pytest.mark.parametrize("changes", [
-    *({field: None} for field in MARK), *({field: ["x"]} for field in MARK), {"priorityClassName": ["x"]}, {"replicas": "3"},
-    {"replicas": True}, {"replicas": 3.0}, {"replicas": -1}, {"replicas": 2**31}, {"replicas": 10**400},
+    *({field: None} for field in MARK), *({field: ["x"]} for field in MARK),
+    {"priorityClassName": ["x"]}, {"replicas": "3"},
+    {"replicas": True}, {"replicas": 3.0}, {"replicas": -1}, {"replicas": 2**31},
+    {"replicas": 10**400},
 ], ids=lambda changes: str(changes)[:40])
 def test_a_mark_of_a_handover_that_somebody_has_broken_is_none(changes):
-    it = controller(annotations={marks.TAKEOVER: identity.canonical({**MARK, **changes})})
+    it = controller(annotations={object_meta.TAKEOVER: identity.canonical({**MARK, **changes})})
 
     assert it.takeover is None and it.is_marked
 
 
-@pytest.mark.parametrize("kind, version", [(Kind.REPLICATION_CONTROLLER, "v1"), (Kind.REPLICA_SET, "apps/v1")])
+@pytest.mark.parametrize("kind, version",
+                         [(Kind.REPLICATION_CONTROLLER, "v1"), (Kind.REPLICA_SET, "apps/v1")])
 def test_the_reference_of_what_it_controls(kind, version):
     assert Controller.from_api(rc(), kind).reference == {
-        "apiVersion": version, "kind": str(kind), "name": "foo", "uid": "uid of foo", "controller": True}
+        "apiVersion": version, "kind": str(kind), "name": "foo", "uid": "uid of foo",
+        "controller": True}
 
 
 # Pods
 
-ANOTHER, OWNER = {"kind": "App", "name": "app", "uid": "uid of app"}, {"name": "foo", "uid": "uid of foo", "controller": True}
+ANOTHER, OWNER = {"kind": "App", "name": "app", "uid": "uid of app"}, {
+    "name": "foo", "uid": "uid of foo", "controller": True}
 
 
 @pytest.mark.parametrize("metadata, expected", [
     ({}, Pod("a", "u", {}, "")),
     ({"labels": None, "ownerReferences": None}, Pod("a", "u", {}, "")),
-    ({"labels": {"app": "foo"}, "ownerReferences": [OWNER]}, Pod("a", "u", {"app": "foo"}, "uid of foo")),
-    ({"ownerReferences": [ANOTHER, {**ANOTHER, "controller": False}, OWNER]}, Pod("a", "u", {}, "uid of foo", position=2)),
+    ({"labels": {"app": "foo"}, "ownerReferences": [OWNER]},
+     Pod("a", "u", {"app": "foo"}, "uid of foo")),
+    ({"ownerReferences": [ANOTHER, {**ANOTHER, "controller": False}, OWNER]},
+     Pod("a", "u", {}, "uid of foo", position=2)),
     ({"ownerReferences": [ANOTHER]}, Pod("a", "u", {}, "")),
 ], ids=["of nobody", "nulls", "of one", "other owners come first", "only of others"])
 def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
@@ -166,20 +191,23 @@ def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
 
 @pytest.mark.parametrize("it, marked, is_successor, partner, uid", [
     (rc(), False, False, None, None),
-    (rc(annotations={marks.LAST_ROLLOUT: record("updating")}), False, False, None, None),
-    (rc(annotations={marks.TAKEOVER: "{}"}), True, False, None, None),
+    (rc(annotations={object_meta.LAST_ROLLOUT: record("updating")}), False, False, None, None),
+    (rc(annotations={object_meta.TAKEOVER: "{}"}), True, False, None, None),
     (old(), True, False, SUCCESSOR, f"uid of {SUCCESSOR}"),
     (new(), True, True, "foo", "uid of foo"),
-    (old(3, 3, marks={marks.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR, f"uid of {SUCCESSOR}"),
+    (old(3, 3, marks={object_meta.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR,
+     f"uid of {SUCCESSOR}"),
 ], ids=["no update", "an ended update", "taking over", "foo", "next", "foo on the way back"])
 def test_marks_tell_an_update_and_next_from_foo(it, marked, is_successor, partner, uid):
     it = Controller.from_api(it)
 
-    assert (it.is_marked, it.is_successor, it.partner, it.partner_uid) == (marked, is_successor, partner, uid)
+    assert (it.is_marked, it.is_successor, it.partner, it.partner_uid) == (
+        marked, is_successor, partner, uid)
 
 
 @pytest.mark.parametrize("in_selector, in_template, expected", [
-    ("a", "a", "a"), (None, "b", "b"), (None, None, None)], ids=["everywhere", "in the template only", "nowhere"])
+    ("a", "a", "a"), (None, "b", "b"), (None, None, None)],
+    ids=["everywhere", "in the template only", "nowhere"])
 def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_template, expected):
     item = rc(label=in_template)
     item["spec"]["selector"] = rc(label=in_selector)["spec"]["selector"]
@@ -187,32 +215,37 @@ def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_
     assert own_label(UPDATE, Controller.from_api(item)) == expected
 
 
-# Which controller is next
+# The choice of the successor
 
 V3_NAME = expected_successor(V3, controller())[0]
-RENAMED = old(0, marks={marks.TAKEOVER: identity.canonical(MARK), marks.PARTNER: None})
+RENAMED = old(0, marks={object_meta.TAKEOVER: identity.canonical(MARK), object_meta.PARTNER: None})
 
 
 def made(value, **changes):
-    """A next controller as an update with that hash makes it."""
+    """Return the successor as created by an update with this hash."""
     return new(**{"name": f"foo-{value}", "label": value, **changes})
 
 
 SUCCESSOR_IS = {
     "nobody": (UPDATE, [rc(), rc("other")], None),
-    "the one that the mark of the handover names": (V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
+    "the one that the mark of the handover names": (
+        V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
     "the one that foo names, before any other": (KEPT, [old(), rc("bar"), new()], SUCCESSOR),
     "the one that the user names": (KEPT, [rc(), rc("bar"), new(name="foo-x")], "bar"),
-    "the one that this request would make": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")], SUCCESSOR),
+    "the one that this request would make": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")],
+                                             SUCCESSOR),
     "the one that names foo": (UPDATE, [rc(), made("1111111111")], "foo-1111111111"),
     "the one that names foo, which is gone": (UPDATE, [made("1111111111")], "foo-1111111111"),
-    "the first of those that name foo": (UPDATE, [made("2222222222"), made("1111111111")], "foo-1111111111"),
+    "the first of those that name foo": (UPDATE, [made("2222222222"), made("1111111111")],
+                                         "foo-1111111111"),
     "the one that names foo, though foo names one that is gone": (
-        UPDATE, [old(marks={marks.PARTNER: "gone"}), made("1111111111")], "foo-1111111111"),
+        UPDATE, [old(marks={object_meta.PARTNER: "gone"}), made("1111111111")], "foo-1111111111"),
     "not one that names foo and has another name": (BACK, [rc(), new(name="payments")], None),
-    "not one that names foo and has not that label in its selector": (BACK, [rc(), made("1111111111", label=LABEL)], None),
-    "not one that names foo and is another object's": (BACK, [rc(), made("1111111111", ownerReferences=[
-        {"kind": "DeploymentConfig", "name": "web", "controller": True}])], None),
+    "not one that names foo and has not that label in its selector": (
+        BACK, [rc(), made("1111111111", label=LABEL)], None),
+    "not one that names foo and is another object's": (
+        BACK, [rc(), made("1111111111", ownerReferences=[
+            {"kind": "DeploymentConfig", "name": "web", "controller": True}])], None),
     "for a rollback, not the one that this request would make": (BACK, [rc(), rc(SUCCESSOR)], None),
     "for a rollback, the one that names foo": (BACK, [rc(), new()], SUCCESSOR),
 }
@@ -228,8 +261,12 @@ def test_next_is(request_, items, expected):
 
 
 def bar_s_foo(*forged):
-    """foo in an update to bar, after an earlier one; with a record of one that is in progress for each of these keys."""
-    told = {marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar", **dict.fromkeys(forged, record("updating"))}
+    """Return foo during an update to bar, after an earlier update.
+
+    forged: annotation keys, each with the record of an update in progress.
+    """
+    told = {object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar",
+            **dict.fromkeys(forged, record("updating"))}
     return old(marks=told, label="1111111111")
 
 
@@ -245,12 +282,13 @@ def lost(**changes):
     ([old(), new(), lost(replicas=1)], []),
     ([old(), new(), lost(current=1)], []),
     ([old(), new(), lost(deletionTimestamp="now")], []),
-    ([old(), new(), lost(marks={marks.PARTNER_UID: "another"})], []),
-    ([old(), new(), lost(marks={marks.PARTNER: "another"})], []),
+    ([old(), new(), lost(marks={object_meta.PARTNER_UID: "another"})], []),
+    ([old(), new(), lost(marks={object_meta.PARTNER: "another"})], []),
     ([old(), new(), lost(annotations={})], []),
     ([rc(), lost()], []),
     ([lost()], []),
-], ids=["it is empty and foo names another", "it has had another spec", "it has another name", "it has another label",
+], ids=["it is empty and foo names another", "it has had another spec", "it has another name",
+        "it has another label",
         "it has a replica", "it has a pod", "it goes already", "of an earlier foo",
         "of another controller", "not made by an update", "foo names nobody", "foo is gone"])
 def test_a_next_that_lost_a_race_is_known_by_its_marks(items, expected):
@@ -259,32 +297,38 @@ def test_a_next_that_lost_a_race_is_known_by_its_marks(items, expected):
 
 @pytest.mark.parametrize("items, expected", [
     ([old(), new()], {"foo": None, SUCCESSOR: "foo"}),
-    ([old(marks={marks.LAST_ROLLOUT: record("updating")}, label="1111111111"), new()], {"foo": None, SUCCESSOR: "foo"}),
+    ([old(marks={object_meta.LAST_ROLLOUT: record("updating")}, label="1111111111"), new()],
+     {"foo": None, SUCCESSOR: "foo"}),
     ([bar_s_foo(), new(name="bar")], {"foo": None, "bar": "foo"}),
-    ([bar_s_foo(marks.LAST_ROLLOUT), new(name="bar")], {"foo": None, "bar": None}),
-], ids=["by its name", "whatever foo's record says", "as both say", "where each says so of the other"])
+    ([bar_s_foo(object_meta.LAST_ROLLOUT), new(name="bar")], {"foo": None, "bar": None}),
+], ids=["by its name", "whatever foo's record says", "as both say",
+        "where each says so of the other"])
 def test_whose_new_pods_a_controller_carries(items, expected):
-    """Whoever may annotate foo does not make it its own successor's successor, which would hide it."""
+    """A user with annotate permission cannot hide foo as the successor of foo's own successor."""
     controllers = {item["metadata"]["name"]: Controller.from_api(item) for item in items}
 
     assert {name: it.primary(controllers) for name, it in controllers.items()} == expected
 
 
-BEGUN = {marks.KUBECTL_ORIGINAL: "3"}
+BEGUN = {object_meta.KUBECTL_ORIGINAL: "3"}
 
 
 @pytest.mark.parametrize("items, expected", [
-    ([rc(annotations={marks.KUBECTL_NEXT: "bar"}), rc("bar")], ("bar",)),
-    ([rc(annotations={marks.KUBECTL_NEXT: "bar"})], ()),
-    ([rc(), rc("bar", annotations={marks.KUBECTL_SOURCE: "other"})], ()),
-    ([rc(), rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})], ()),
-    ([rc(annotations=BEGUN), rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})], ("bar",)),
-    ([rc(annotations=BEGUN), rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:another"})], ()),
-    ([rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})], ("bar",)),
-    ([rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"}), new()], ()),
+    ([rc(annotations={object_meta.KUBECTL_NEXT: "bar"}), rc("bar")], ("bar",)),
+    ([rc(annotations={object_meta.KUBECTL_NEXT: "bar"})], ()),
+    ([rc(), rc("bar", annotations={object_meta.KUBECTL_SOURCE: "other"})], ()),
+    ([rc(), rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})], ()),
+    ([rc(annotations=BEGUN), rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
+     ("bar",)),
+    ([rc(annotations=BEGUN), rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:another"})],
+     ()),
+    ([rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})], ("bar",)),
+    ([rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"}), new()], ()),
     ([rc(), rc("bar")], ()),
-], ids=["foo names it", "foo names it, and it is gone", "of another controller", "foo knows nothing of it",
-        "foo says that it began", "of an earlier foo", "foo is gone", "foo is gone, and has a next", "no mark"])
+], ids=["foo names it", "foo names it, and it is gone", "of another controller",
+        "foo knows nothing of it",
+        "foo says that it began", "of an earlier foo", "foo is gone", "foo is gone, and has a next",
+        "no mark"])
 def test_what_kubectl_has_left_is_found_by_its_marks(items, expected):
     assert tuple(it.name for it in look(UPDATE, *items).kubectl_left) == expected
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a task may ask for, and the one sentence for everything that it may not."""
+"""Options of a task: accepted values, and a single sentence for each refused value."""
 
 from __future__ import annotations
 
@@ -28,60 +28,89 @@ NOTHING = "nothing to update: give one of image, images, template, definition or
 BAD_INPUT = {
     "nothing asked for": ({}, NOTHING),
     "image and definition both given":
-        (V2 | {"definition": DEFINITION}, "image and definition cannot be combined: give only one of them"),
+        (V2 | {"definition": DEFINITION},
+         "image and definition cannot be combined: give only one of them"),
     "image and images both given":
-        (V2 | {"images": {"web": "a"}}, "image and images cannot be combined: give only one of them"),
+        (V2 | {"images": {"web": "a"}},
+         "image and images cannot be combined: give only one of them"),
     "three ways at once":
-        (V2 | {"template": PATCH, "src": "x"}, "image and template and src cannot be combined: give only one of them"),
+        (V2 | {"template": PATCH, "src": "x"},
+         "image and template and src cannot be combined: give only one of them"),
     "restarted with an image":
-        (V2 | {"state": "restarted"}, "state=restarted keeps the template: remove image, or use state=updated"),
-    "container without image": ({"images": {"web": "a"}, "container": "web"}, "container is given without image"),
+        (V2 | {"state": "restarted"},
+         "state=restarted keeps the template: remove image, or use state=updated"),
+    "container without image": ({"images": {"web": "a"}, "container": "web"},
+                                "container is given without image"),
     "no name": (V2 | {"name": ""}, f"name '' is not a valid object name: {NAME}"),
-    "name with a capital letter": (V2 | {"name": "Foo"}, f"name 'Foo' is not a valid object name: {NAME}"),
-    "name with an empty part": (V2 | {"name": "foo..a"}, f"name 'foo..a' is not a valid object name: {NAME}"),
-    "name too long": (V2 | {"name": "a" * 254}, f"name '{'a' * 254}' is not a valid object name: {NAME}"),
-    "name for a shell": (V2 | {"name": "foo;id"}, f"name 'foo;id' is not a valid object name: {NAME}"),
-    "name with a line end": (V2 | {"name": "foo\n"}, f"name 'foo\\n' is not a valid object name: {NAME}"),
-    "next_name that is none": (V2 | {"next_name": "-bar"}, f"next_name '-bar' is not a valid object name: {NAME}"),
+    "name with a capital letter": (V2 | {"name": "Foo"},
+                                   f"name 'Foo' is not a valid object name: {NAME}"),
+    "name with an empty part": (V2 | {"name": "foo..a"},
+                                f"name 'foo..a' is not a valid object name: {NAME}"),
+    "name too long": (V2 | {"name": "a" * 254},
+                      f"name '{'a' * 254}' is not a valid object name: {NAME}"),
+    "name for a shell": (V2 | {"name": "foo;id"},
+                         f"name 'foo;id' is not a valid object name: {NAME}"),
+    "name with a line end": (V2 | {"name": "foo\n"},
+                             f"name 'foo\\n' is not a valid object name: {NAME}"),
+    "next_name that is none": (V2 | {"next_name": "-bar"},
+                               f"next_name '-bar' is not a valid object name: {NAME}"),
     "next named like foo":
-        (V2 | {"next_name": "foo"}, "the successor cannot also be named foo: both controllers exist during the update"),
+        (V2 | {"next_name": "foo"},
+         "the successor cannot also be named foo: both controllers exist during the update"),
     "definition named like foo": ({"definition": {**DEFINITION, "metadata": {"name": "foo"}}},
-                                  "the successor cannot also be named foo: both controllers exist during the update"),
+                                  "the successor cannot also be named foo: both controllers exist "
+                                  "during the update"),
     "definition named otherwise than next_name": (
-        {"definition": DEFINITION, "next_name": "baz"}, "next_name is baz, but the definition is named bar: give only one name"),
-    "definition for another namespace": ({"definition": {**DEFINITION, "metadata": {"namespace": "other"}}},
-                                         "the definition is for namespace other, but the task is for default"),
+        {"definition": DEFINITION, "next_name": "baz"},
+        "next_name is baz, but the definition is named bar: give only one name"),
+    "definition for another namespace": (
+        {"definition": {**DEFINITION, "metadata": {"namespace": "other"}}},
+        "the definition is for namespace other, but the task is for default"),
     "namespace that is none": (V2 | {"namespace": "a.b"}, "'a.b' is not a valid namespace name"),
-    "namespace too long": (V2 | {"namespace": "a" * 64}, f"'{'a' * 64}' is not a valid namespace name"),
+    "namespace too long": (V2 | {"namespace": "a" * 64},
+                           f"'{'a' * 64}' is not a valid namespace name"),
     "definition of another kind": (
         {"definition": {**DEFINITION, "kind": "Deployment"}},
         "definition is of kind Deployment: it must be a ReplicationController"),
     "definition without kind": (
-        {"definition": {"spec": {}}}, "definition is of kind None: it must be a ReplicationController"),
-    "definition that is a word": ({"definition": "word"}, "definition is of kind str: it must be a ReplicationController"),
+        {"definition": {"spec": {}}},
+        "definition is of kind None: it must be a ReplicationController"),
+    "definition that is a word": ({"definition": "word"},
+                                  "definition is of kind str: it must be a ReplicationController"),
     "definition of several documents": (
-        {"definition": "a: 1\n---\nb: 2\n"}, "definition contains 2 documents: it must be exactly one ReplicationController"),
+        {"definition": "a: 1\n---\nb: 2\n"},
+        "definition contains 2 documents: it must be exactly one ReplicationController"),
     "definition of several elements": (
-        {"definition": [DEFINITION, DEFINITION]}, "definition contains 2 documents: it must be exactly one ReplicationController"),
+        {"definition": [DEFINITION, DEFINITION]},
+        "definition contains 2 documents: it must be exactly one ReplicationController"),
     "definition of comments only": (
-        {"definition": "# nothing\n"}, "definition contains 0 documents: it must be exactly one ReplicationController"),
+        {"definition": "# nothing\n"},
+        "definition contains 0 documents: it must be exactly one ReplicationController"),
     "definition without template": (
-        {"definition": {**DEFINITION, "spec": {}}}, "definition has no pod template (spec.template.spec)"),
+        {"definition": {**DEFINITION, "spec": {}}},
+        "definition has no pod template (spec.template.spec)"),
     "definition whose spec is a list": (
-        {"definition": {**DEFINITION, "spec": [1]}}, "definition has no pod template (spec.template.spec)"),
+        {"definition": {**DEFINITION, "spec": [1]}},
+        "definition has no pod template (spec.template.spec)"),
     "definition whose metadata is a list": (
-        {"definition": {**DEFINITION, "metadata": [1]}}, "definition has no pod template (spec.template.spec)"),
+        {"definition": {**DEFINITION, "metadata": [1]}},
+        "definition has no pod template (spec.template.spec)"),
     "definition without labels": (
-        {"definition": defined(template=pods("web=a"))}, "definition has no labels in its pod template"),
+        {"definition": defined(template=pods("web=a"))},
+        "definition has no labels in its pod template"),
     "definition with a selector that its template does not match": (
         {"definition": defined(selector={"app": "bar", "tier": "x"})},
-        "the selector app=bar,tier=x in definition does not match the labels of its template (app=foo)"),
+        "the selector app=bar,tier=x in definition does not match the labels of its template "
+        "(app=foo)"),
     "definition whose name is a number": (
-        {"definition": {**DEFINITION, "metadata": {"name": 5}}}, "name and namespace of definition must be strings"),
+        {"definition": {**DEFINITION, "metadata": {"name": 5}}},
+        "name and namespace of definition must be strings"),
     "definition whose namespace is a number": (
-        {"definition": {**DEFINITION, "metadata": {"namespace": 5}}}, "name and namespace of definition must be strings"),
+        {"definition": {**DEFINITION, "metadata": {"namespace": 5}}},
+        "name and namespace of definition must be strings"),
     "definition whose selector is a list": (
-        {"definition": defined(selector=["app"])}, "spec.selector in definition must map strings to strings"),
+        {"definition": defined(selector=["app"])},
+        "spec.selector in definition must map strings to strings"),
     "definition whose template's metadata is a list": (
         {"definition": defined(template={**template(), "metadata": ["app"]})},
         "spec.template.metadata.labels in definition must map strings to strings"),
@@ -92,86 +121,118 @@ BAD_INPUT = {
         {"definition": {**DEFINITION, "metadata": {"annotations": {"a": True}}}},
         "metadata.annotations in definition must map strings to strings"),
     "empty label key": (V2 | {"deployment_label_key": ""},
-                        "deployment_label_key '' is not a valid label key (example: kubernetes.io/deployment)"),
+                        "deployment_label_key '' is not a valid label key (example: "
+                        "kubernetes.io/deployment)"),
     "label key with two slashes": (V2 | {"deployment_label_key": "a/b/c"},
-                                   "deployment_label_key 'a/b/c' is not a valid label key (example: kubernetes.io/deployment)"),
+                                   "deployment_label_key 'a/b/c' is not a valid label key "
+                                   "(example: kubernetes.io/deployment)"),
     "label key without a name": (V2 | {"deployment_label_key": "a.io/"},
-                                 "deployment_label_key 'a.io/' is not a valid label key (example: kubernetes.io/deployment)"),
+                                 "deployment_label_key 'a.io/' is not a valid label key (example: "
+                                 "kubernetes.io/deployment)"),
     "label key too long": (V2 | {"deployment_label_key": "a" * 64},
-                           f"deployment_label_key '{'a' * 64}' is not a valid label key (example: kubernetes.io/deployment)"),
+                           f"deployment_label_key '{'a' * 64}' is not a valid label key (example: "
+                           "kubernetes.io/deployment)"),
     "percentage over 100": (V2 | {"max_surge": "101%"}, "max_surge 101% is over 100%"),
     "percentage that is no number": (
-        V2 | {"max_surge": "oops%"}, "max_surge 'oops%' is neither a number nor a percentage such as \"25%\""),
+        V2 | {"max_surge": "oops%"},
+        "max_surge 'oops%' is neither a number nor a percentage such as \"25%\""),
     "percentage of nothing": (
-        V2 | {"max_unavailable": "%"}, "max_unavailable '%' is neither a number nor a percentage such as \"25%\""),
+        V2 | {"max_unavailable": "%"},
+        "max_unavailable '%' is neither a number nor a percentage such as \"25%\""),
     "size below 0": (
-        V2 | {"max_unavailable": "-1"}, "max_unavailable '-1' is neither a number nor a percentage such as \"25%\""),
+        V2 | {"max_unavailable": "-1"},
+        "max_unavailable '-1' is neither a number nor a percentage such as \"25%\""),
     "size with a fraction": (
-        V2 | {"max_surge": "1.5"}, "max_surge '1.5' is neither a number nor a percentage such as \"25%\""),
+        V2 | {"max_surge": "1.5"},
+        "max_surge '1.5' is neither a number nor a percentage such as \"25%\""),
     "surge and unavailable both 0": (
         V2 | {"max_surge": "0", "max_unavailable": "0"},
-        "max_surge and max_unavailable are both 0, so no pod could ever be replaced: set one of them to at least 1"),
+        "max_surge and max_unavailable are both 0, so no pod could ever be replaced: set one of "
+        "them to at least 1"),
     "surge 0% and unavailable 0": (
         V2 | {"max_surge": "0%"},
-        "max_surge and max_unavailable are both 0, so no pod could ever be replaced: set one of them to at least 1"),
+        "max_surge and max_unavailable are both 0, so no pod could ever be replaced: set one of "
+        "them to at least 1"),
     "image with a space": ({"image": " a"}, "' a' is not a valid image name"),
     "image with a quote": ({"image": "a'b"}, '"a\'b" is not a valid image name'),
     "image for a shell": ({"image": "a;id"}, "'a;id' is not a valid image name"),
     "container that is none": (V2 | {"container": "a b"}, "'a b' is not a valid container name"),
-    "image of a container that is empty": ({"images": {"web": ""}}, "'' is not a valid image name (container web)"),
-    "image of a container that is a number": ({"images": {"web": 7}}, "7 is not a valid image name (container web)"),
-    "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1}, "min_ready_seconds must be a number of seconds, not -1"),
-    "update_period below 0": (V2 | {"update_period": -0.5}, "update_period must be a number of seconds, not -0.5"),
-    **{f"soak {value}": (V2 | {"soak": value}, f"soak {value!r} is neither a number of seconds nor a duration such as 90s, 10m or "
-                         f"1h30m") for value in ("10 m", "m", "1d", "-1", "nan", "10m1h", "1e3", "\u0663s", "9" * 11)},
+    "image of a container that is empty": ({"images": {"web": ""}},
+                                           "'' is not a valid image name (container web)"),
+    "image of a container that is a number": ({"images": {"web": 7}},
+                                              "7 is not a valid image name (container web)"),
+    "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1},
+                                  "min_ready_seconds must be a number of seconds, not -1"),
+    "update_period below 0": (V2 | {"update_period": -0.5},
+                              "update_period must be a number of seconds, not -0.5"),
+    **{f"soak {value}": (V2 | {"soak": value},
+                         f"soak {value!r} is neither a number of seconds nor a duration such as "
+                         "90s, 10m or "
+                         f"1h30m")
+       for value in ("10 m", "m", "1d", "-1", "nan", "10m1h", "1e3", "\u0663s", "9" * 11)},
     "a soak that takes all the time there is": (
         V2 | {"soak": "1m", "timeout": 60}, "timeout (60 s) must be greater than soak (60 s)"),
     "a soak of a migration": (
-        {"name": "foo", "state": "migrated", "to_kind": "Deployment", "soak": "1m"}, "state=migrated keeps the pods: remove soak"),
+        {"name": "foo", "state": "migrated", "to_kind": "Deployment", "soak": "1m"},
+        "state=migrated keeps the pods: remove soak"),
     "a migration that waits for terminating pods": (
-        {"name": "foo", "state": "migrated", "to_kind": "Deployment", "pod_replacement_policy": "TerminationComplete"},
+        {"name": "foo", "state": "migrated", "to_kind": "Deployment",
+         "pod_replacement_policy": "TerminationComplete"},
         "state=migrated keeps the pods: remove pod_replacement_policy"),
     "a Deployment that waits for terminating pods": (
         V2 | {"kind": "Deployment", "pod_replacement_policy": "TerminationComplete"},
-        "pod_replacement_policy=TerminationComplete cannot be used with kind=Deployment, because the cluster takes the steps: "
-        "leave it out, and where the cluster has the feature gate DeploymentPodReplacementPolicy, set spec.podReplacementPolicy "
+        "pod_replacement_policy=TerminationComplete cannot be used with kind=Deployment, because "
+        "the cluster takes the steps: "
+        "leave it out, and where the cluster has the feature gate DeploymentPodReplacementPolicy, "
+        "set spec.podReplacementPolicy "
         "of the Deployment"),
-    "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline must be more than 0 seconds, not 0"),
+    "progress_deadline 0": (V2 | {"progress_deadline": 0},
+                            "progress_deadline must be more than 0 seconds, not 0"),
     "progress_deadline no number": (
-        V2 | {"progress_deadline": float("nan")}, "progress_deadline must be more than 0 seconds, not nan"),
-    "to another kind without migration": (V2 | {"to_kind": "Deployment"}, "to_kind can only be used with state=migrated"),
+        V2 | {"progress_deadline": float("nan")},
+        "progress_deadline must be more than 0 seconds, not nan"),
+    "to another kind without migration": (V2 | {"to_kind": "Deployment"},
+                                          "to_kind can only be used with state=migrated"),
     "a migration to nothing": ({"state": "migrated"}, "state=migrated needs to_kind=Deployment"),
     "a migration of a Deployment": (
         {"state": "migrated", "to_kind": "Deployment", "kind": "Deployment"},
-        "state=migrated only works for a ReplicationController or a DeploymentConfig, not for a Deployment"),
+        "state=migrated only works for a ReplicationController or a DeploymentConfig, not for a "
+        "Deployment"),
     "a migration to another image": (
         V2 | {"state": "migrated", "to_kind": "Deployment"},
         "state=migrated keeps the pods: remove image, and update the Deployment afterwards"),
     "a revision to update to": (
-        V2 | {"kind": "Deployment", "to_revision": 1}, "to_revision can only be used with state=rolled_back"),
+        V2 | {"kind": "Deployment", "to_revision": 1},
+        "to_revision can only be used with state=rolled_back"),
     "a revision before the first": (
         {"kind": "Deployment", "state": "rolled_back", "to_revision": 0},
         "to_revision must be at least 1, not 0"),
     "a revision that is no number": (
         {"kind": "Deployment", "state": "rolled_back", "to_revision": "last"},
         "to_revision 'last' is neither the number of a revision nor previous"),
-    "the previous revision to update to": (V2 | {"to_revision": "previous"}, "to_revision can only be used with state=rolled_back"),
-    "a history without end": (V2 | {"revision_history_limit": 101}, "revision_history_limit must be between 0 and 100, not 101"),
+    "the previous revision to update to": (V2 | {"to_revision": "previous"},
+                                           "to_revision can only be used with state=rolled_back"),
+    "a history without end": (V2 | {"revision_history_limit": 101},
+                              "revision_history_limit must be between 0 and 100, not 101"),
     "a Deployment with another name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
-        "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave it out"),
+        "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave "
+        "it out"),
     "a Deployment one step at a time": (
         V2 | {"kind": "Deployment", "max_steps": 1},
-        "max_steps cannot be used with kind=Deployment, because the cluster takes the steps: leave it out"),
+        "max_steps cannot be used with kind=Deployment, because the cluster takes the steps: leave "
+        "it out"),
     "a Deployment by another kind's definition": (
         {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
         "definition is of kind ReplicationController: it must be a Deployment"),
     "a Deployment by another's definition": (
-        {"kind": "Deployment", "definition": {"kind": "Deployment", "metadata": {"name": "bar"}, "spec": {"template": {
-            "metadata": {"labels": {"app": "foo"}}, "spec": {}}}}},
+        {"kind": "Deployment", "definition": {
+            "kind": "Deployment", "metadata": {"name": "bar"},
+            "spec": {"template": {"metadata": {"labels": {"app": "foo"}}, "spec": {}}}}},
         "the definition is named bar, but the task is for foo: a Deployment cannot be renamed"),
     "min_ready_seconds that no deadline allows": (
-        V2 | {"min_ready_seconds": 600}, "progress_deadline (600 s) must be greater than min_ready_seconds (600 s)"),
+        V2 | {"min_ready_seconds": 600},
+        "progress_deadline (600 s) must be greater than min_ready_seconds (600 s)"),
 }
 
 
@@ -185,36 +246,45 @@ def test_bad_input_is_refused_with_one_sentence(params, what):
 
 def test_the_defaults_are_one_pod_more_and_none_less():
     assert ask(**V2) == Request(
-        name="foo", namespace="default", state=State.UPDATED, next_name=None, images={"": "myimage:v2"}, template=None,
-        definition=None, label_key="kubernetes.io/deployment", max_surge=Size(1), max_unavailable=Size(0),
-        min_ready_seconds=None, update_period=0, progress_deadline=600)
+        name="foo", namespace="default", state=State.UPDATED, next_name=None,
+        images={"": "myimage:v2"}, template=None,
+        definition=None, label_key="kubernetes.io/deployment", max_surge=Size(1),
+        max_unavailable=Size(0), min_ready_seconds=None, update_period=0, progress_deadline=600)
 
 
 def test_every_option_arrives():
     request = ask(
-        name="a.b", namespace="prod", next_name="bar", image="myimage:v2", container="web", deployment_label_key="x.io/y",
-        max_surge="25%", max_unavailable="3", min_ready_seconds=5, update_period=1.5, progress_deadline=60.5)
-
-    assert request == Request(
-        name="a.b", namespace="prod", next_name="bar", images={"web": "myimage:v2"}, label_key="x.io/y",
-        max_surge=Size(25, percent=True), max_unavailable=Size(3), gives_strategy=True, min_ready_seconds=5, update_period=1.5,
+        name="a.b", namespace="prod", next_name="bar", image="myimage:v2", container="web",
+        deployment_label_key="x.io/y",
+        max_surge="25%", max_unavailable="3", min_ready_seconds=5, update_period=1.5,
         progress_deadline=60.5)
 
+    assert request == Request(
+        name="a.b", namespace="prod", next_name="bar", images={"web": "myimage:v2"},
+        label_key="x.io/y",
+        max_surge=Size(25, percent=True), max_unavailable=Size(3), gives_strategy=True,
+        min_ready_seconds=5, update_period=1.5, progress_deadline=60.5)
 
-@pytest.mark.parametrize("option", sorted(ARGUMENT_SPEC.keys() - {"name", "image", "deployment_label_key", "progress"}))
+
+@pytest.mark.parametrize("option",
+                         sorted(ARGUMENT_SPEC.keys()
+                                - {"name", "image", "deployment_label_key", "progress"}))
 def test_an_empty_text_is_as_good_as_not_given(option):
-    """AWX hands on what nobody filled in as "" (design, conventions)."""
+    """AWX passes an empty survey field as "" (design, conventions)."""
     assert ask(**V2, **{option: ""}) == ask(**V2)
 
 
-@pytest.mark.parametrize("params", [{"image": ""}, {"images": {}}, {"template": {}}, {"definition": ""}, {"src": ""}], ids=str)
+@pytest.mark.parametrize("params",
+                         [{"image": ""}, {"images": {}}, {"template": {}}, {"definition": ""},
+                          {"src": ""}], ids=str)
 def test_an_empty_change_is_no_change(params):
     assert refusal(**params).what == NOTHING
 
 
-@pytest.mark.parametrize("params", [V2, {"definition": DEFINITION}, {}], ids=["image", "definition", "nothing"])
+@pytest.mark.parametrize("params", [V2, {"definition": DEFINITION}, {}],
+                         ids=["image", "definition", "nothing"])
 def test_a_rollback_needs_no_change_and_bears_one(params):
-    """The role and the play are the same for both ways."""
+    """Role and playbook pass the same options to an update and to a rollback."""
     request = ask(state="rolled_back", **params)
 
     assert request.state is State.ROLLED_BACK and not request.asks_the_server
@@ -230,30 +300,34 @@ def test_a_size_is_a_number_of_replicas(number):
 
 @given(st.integers(0, 100))
 def test_a_size_may_be_a_percentage(number):
-    assert ask(**V2, max_surge=f"{number}%", max_unavailable="1").max_surge == Size(number, percent=True)
+    assert ask(**V2, max_surge=f"{number}%", max_unavailable="1").max_surge == Size(
+        number, percent=True)
 
 
 @given(st.integers(101, 10**9 - 1))
 def test_a_percentage_over_100_is_refused(number):
-    assert refusal(**V2, max_unavailable=f"{number}%").what == f"max_unavailable {number}% is over 100%"
+    assert refusal(**V2,
+                   max_unavailable=f"{number}%").what == f"max_unavailable {number}% is over 100%"
 
 
 @given(st.text(st.sampled_from(string.digits + "%.-+_ e٣²")))
 def test_a_size_is_read_as_one_or_refused(text):
-    """Digits of other alphabets, fractions, signs: nothing raises anything else."""
+    """Digits of other alphabets, fractions and signs raise no error except RolloutError."""
     well_formed = text.strip().removesuffix("%")
     try:
         size = ask(**V2, max_surge=text, max_unavailable="1").max_surge
     except RolloutError:
         return
-    assert text == "" or (size.value == int(well_formed) and size.percent == text.strip().endswith("%"))
+    assert (text == ""
+            or (size.value == int(well_formed) and size.percent == text.strip().endswith("%")))
 
 
 # Definitions
 
 
 @pytest.mark.parametrize("given_as", [
-    DEFINITION, [DEFINITION], yaml.safe_dump(DEFINITION), json.dumps(DEFINITION), "---\n" + yaml.safe_dump(DEFINITION) + "---\n",
+    DEFINITION, [DEFINITION], yaml.safe_dump(DEFINITION), json.dumps(DEFINITION),
+    "---\n" + yaml.safe_dump(DEFINITION) + "---\n",
 ], ids=["dict", "list of one", "YAML", "JSON", "YAML with empty documents"])
 def test_a_definition_may_be_given_as(given_as):
     request = ask(definition=given_as)
@@ -283,10 +357,12 @@ def test_a_definition_may_repeat_the_name_and_namespace_of_the_task():
     (b"\xff\xfe", "src {path} cannot be read"),
     (b"a: [", "src is not valid YAML"),
     (b"", "src contains 0 documents: it must be exactly one ReplicationController"),
-    (b"a: 1\n---\nb: 2\n", "src contains 2 documents: it must be exactly one ReplicationController"),
+    (b"a: 1\n---\nb: 2\n",
+     "src contains 2 documents: it must be exactly one ReplicationController"),
     (b"kind: Pod\n", "src is of kind Pod: it must be a ReplicationController"),
     (b"kind: ReplicationController\n", "src has no pod template (spec.template.spec)"),
-], ids=["missing", "not text", "not YAML", "empty", "of several documents", "of another kind", "without template"])
+], ids=["missing", "not text", "not YAML", "empty", "of several documents", "of another kind",
+        "without template"])
 def test_a_file_that_is(content, what, tmp_path):
     path = tmp_path / "bar.yaml"
     if content is not None:
@@ -310,7 +386,9 @@ LOOP["x"] = LOOP
     (LOOP, "Circular reference detected"),
     ("\ud83d", "surrogates not allowed"),
 ], ids=["a date", "a set", "not a number", "keys that are no texts", "itself", "half a character"])
-@pytest.mark.parametrize("option, value", [("definition", lambda x: defined(x=x)), ("template", lambda x: {"spec": {"x": x}})],
+@pytest.mark.parametrize("option, value",
+                         [("definition", lambda x: defined(x=x)),
+                          ("template", lambda x: {"spec": {"x": x}})],
                          ids=["definition", "template"])
 def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, why):
     error = refusal(**{option: value(content)})
@@ -319,20 +397,24 @@ def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, wh
     assert why in error.why
 
 
-@pytest.mark.parametrize("text", ["a: " + "[" * 5000, "a: 0000-00-00"], ids=["nested too deeply", "no date"])
+@pytest.mark.parametrize("text", ["a: " + "[" * 5000, "a: 0000-00-00"],
+                         ids=["nested too deeply", "no date"])
 def test_text_that_the_parser_cannot_bear_is_not_yaml(text):
     assert refusal(definition=text).what == "definition is not valid YAML"
 
 
-@pytest.mark.parametrize("option", sorted(ARGUMENT_SPEC.keys() & {field.name for field in dataclasses.fields(Request)}))
+@pytest.mark.parametrize("option",
+                         sorted(ARGUMENT_SPEC.keys() & {
+                             field.name for field in dataclasses.fields(Request)}))
 def test_what_nobody_gives_is_the_default_of_a_request(option):
-    """A task that leaves an option out asks for the same as one that gives its default."""
+    """A task without an option requests the same as a task with the option's default."""
     bare = request_from({"name": "foo", **V2})
 
     assert getattr(ask(**V2), option) == getattr(bare, option)
 
 
-@pytest.mark.parametrize("still_there", [{"template": PATCH}, {"definition": DEFINITION}, {"src": "/nowhere"}])
+@pytest.mark.parametrize("still_there",
+                         [{"template": PATCH}, {"definition": DEFINITION}, {"src": "/nowhere"}])
 def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_there):
     back = {"name": "foo", "state": "rolled_back", "to_revision": 1}
 
@@ -341,13 +423,16 @@ def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_ther
 
 def test_a_revision_is_a_number_or_the_previous_one():
     back = {"name": "foo", "state": "rolled_back"}
-    read = [request_from({**back, "to_revision": value}) for value in (3, "3", " 3 ", "previous", " previous\n", "")]
+    read = [request_from({**back, "to_revision": value})
+            for value in (3, "3", " 3 ", "previous", " previous\n", "")]
 
-    assert [(it.to_revision, it.is_previous) for it in read] == [(3, False)] * 3 + [(None, True)] * 2 + [(None, False)]
+    assert ([(it.to_revision, it.is_previous) for it in read] == [(3, False)] * 3
+            + [(None, True)] * 2 + [(None, False)])
 
 
 @pytest.mark.parametrize("given, seconds", [
-    (None, 0), ("", 0), ("0", 0), (90, 90), ("90", 90), (" 1.5 ", 1.5), ("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400),
+    (None, 0), ("", 0), ("0", 0), (90, 90), ("90", 90), (" 1.5 ", 1.5), ("90s", 90), ("10m", 600),
+    ("1h", 3600), ("1h30m", 5400),
     ("1h0m5s", 3605)])
 def test_a_soak_is_seconds_or_a_duration(given, seconds):
     assert ask(image="myimage:v2", soak=given).soak == seconds

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a request asks for, whatever the controller looks like, and the command that asks for the same."""
+"""Requests, independent of the controller, and the command that repeats a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wishes import DEFINITION, PATCH, V2, ask, defined
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
@@ -46,9 +46,9 @@ def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
 
     once, again = restart.applied_to(template()), restart.applied_to(template(label="differs"))
 
-    token = once["metadata"].pop("annotations")[marks.RESTART]
+    token = once["metadata"].pop("annotations")[object_meta.RESTART]
     assert once == template()
-    assert again["metadata"]["annotations"] == {marks.RESTART: token}
+    assert again["metadata"]["annotations"] == {object_meta.RESTART: token}
 
 
 def test_a_restart_of_what_was_restarted_is_another_one():
@@ -66,12 +66,15 @@ def test_a_restart_of_what_was_restarted_is_another_one():
     ({"app": "foo", "tier": "x"}, {"app": "foo"}, True),
     ({"app": "foo"}, {"app": "foo", "tier": "y"}, True),
     ({"app": "foo"}, None, False),
-], ids=["another value", "another value of one", "the same", "a part of it", "more, but no other value", "none given"])
+], ids=["another value", "another value of one", "the same", "a part of it",
+        "more, but no other value", "none given"])
 def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_successor, is_refused):
     request = Request("foo", definition={"spec": {"selector": of_successor}})
 
     if is_refused:
-        with pytest.raises(RolloutError, match=r"^the definition's selector .* does not differ from the selector of foo"):
+        with pytest.raises(RolloutError,
+                           match=r"^the definition's selector .* does not differ from the selector "
+                                 r"of foo"):
             request.refuse_selector_of(of_primary)
     else:
         request.refuse_selector_of(of_primary)
@@ -83,7 +86,7 @@ TEMPLAR = Templar(DataLoader())
 
 
 def typed(command):
-    """The options that reach the module when a shell runs this ad-hoc command."""
+    """Return the options that reach the module when a shell runs this ad-hoc command."""
     *words, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
     options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
@@ -97,7 +100,8 @@ def typed(command):
      {"name": "foo", "namespace": "prod", "image": "myimage:v2", "container": "web"}),
     (V2 | {"next_name": "bar", "deployment_label_key": "x.io/y"},
      {"name": "foo", "next_name": "bar", "deployment_label_key": "x.io/y", "image": "myimage:v2"}),
-    ({"images": {"web": "a:2", "log": "b:2"}}, {"name": "foo", "images": {"web": "a:2", "log": "b:2"}}),
+    ({"images": {"web": "a:2", "log": "b:2"}},
+     {"name": "foo", "images": {"web": "a:2", "log": "b:2"}}),
     ({"state": "restarted"}, {"name": "foo", "state": "restarted"}),
     ({"state": "rolled_back"}, {"name": "foo", "state": "rolled_back"}),
 ], ids=["image", "container", "next_name and label key", "images", "restarted", "rolled_back"])
@@ -105,7 +109,8 @@ def test_the_command_asks_for_the_same(params, expected):
     assert typed(ask(**params).command()) == expected
 
 
-@pytest.mark.parametrize("change", [{"template": PATCH}, {"definition": DEFINITION}], ids=["template", "definition"])
+@pytest.mark.parametrize("change", [{"template": PATCH}, {"definition": DEFINITION}],
+                         ids=["template", "definition"])
 def test_what_is_too_long_for_a_command_is_to_be_run_again(change):
     assert ask(**change).command() == "run the same task again"
     assert ask(**change).command(max_surge="2") == "run the same task again with max_surge=2"
@@ -121,21 +126,27 @@ def test_the_command_may_ask_for_another_state_or_other_images():
         "name": "foo", "namespace": "prod", "image": "myimage:v1", "container": "web"}
 
 
-#: For each option, a value that is not its default.
+#: A value other than the default for each option.
 CANARY = {
-    "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": 5, "update_period": 1.5, "progress_deadline": 60.5,
-    "timeout": 900.0, "failure_grace": 3.0, "on_failure": "rollback", "pause_at": "10%", "soak": "10m", "max_steps": 3,
-    "revision_history_limit": 2, "autoscaler": "refuse", "record_events": False, "lock": False, "lock_timeout": 30.0,
-    "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod", "container": "web",
+    "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": 5, "update_period": 1.5,
+    "progress_deadline": 60.5,
+    "timeout": 900.0, "failure_grace": 3.0, "on_failure": "rollback", "pause_at": "10%",
+    "soak": "10m", "max_steps": 3,
+    "revision_history_limit": 2, "autoscaler": "refuse", "record_events": False, "lock": False,
+    "lock_timeout": 30.0,
+    "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod",
+    "container": "web",
 }
-#: The options that a rollback of the same task repeats.
-BOTH_WAYS = {"name", "namespace", "next_name", "deployment_label_key", "max_surge", "max_unavailable", "update_period",
-             "progress_deadline", "failure_grace", "revision_history_limit", "autoscaler", "record_events", "lock",
+#: Options repeated by a rollback of the same task.
+BOTH_WAYS = {"name", "namespace", "next_name", "deployment_label_key", "max_surge",
+             "max_unavailable", "update_period",
+             "progress_deadline", "failure_grace", "revision_history_limit", "autoscaler",
+             "record_events", "lock",
              "lock_timeout", "progress"}
 
 
 def as_module_has(command):
-    """The options of an ad-hoc command as the module gets them, those that have their default left out."""
+    """Return the options of an ad-hoc command as the module gets them, without defaults."""
     validated = ArgumentSpecValidator(ARGUMENT_SPEC).validate(typed(command))
     assert not validated.error_messages
     return {option: value for option, value in validated.validated_parameters.items()
@@ -168,24 +179,34 @@ def test_the_rollback_that_a_failed_update_begins_is_repeated_as_a_rollback():
     assert request.command() == request.command(State.ROLLED_BACK)
 
 
-@pytest.mark.parametrize("revision, goal", [("3", {"to_revision": "3"}), ("previous", {"to_revision": "previous"}), ("", {})])
-def test_a_return_to_a_revision_is_repeated_whole_and_its_own_rollback_has_no_revision(revision, goal):
-    """It is an update, which pauses; without a revision, state=rolled_back undoes what it has begun."""
+@pytest.mark.parametrize("revision, goal",
+                         [("3", {"to_revision": "3"}), ("previous", {"to_revision": "previous"}),
+                          ("", {})])
+def test_a_return_to_a_revision_is_repeated_whole_and_its_own_rollback_has_no_revision(
+        revision, goal):
+    """A return to a revision is an update, and pauses.
+
+    Without a revision, state=rolled_back undoes that update.
+    """
     request = ask(state="rolled_back", to_revision=revision, pause_at="1")
 
-    assert typed(request.command()) == {"name": "foo", "state": "rolled_back", **goal, **({"pause_at": "1"} if goal else {})}
+    assert typed(request.command()) == {"name": "foo", "state": "rolled_back", **goal,
+                                        **({"pause_at": "1"} if goal else {})}
     assert typed(request.command(State.ROLLED_BACK)) == {"name": "foo", "state": "rolled_back"}
 
 
 def test_a_migration_takes_no_pace_from_an_update():
     assert typed(ask(**V2, **CANARY).command(State.MIGRATED)) == {
-        "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false", "state": "migrated",
-        "to_kind": "Deployment", "progress_deadline": "60.5", "failure_grace": "3", "revision_history_limit": "2",
+        "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false",
+        "state": "migrated",
+        "to_kind": "Deployment", "progress_deadline": "60.5", "failure_grace": "3",
+        "revision_history_limit": "2",
         "autoscaler": "refuse", "record_events": "false", "lock_timeout": "30", "progress": "false"}
 
 
 def test_a_default_is_not_repeated():
-    defaults = {option: spec["default"] for option, spec in ARGUMENT_SPEC.items() if "default" in spec}
+    defaults = {option: spec["default"]
+                for option, spec in ARGUMENT_SPEC.items() if "default" in spec}
 
     assert ask(**V2, **defaults, kind="ReplicationController").command() == ask(**V2).command()
 
@@ -194,16 +215,19 @@ def test_a_command_for_a_kind_that_has_no_deployment_label_gives_none():
     assert "label" not in ask(**V2, kind="Deployment", deployment_label_key="x.io/y").command()
 
 
-FLEET = {"label_selectors": ["app in (a, b)", "tier=web"], "kinds": ["ReplicationController", "Deployment"], "concurrency": 2,
+FLEET = {"label_selectors": ["app in (a, b)", "tier=web"],
+         "kinds": ["ReplicationController", "Deployment"], "concurrency": 2,
          "max_failures": "1", "order_annotation": "x.io/place"}
 
 
 @pytest.mark.parametrize("selection, kind", [
-    ({"names": ["foo", "bar"]}, {}), ({"names": ["foo"], "kind": "Deployment"}, {"kind": "Deployment"}),
+    ({"names": ["foo", "bar"]}, {}),
+    ({"names": ["foo"], "kind": "Deployment"}, {"kind": "Deployment"}),
     (FLEET, {"kind": "Deployment"}),
 ], ids=["names", "names of a kind", "kinds"])
-def test_a_command_for_the_whole_fleet_repeats_its_selection_and_one_for_a_controller_does_not(selection, kind):
-    """Each controller's request has its own name and kind, as run/fleet makes them."""
+def test_a_command_for_the_whole_fleet_repeats_its_selection_and_one_for_a_controller_does_not(
+        selection, kind):
+    """run/fleet creates a request with name and kind for each controller."""
     params = {**V2, "pause_at": "1", "max_surge": "2"}
     request = ask(**params, **selection | kind)
 
@@ -211,7 +235,8 @@ def test_a_command_for_the_whole_fleet_repeats_its_selection_and_one_for_a_contr
     assert as_module_has(request.command(pause_at=None)) == {**V2, "max_surge": "2", **selection}
     assert as_module_has(request.command(State.ROLLED_BACK)) == {
         "name": "foo", **kind, "state": "rolled_back", "max_surge": "2"}
-    assert as_module_has(request.command(next_name="x")) == {"name": "foo", **kind, **params, "next_name": "x"}
+    assert as_module_has(request.command(next_name="x")) == {
+        "name": "foo", **kind, **params, "next_name": "x"}
 
 
 def test_a_command_for_one_of_a_fleet_that_cannot_be_typed_says_what_to_change():
@@ -227,7 +252,8 @@ def test_every_option_of_the_module_has_a_row_that_says_when_a_command_repeats_i
     assert all(row.why and row.why == row.why.strip(" .") for row in commands.OPTIONS.values())
 
 
-IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits + "/:@._-'\"$`\\{}= ;&|#!*\t\nä"), min_size=1)
+IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits
+                                     + "/:@._-'\"$`\\{}= ;&|#!*\t\nä"), min_size=1)
 
 
 def typed_or_refused(**params):
@@ -251,7 +277,8 @@ def test_an_image_is_accepted_and_reaches_the_module_as_it_was(image):
 
 
 @given(IMAGE_TEXT, st.text(st.sampled_from("ab'\" =\\{"), max_size=4))
-def test_any_text_that_is_accepted_as_an_image_or_container_reaches_the_module_as_it_was(image, container):
+def test_any_text_that_is_accepted_as_an_image_or_container_reaches_the_module_as_it_was(
+        image, container):
     typed_or_refused(image=image, container=container)
     typed_or_refused(images={"web": image, container or "log": "b:2"})
 
@@ -262,7 +289,8 @@ def test_names_that_are_accepted_reach_the_module_as_they_were(name, namespace, 
         request = ask(**V2, name=name, namespace=namespace, next_name=next_name)
     except RolloutError:
         return
-    expected = {"name": name, "namespace": request.namespace, "next_name": request.next_name, "image": "myimage:v2"}
+    expected = {"name": name, "namespace": request.namespace, "next_name": request.next_name,
+                "image": "myimage:v2"}
     assert {"namespace": "default", "next_name": None} | typed(request.command()) == expected
 
 
@@ -272,34 +300,39 @@ def test_a_label_key_that_is_accepted_reaches_the_module_as_it_was(key):
         request = ask(**V2, deployment_label_key=key)
     except RolloutError:
         return
-    assert typed(request.command()).get("deployment_label_key", marks.DEPLOYMENT_LABEL) == key
+    assert typed(request.command()).get("deployment_label_key", object_meta.DEPLOYMENT_LABEL) == key
 
 
-#: What a shell, the splitting of key=value, or Jinja evaluates.
-HOSTILE = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a' b=c '", "a\ntouch pwned", "!!", "&& id",
-           "{{ lookup('pipe', 'id') }}", "{% for a in b %}", "{# a #}", "#jinja2: x:y", "\\", "a b", "state=rolled_back", "--help",
+#: Texts evaluated by a shell, by the splitting of key=value, or by Jinja.
+HOSTILE = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a' b=c '",
+           "a\ntouch pwned", "!!", "&& id",
+           "{{ lookup('pipe', 'id') }}", "{% for a in b %}", "{# a #}", "#jinja2: x:y", "\\", "a b",
+           "state=rolled_back", "--help",
            "a\x00b", "~root", "*", "ä\u202e"]
 PIECES = st.lists(st.sampled_from([*HOSTILE, "a", " ", "{", "%"]), max_size=3).map("".join)
 ANYTHING = st.sampled_from(HOSTILE) | PIECES | st.text()
 
 
 def printed_by_bash(words):
-    """What a command gets for arguments when bash runs it."""
-    shell = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""], capture_output=True, check=True, text=True)
+    """Return the arguments of a command run by bash."""
+    shell = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""],
+                           capture_output=True, check=True, text=True)
     return shell.stdout.removesuffix("\0").split("\0")
 
 
 @given(ANYTHING, ANYTHING)
 def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_all(image, container):
-    """A record, kubectl's annotations and templates hold any text."""
+    """Records, kubectl's annotations and templates may contain any text."""
     for images in ({"": image}, {container: image}, {container: image, "b": "b:1"}):
         command = ask(**V2).command(State.UPDATED, images=images)
         if command.startswith("ansible "):
             options = typed(command)
-            assert images == options.get("images") or images == {options.get("container", ""): options["image"]}
+            assert (images == options.get("images")
+                    or images == {options.get("container", ""): options["image"]})
             assert all(map(is_image, images.values()))
         else:
-            assert command.startswith("run the same task again") and not set("{}$`'\"\\;&|!*") & set(command)
+            assert (command.startswith("run the same task again")
+                    and not set("{}$`'\"\\;&|!*") & set(command))
 
 
 @given(ANYTHING, st.lists(ANYTHING.filter(bool), min_size=1))
@@ -308,7 +341,8 @@ def test_whatever_an_option_says_it_is_typed_as_it_is_or_not_at_all(nodes, selec
 
     if (command := request.command()) != "run the same task again":
         assert as_module_has(command) == {
-            **V2, "kind": "DaemonSet", "label_selectors": selectors, "pause_at": "1", **({"nodes": nodes} if nodes else {})}
+            **V2, "kind": "DaemonSet", "label_selectors": selectors, "pause_at": "1",
+            **({"nodes": nodes} if nodes else {})}
 
 
 @given(st.dictionaries(st.sampled_from(["context", "kubeconfig", "host"]), ANYTHING | st.none()))
@@ -318,11 +352,13 @@ def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(co
     command = request.command()
 
     if command == "run the same task again":
-        assert any(value is None or {"{", "#"} & set(value) or not value.isprintable() for value in connection.values())
+        assert any(value is None or {"{", "#"} & set(value) or not value.isprintable()
+                   for value in connection.values())
     else:
         assert {"name": "foo", "image": "myimage:v2", **connection} == typed(command)
     flags = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
-    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option, value in connection.items()}
+    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
+            for option, value in connection.items()}
     assert shlex.split(request.kubectl) == [
         "kubectl", *(f"{flags[option]}={value}" for option, value in told.items()), "-n", "default"]
 
@@ -341,7 +377,7 @@ def test_bash_takes_a_command_as_it_is_meant(value):
     ({"to_revision": 3}, "run the same task again with state=rolled_back to_revision=3"),
 ])
 def test_a_command_that_cannot_be_typed_is_told_in_words(change, to_do):
-    """A kubeconfig that was given as content has no path."""
+    """A kubeconfig provided as content has no path."""
     assert ask(**V2, connection={"kubeconfig": None}).command(State.ROLLED_BACK, **change) == to_do
 
 
@@ -349,7 +385,8 @@ def test_a_command_that_cannot_be_typed_is_told_in_words(change, to_do):
 
 
 @pytest.mark.parametrize("params, is_same", [
-    (V2 | {"max_surge": "3", "min_ready_seconds": 3, "update_period": 1, "progress_deadline": 9}, True),
+    (V2 | {"max_surge": "3", "min_ready_seconds": 3, "update_period": 1, "progress_deadline": 9},
+     True),
     (V2 | {"next_name": "bar"}, True),
     ({"image": "myimage:v3"}, False),
     (V2 | {"container": "web"}, False),
@@ -362,6 +399,8 @@ def test_a_fingerprint_tells_what_pods_are_asked_for(params, is_same):
 
 def test_the_hash_of_a_definition_is_over_its_selector_and_template_alone():
     one = ask(definition=defined(selector={"app": "foo"}, replicas=3))
-    other = dataclasses.replace(one, definition={**defined(selector={"app": "foo"}), "metadata": {"labels": {"x": "y"}}})
+    other = dataclasses.replace(one,
+                                definition={**defined(selector={"app": "foo"}),
+                                            "metadata": {"labels": {"x": "y"}}})
 
     assert one.content(template(), {}) == other.content(template("another:v1"), {"app": "x"})

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The JSON patches: what they test before they write, and how keys with slashes are spelled."""
+"""JSON patches: the tests before each write, and the escapes of keys with slashes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from builders import SUCCESSOR, new, old, rc, summary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Action,
     Create,
-    HandOver,
+    Handover,
     Patch,
     annotate,
     annotation,
@@ -51,11 +51,13 @@ def changes_of(operations):
 
 def test_a_patch_is_of_this_very_object():
     assert patch(PRIMARY, put("/a", 1)) == Patch("foo", (
-        {"op": "test", "path": "/metadata/uid", "value": "uid of foo"}, {"op": "add", "path": "/a", "value": 1}))
+        {"op": "test", "path": "/metadata/uid", "value": "uid of foo"},
+        {"op": "add", "path": "/a", "value": 1}))
 
 
 @pytest.mark.parametrize("key, expected", [
-    ("note", "note"), ("example.com/note", "example.com~1note"), ("a~b", "a~0b"), ("a~1b/c", "a~01b~1c")])
+    ("note", "note"), ("example.com/note", "example.com~1note"), ("a~b", "a~0b"),
+    ("a~1b/c", "a~01b~1c")])
 def test_a_key_in_a_pointer_has_its_slashes_and_tildes_escaped(key, expected):
     assert pointer(key) == expected
     assert annotation(key) == f"/metadata/annotations/{expected}"
@@ -70,15 +72,20 @@ def test_an_escaped_key_is_read_back_as_it_was(key):
 @pytest.mark.parametrize("it, expected", [
     (BARE, {"/metadata/annotations": None}),
     (NOTED, dict.fromkeys(MARK_PATHS)),
-    (PRIMARY, dict(zip(MARK_PATHS, ["0", SUCCESSOR, f"uid of {SUCCESSOR}", "3", None, None, None], strict=True))),
-], ids=["no annotations: the whole member is missing", "others only: every mark is missing", "an update: every mark as seen"])
+    (PRIMARY,
+     dict(zip(MARK_PATHS, ["0", SUCCESSOR, f"uid of {SUCCESSOR}", "3", None, None, None],
+              strict=True))),
+], ids=["no annotations: the whole member is missing", "others only: every mark is missing",
+        "an update: every mark as seen"])
 def test_the_marks_that_were_seen_are_assumed(it, expected):
     assert assumed_by(same_marks(it)) == expected
     assert len(same_marks(it)) == len(expected)
 
 
 def test_annotating_sets_adds_and_removes():
-    operations = annotate(PRIMARY, {marks.DESIRED: "3", "note": "x", marks.PARTNER: None, "absent": None})
+    operations = annotate(PRIMARY,
+                          {object_meta.DESIRED: "3", "note": "x", object_meta.PARTNER: None,
+                           "absent": None})
 
     assert assumed_by(operations) == assumed_by(same_marks(PRIMARY))
     assert changes_of(operations) == [
@@ -99,7 +106,9 @@ def test_annotating_what_has_no_annotations_makes_the_member_first():
 
 
 def test_every_test_comes_before_every_change():
-    operations = patch(PRIMARY, *annotate(PRIMARY, {marks.DESIRED: "3", marks.PARTNER: None})).operations
+    operations = patch(PRIMARY,
+                       *annotate(PRIMARY,
+                                 {object_meta.DESIRED: "3", object_meta.PARTNER: None})).operations
 
     kinds = [each["op"] == "test" for each in operations]
     assert kinds == sorted(kinds, reverse=True)
@@ -111,7 +120,8 @@ def test_scaling_assumes_size_and_marks_and_changes_the_size_only():
     assert summary(step) == ("scale", "foo", 2, 5)
     assert assumed_by(step.write.operations) == {
         "/metadata/uid": "uid of foo", "/spec/replicas": 2, **assumed_by(same_marks(PRIMARY))}
-    assert changes_of(step.write.operations) == [{"op": "add", "path": "/spec/replicas", "value": 5}]
+    assert changes_of(step.write.operations) == [{"op": "add", "path": "/spec/replicas",
+                                                  "value": 5}]
     assert not step.is_last
 
 
@@ -127,8 +137,9 @@ TAKER = {"kind": "ReplicaSet", "name": "bar", "uid": "uid of bar", "controller":
 
 
 def test_pods_change_their_controller_by_one_patch_each():
-    """Refused where the pod is another one of that name, or has another controller meanwhile."""
-    write = HandOver((Pod("a", "uid of a", {}, "uid of foo"), Pod("b", "uid of b", {}, "uid of foo", 1)), "uid of foo", TAKER,
+    """The API server refuses the patch of a pod since recreated or reparented."""
+    write = Handover((Pod("a", "uid of a", {}, "uid of foo"),
+                      Pod("b", "uid of b", {}, "uid of foo", 1)), "uid of foo", TAKER,
                      {"x.io/hash": "1"})
 
     assert (write.kind, write.name) == ("Pod", "2 pods")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pod templates: whose image is changed, when two of them are the same, and the label that tells them apart."""
+"""Pod templates: the container of a new image, equality, and the distinguishing label."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wishes import ask, pods
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import (
     containers_with,
@@ -29,25 +29,29 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
 LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
 
 
-# A part of one
+# Partial templates
 
 
 @pytest.mark.parametrize("field, entries", [
     ("env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
     ("ports", [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53}]),
-    ("hostAliases", [{"ip": "127.0.0.1", "hostnames": ["a"]}, {"ip": "127.0.0.1", "hostnames": ["b"]}]),
+    ("hostAliases",
+     [{"ip": "127.0.0.1", "hostnames": ["a"]}, {"ip": "127.0.0.1", "hostnames": ["b"]}]),
     ("imagePullSecrets", [{"name": "a"}, {"name": "a"}, {"name": "b"}]),
-    ("topologySpreadConstraints", [{"topologyKey": "zone", "maxSkew": 1}, {"topologyKey": "zone", "maxSkew": 2}]),
+    ("topologySpreadConstraints",
+     [{"topologyKey": "zone", "maxSkew": 1}, {"topologyKey": "zone", "maxSkew": 2}]),
 ])
 def test_a_list_whose_entries_a_merge_cannot_tell_apart_is_taken_whole(field, entries):
     partial = {"spec": {"containers": [{"name": "web", field: entries}], field: entries[:1]}}
 
     assert merged_as_written(partial) == {
-        "spec": {"containers": [{"name": "web", field: [{"$patch": "replace"}, *entries]}], field: entries[:1]}}
+        "spec": {"containers": [{"name": "web", field: [{"$patch": "replace"}, *entries]}],
+                 field: entries[:1]}}
 
 
 @pytest.mark.parametrize("odd", [
-    None, {}, {"spec": None}, {"spec": {"containers": [None, {"name": "a", "ports": None, "env": []}]}}, {"env": {"a": "b"}},
+    None, {}, {"spec": None},
+    {"spec": {"containers": [None, {"name": "a", "ports": None, "env": []}]}}, {"env": {"a": "b"}},
     {"ports": [1, 1]}, {"ports": [{"containerPort": {}}, {"containerPort": "80"}]},
 ])
 def test_what_makes_no_sense_is_left_to_the_api_server(odd):
@@ -64,7 +68,8 @@ def test_what_makes_no_sense_is_left_to_the_api_server(odd):
     ("localhost:5000/myimage", "localhost:5000/myimage"),
     ("localhost:5000/myimage:v1", "localhost:5000/myimage"),
     ("registry.example.com/team/myimage@sha256:abc", "registry.example.com/team/myimage"),
-    ("registry.example.com:443/team/myimage:v1@sha256:abc", "registry.example.com:443/team/myimage"),
+    ("registry.example.com:443/team/myimage:v1@sha256:abc",
+     "registry.example.com:443/team/myimage"),
 ])
 def test_a_repository_is_the_image_without_tag_and_digest(image, expected):
     assert repository(image) == expected
@@ -81,11 +86,13 @@ def test_the_only_container_gets_the_image_whatever_it_is():
 def test_the_only_container_that_runs_the_same_repository_gets_the_image():
     both = pods("web=localhost:5000/web:v1", "log=localhost:5000/log:v1")
 
-    assert changed(both, image="localhost:5000/log:v2") == {"web": "localhost:5000/web:v1", "log": "localhost:5000/log:v2"}
+    assert changed(both, image="localhost:5000/log:v2") == {
+        "web": "localhost:5000/web:v1", "log": "localhost:5000/log:v2"}
 
 
 def test_the_container_that_is_named_gets_the_image():
-    assert changed(pods("web=a:1", "log=b:1"), image="c:2", container="log") == {"web": "a:1", "log": "c:2"}
+    assert changed(pods("web=a:1", "log=b:1"), image="c:2", container="log") == {
+        "web": "a:1", "log": "c:2"}
 
 
 def test_an_init_container_that_is_named_gets_the_image():
@@ -103,7 +110,8 @@ def test_an_init_container_never_makes_the_choice_of_a_container_unclear():
 def test_several_images_are_set_at_once_and_the_rest_stays():
     before = pods("web=a:1", "log=b:1", "mesh=c:1")
 
-    assert changed(before, images={"web": "a:2", "log": "b:2"}) == {"web": "a:2", "log": "b:2", "mesh": "c:1"}
+    assert changed(before, images={"web": "a:2", "log": "b:2"}) == {
+        "web": "a:2", "log": "b:2", "mesh": "c:1"}
 
 
 def test_setting_an_image_leaves_the_template_it_came_from_alone():
@@ -123,8 +131,10 @@ def test_setting_an_image_leaves_the_template_it_came_from_alone():
      "there is no container nope in the template of foo; it has: web, log"),
     (["server=a:1", "log=b:1"], {"images": {"sever": "a:2"}},
      "there is no container sever in the template of foo; it has: server, log; did you mean server?"),
-    (["web=a:1"], {"images": {"web": "a:2", "nope": "b:2"}}, "there is no container nope in the template of foo; it has: web"),
-], ids=["none runs it", "several run it", "unknown container", "a slip", "unknown container among several"])
+    (["web=a:1"], {"images": {"web": "a:2", "nope": "b:2"}},
+     "there is no container nope in the template of foo; it has: web"),
+], ids=["none runs it", "several run it", "unknown container", "a slip",
+        "unknown container among several"])
 def test_a_container_that_is_not_clear_is_refused(containers, params, what):
     with pytest.raises(RolloutError) as refused:
         ask(**params).applied_to(pods(*containers))
@@ -137,29 +147,34 @@ def test_a_container_that_is_not_clear_is_refused(containers, params, what):
 
 @given(LABEL_VALUES, LABEL_VALUES)
 def test_templates_that_differ_in_the_deployment_label_only_are_the_same(one, other):
-    templates = [with_label(template(), marks.DEPLOYMENT_LABEL, value) for value in (one, other)]
+    templates = [with_label(template(), object_meta.DEPLOYMENT_LABEL, value)
+                 for value in (one, other)]
 
-    assert same_template(*templates, marks.DEPLOYMENT_LABEL)
-    assert same_template(templates[0], template(), marks.DEPLOYMENT_LABEL)
+    assert same_template(*templates, object_meta.DEPLOYMENT_LABEL)
+    assert same_template(templates[0], template(), object_meta.DEPLOYMENT_LABEL)
     assert same_template(*templates, "another/key") == (one == other)
 
 
 def test_labels_are_set_and_removed_without_touching_the_template_they_came_from():
     before = template(label="earlier")
 
-    assert with_label(before, marks.DEPLOYMENT_LABEL, "later") == template(label="later")
-    assert without_label(before, marks.DEPLOYMENT_LABEL) == template()
+    assert with_label(before, object_meta.DEPLOYMENT_LABEL, "later") == template(label="later")
+    assert without_label(before, object_meta.DEPLOYMENT_LABEL) == template()
     assert before == template(label="earlier")
 
 
-@pytest.mark.parametrize("metadata", [{}, {"metadata": {}}, {"metadata": {"labels": None, "creationTimestamp": None}}])
+@pytest.mark.parametrize("metadata",
+                         [{}, {"metadata": {}},
+                          {"metadata": {"labels": None, "creationTimestamp": None}}])
 def test_a_template_without_labels_is_the_same_however_that_is_said(metadata):
-    assert same_template({**metadata, "spec": {}}, {"spec": {}}, marks.DEPLOYMENT_LABEL)
+    assert same_template({**metadata, "spec": {}}, {"spec": {}}, object_meta.DEPLOYMENT_LABEL)
 
 
 def of_images(containers, inits):
-    return {"spec": {"containers": [{"name": f"c{number}", "image": image} for number, image in enumerate(containers)],
-                     "initContainers": [{"name": f"i{number}", "image": image} for number, image in enumerate(inits)]}}
+    return {"spec": {"containers": [{"name": f"c{number}", "image": image}
+                                    for number, image in enumerate(containers)],
+                     "initContainers": [{"name": f"i{number}", "image": image}
+                                        for number, image in enumerate(inits)]}}
 
 
 @pytest.mark.parametrize("containers, inits, belongs_to, gets", [
@@ -188,7 +203,8 @@ def test_the_container_that_an_image_belongs_to(containers, inits, belongs_to, g
 
 @pytest.mark.parametrize("containers", list(itertools.product(["a:1", "b:1"], repeat=2)))
 @pytest.mark.parametrize("inits", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
-def test_an_image_never_replaces_one_of_another_repository_where_it_belongs_somewhere(containers, inits):
+def test_an_image_never_replaces_one_of_another_repository_where_it_belongs_somewhere(
+        containers, inits):
     template = of_images(containers, inits)
     try:
         changed = images_of(with_image(template, "", "a:9", "foo"))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Floor and ceiling hold for all sizes, not only for the worked examples of the docstrings, which are true."""
+"""Floor and ceiling for all sizes, and the worked examples of the docstrings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100
 
 @st.composite
 def paces(draw):
-    """A goal, and surge and unavailable as they come out of any options for it."""
+    """Draw a desired size, with the surge and unavailable resulting from any options."""
     desired = draw(COUNT)
     return desired, *resolve_fenceposts(draw(SIZE), draw(SIZE), desired)
 
@@ -43,9 +43,11 @@ def percent(value):
     (percent(1), percent(99), 100, (1, 99)),
     (Size(0), Size(0), 5, (0, 1)),
     (percent(25), percent(25), 0, (0, 1)),
-], ids=lambda value: f"{value.value}{'%' * value.percent}" if isinstance(value, Size) else str(value))
-def test_surge_rounds_up_and_unavailable_down_and_never_both_to_nothing(max_surge, max_unavailable, desired, expected):
-    """The rows of ResolveFenceposts in the Deployment controller, and what lies between them."""
+], ids=lambda value: f"{value.value}{'%' * value.percent}" if isinstance(value, Size)
+    else str(value))
+def test_surge_rounds_up_and_unavailable_down_and_never_both_to_nothing(
+        max_surge, max_unavailable, desired, expected):
+    """Rows of ResolveFenceposts in the Deployment controller, and values in between."""
     assert resolve_fenceposts(max_surge, max_unavailable, desired) == expected
 
 
@@ -82,41 +84,49 @@ def test_growing_uses_all_the_room_there_is(pace, shrinking_pods):
 
 
 @given(paces(), COUNT, COUNT, COUNT)
-def test_shrinking_breaks_the_floor_only_where_it_was_broken_before(pace, shrinking, growing_available, not_ready):
-    """Whatever part of the shrinking one is available: the controller manager deletes what is not ready first."""
+def test_shrinking_breaks_the_floor_only_where_it_was_broken_before(
+        pace, shrinking, growing_available, not_ready):
+    """Any number of the shrinking controller's pods may be available.
+
+    The controller manager deletes unready pods first.
+    """
     desired, _surge, unavailable = pace
     available = max(0, shrinking - not_ready)
 
-    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking, growing_available=growing_available)
+    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
+                     growing_available=growing_available)
 
     assert 0 <= size <= shrinking
-    assert min(size, available) + growing_available >= min(desired - unavailable, available + growing_available)
+    assert (min(size, available) + growing_available
+            >= min(desired - unavailable, available + growing_available))
 
 
 @given(paces(), COUNT, COUNT)
 def test_shrinking_takes_all_that_may_go(pace, shrinking, growing_available):
     desired, _surge, unavailable = pace
 
-    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking, growing_available=growing_available)
+    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
+                     growing_available=growing_available)
 
     assert size in (0, shrinking) or size - 1 + growing_available < desired - unavailable
 
 
 @given(paces(), COUNT, COUNT)
 def test_two_settled_sides_are_never_stuck(pace, growing, shrinking):
-    """When every pod asked for is available and something is left to do, one side may move."""
+    """A side may move while every requested pod is available and work remains."""
     desired, surge, unavailable = pace
     growing = min(growing, desired)
 
     larger = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking) > growing
-    smaller = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking, growing_available=growing) < shrinking
+    smaller = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
+                        growing_available=growing) < shrinking
 
     assert larger or smaller or (growing, shrinking) == (desired, 0)
 
 
 @given(paces(), COUNT)
 def test_a_rollout_ends_and_holds_floor_and_ceiling_at_every_turn(pace, broken):
-    """From the goal on one side to the goal on the other, with some old pods that never were available."""
+    """All pods move from the old side to the new; some old pods never were available."""
     desired, surge, unavailable = pace
     state = types.SimpleNamespace(old=desired, new=0)
     floor = min(desired - unavailable, max(0, desired - broken))
@@ -125,7 +135,8 @@ def test_a_rollout_ends_and_holds_floor_and_ceiling_at_every_turn(pace, broken):
             break
         state.new = max(state.new, grow_to(desired=desired, surge=surge, shrinking_pods=state.old))
         assert state.old + state.new <= desired + surge
-        state.old = shrink_to(desired=desired, unavailable=unavailable, shrinking=state.old, growing_available=state.new)
+        state.old = shrink_to(desired=desired, unavailable=unavailable, shrinking=state.old,
+                              growing_available=state.new)
         assert min(state.old, max(0, desired - broken)) + state.new >= floor
 
     assert (state.old, state.new) == (0, desired)

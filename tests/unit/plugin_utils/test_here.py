@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A module's code in a process of its own; tests/integration has it with Ansible around, killed too."""
+"""Module code in a separate process; tests/integration runs and kills both inside Ansible."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import signal
@@ -15,18 +16,19 @@ import types
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.action import rolling_update_info
+from ansible_collections.baton.kubernetes.plugins.action import rolling_update, rolling_update_info
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
 
 
 def code(work):
-    """In the place of module_utils.task."""
+    """Return a stub of module_utils.task."""
     def answer(function, params, warn):
         warn("beware")
         return function(params)
 
-    return types.SimpleNamespace(UPDATE_OPTIONS={"name": {"required": True}, "size": {"type": "int"}, "other": {}},
-                                 UPDATE_EXCLUSIVE=[("size", "other")], update=work, answer=answer,
+    return types.SimpleNamespace(INFO_OPTIONS={"name": {"required": True},
+                                               "size": {"type": "int"}, "other": {}},
+                                 INFO_EXCLUSIVE=[("size", "other")], update=work, answer=answer,
                                  invocation=lambda params: {"module_args": sorted(params)})
 
 
@@ -45,7 +47,8 @@ def end(params, folder, **environment):
 def test_its_result_comes_back(task, tmp_path):
     def work(params, diff):
         print("nobody reads this")
-        return {"given": params, "diff": diff, "folder": os.getcwd(), "told": os.environ["BATON_TOLD"], "pid": os.getpid()}
+        return {"given": params, "diff": diff, "folder": os.getcwd(),
+                "told": os.environ["BATON_TOLD"], "pid": os.getpid()}
 
     task(work)
     result = end({"name": "a" * 200_000}, tmp_path, BATON_TOLD="yes")
@@ -53,6 +56,25 @@ def test_its_result_comes_back(task, tmp_path):
     assert result == {"diff": True, "folder": str(tmp_path), "told": "yes", "warnings": ["beware"],
                       "invocation": {"module_args": ["name"]}}
     assert "BATON_TOLD" not in os.environ
+
+
+def test_an_update_looks_in_its_own_process_too(task, tmp_path):
+    """A fork after the first request would inherit locks (OpenSSL's) that no thread releases."""
+    def work(params, diff, only_look=False):
+        return ({"pid": os.getpid(), "only_look": only_look}
+                if only_look is params["has_nothing_to_do"] else None)
+
+    task(work)
+    for has_nothing_to_do in (True, False):
+        result = end({"has_nothing_to_do": has_nothing_to_do}, tmp_path)
+        assert result["only_look"] is has_nothing_to_do and result["pid"] != os.getpid()
+
+
+def test_the_action_sends_no_request_before_the_process_of_an_update():
+    """Check mode has no separate process: the worker sends the requests."""
+    source = inspect.getsource(rolling_update.ActionModule.run)
+    assert source.index("if not self._task.check_mode:") < source.index(
+        "self.execute(") < source.index("here.answer(")
 
 
 @pytest.mark.parametrize("work, message", [
@@ -67,10 +89,11 @@ def test_whatever_becomes_of_it_is_a_result(task, tmp_path, work, message):
 
 
 def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
-    """As by the task's own timeout: nobody reads what it writes any more."""
+    """The task's own timeout also ends the wait: the pipe of the process loses the reader."""
     def work(params, diff):
         while True:
-            os.write(1, b" ")  # fails, as the end of the pipe that is left, when the other one is closed
+            # fails once the reader has closed the pipe
+            os.write(1, b" ")
             time.sleep(0.05)
 
     def interrupt(number, frame):
@@ -93,23 +116,30 @@ def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
 
 def test_what_the_module_has_something_to_say_about_is_left_to_it(task, tmp_path):
     task(None)
-    assert here.parameters("UPDATE", {"name": "a", "size": "3"}, str(tmp_path)) == {"name": "a", "size": 3, "other": None}
+    assert here.parameters("INFO", {"name": "a", "size": "3"}, str(tmp_path)) == {
+        "name": "a", "size": 3, "other": None}
     for args in ({}, {"name": "a", "size": 3, "other": "x"}, {"name": "a", "size": "x"},
                  {"name": "a", "nonsense": 1}, {"name": object()}):
-        assert here.parameters("UPDATE", args, str(tmp_path)) is None
-    assert here.parameters("UPDATE", {"name": "a"}, str(tmp_path / "gone")) is None
+        assert here.parameters("INFO", args, str(tmp_path)) is None
+    assert here.parameters("INFO", {"name": "a"}, str(tmp_path / "gone")) is None
 
 
 def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_path):
-    task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd()} if only_look else {}["no"])
+    task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd()} if only_look
+         else {}["no"])
     before = os.getcwd()
     told = here.answer("update", {}, str(tmp_path), only_look=True)
-    assert told is not None and (told["pid"], told["folder"]) == (os.getpid(), str(tmp_path)) and told["warnings"] == ["beware"]
-    assert here.answer("update", {}, str(tmp_path), only_look=False) is None and os.getcwd() == before
+    assert (told is not None and (told["pid"], told["folder"]) == (os.getpid(), str(tmp_path))
+            and told["warnings"] == ["beware"])
+    assert (here.answer("update", {}, str(tmp_path), only_look=False) is None
+            and os.getcwd() == before)
 
 
 def test_what_a_library_says_is_not_ansible_s(task, tmp_path, caplog, capsys):
-    """It is not in its log, where nobody has taken secrets out, nor on the terminal; of which a plugin is not told either."""
+    """Output of a library, perhaps with secrets, reaches neither Ansible's log nor the terminal.
+
+    Credential plugins see no terminal.
+    """
     def work(params, only_look):
         logging.getLogger().error("s3cret")
         print("s3cret")
@@ -119,18 +149,23 @@ def test_what_a_library_says_is_not_ansible_s(task, tmp_path, caplog, capsys):
     task(work)
     before = logging.getLogger().handlers[:]
     assert here.answer("update", {}, str(tmp_path), only_look=True)["interactive"] is False
-    assert caplog.text == "" and capsys.readouterr() == ("", "") and logging.getLogger().handlers == before
+    assert (caplog.text == "" and capsys.readouterr() == ("", "")
+            and logging.getLogger().handlers == before)
 
 
 @pytest.mark.parametrize("change, is_here", [
-    ({}, True), ({"transport": "ssh"}, False), ({"become": object()}, False), ({"async_val": 5}, False),
+    ({}, True), ({"transport": "ssh"}, False), ({"become": object()}, False),
+    ({"async_val": 5}, False),
     ({"environment": [{"A": "b"}]}, False), ({"interpreter": "/usr/bin/other"}, False)])
-def test_only_where_the_module_would_run_as_this_user_with_this_python(monkeypatch, change, is_here):
-    """become is what the connection has of it: the variable ansible_become does not change the task."""
-    wanted = {"transport": "local", "become": None, "async_val": 0, "environment": [], "interpreter": sys.executable, **change}
+def test_only_where_the_module_would_run_as_this_user_with_this_python(
+        monkeypatch, change, is_here):
+    """The connection's become decides: the variable ansible_become does not change the task."""
+    wanted = {"transport": "local", "become": None, "async_val": 0, "environment": [],
+              "interpreter": sys.executable, **change}
     it = rolling_update_info.ActionModule.__new__(rolling_update_info.ActionModule)
     it._task = types.SimpleNamespace(delegate_to=None, args={"name": "foo"}, **wanted)
     it._connection = types.SimpleNamespace(**wanted)
-    it._templar, it._loader = types.SimpleNamespace(template=lambda text: text), types.SimpleNamespace(get_basedir=lambda: ".")
+    it._templar, it._loader = types.SimpleNamespace(
+        template=lambda text: text), types.SimpleNamespace(get_basedir=lambda: ".")
     params = it.parameters("INFO", {"ansible_python_interpreter": wanted["interpreter"]})
     assert (params is not None) is is_here

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reading the lines, by the real shell command too, and printing them; tests/integration has both with Ansible around."""
+"""Read progress lines, also by the real shell command, and print them.
+
+tests/integration runs both inside Ansible.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,15 @@ class Connection:
 
 
 class Action:
-    """In the place of an action plugin: its connection is a shell on this machine."""
+    """Action plugin with a shell on this machine as its connection."""
 
     def __init__(self):
         self._connection = Connection()
 
     def _low_level_execute_command(self, command, sudoable):
         assert self._connection.become is None and sudoable is False
-        answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+        answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False,
+                                timeout=60)
         assert answer.stderr == ""
         return {"stdout": answer.stdout}
 
@@ -40,7 +44,8 @@ class Action:
 @pytest.fixture(params=["here", "there"])
 def source(request, tmp_path):
     path = str(tmp_path / NAME)
-    return progress.Here(path) if request.param == "here" else progress.There(Action(), path)
+    return (progress.LocalFile(path) if request.param == "here"
+            else progress.RemoteFile(Action(), path))
 
 
 def test_what_is_there_from_a_byte_on(source, tmp_path):
@@ -80,10 +85,13 @@ def another_user_s(path, secret):
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-@pytest.mark.parametrize("put", [a_link, a_second_name, a_pipe, a_folder, pytest.param(another_user_s, marks=pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root gives files away"))])
-def test_what_somebody_else_has_put_in_its_place_is_neither_read_nor_touched(source, tmp_path, monkeypatch, put, is_last):
-    monkeypatch.setattr(progress.There, "first_turns", 1)
+@pytest.mark.parametrize("put",
+                         [a_link, a_second_name, a_pipe, a_folder,
+                          pytest.param(another_user_s, marks=pytest.mark.skipif(
+                              os.geteuid() != 0, reason="only root gives files away"))])
+def test_what_somebody_else_has_put_in_its_place_is_neither_read_nor_touched(
+        source, tmp_path, monkeypatch, put, is_last):
+    monkeypatch.setattr(progress.RemoteFile, "first_turns", 1)
     secret = tmp_path / "secret"
     secret.write_text("only for us\n")
     os.utime(secret, (1, 1))
@@ -94,7 +102,10 @@ def test_what_somebody_else_has_put_in_its_place_is_neither_read_nor_touched(sou
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("make", [progress.Here, lambda path, user: progress.There(Action(), path, user)], ids=["here", "there"])
+@pytest.mark.parametrize("make",
+                         [progress.LocalFile,
+                          lambda path, user: progress.RemoteFile(Action(), path, user)],
+                         ids=["here", "there"])
 def test_a_file_of_the_user_whom_the_module_runs_as_is_read(make, tmp_path):
     (tmp_path / NAME).write_text("one\n")
     os.chown(tmp_path / NAME, 65534, -1)
@@ -124,7 +135,7 @@ def test_a_look_there_waits_for_news(tmp_path):
     news = threading.Timer(0.5, lambda: path.open("a").write("two\n"))
     news.start()
 
-    assert progress.There(Action(), str(path)).read(4, is_last=False) == b"two\n"
+    assert progress.RemoteFile(Action(), str(path)).read(4, is_last=False) == b"two\n"
 
 
 def test_a_look_that_has_seen_the_end_takes_the_file_away(source, tmp_path):
@@ -135,7 +146,7 @@ def test_a_look_that_has_seen_the_end_takes_the_file_away(source, tmp_path):
 
 
 class Played:
-    """A source that gives one answer after the other; None is a look that fails."""
+    """Source with prepared answers in order; None fails."""
 
     pause = 0.01
 
@@ -187,7 +198,7 @@ def test_a_look_that_fails_is_tried_again(shown, monkeypatch):
 
 
 def test_lines_that_cannot_be_shown_are_read_all_the_same(monkeypatch):
-    """The module takes a reader that has fallen silent for a sign that Ansible has gone."""
+    """The module takes a missing reader as a sign of a killed Ansible."""
     def show(line):
         raise BrokenPipeError(line)
 
@@ -205,4 +216,5 @@ def test_its_threads_are_deaf_to_signals():
     progress._thread(lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))).join()
 
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= masks[0]
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {
+        signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

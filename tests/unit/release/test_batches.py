@@ -1,15 +1,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which clusters are updated together, and whether the next ones may begin: a row for each case."""
+"""Decide the batches of clusters, and whether the next may begin: a row for each case."""
 
 from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.batches import gate, region_batches
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.batches import (
+    gate,
+    region_batches,
+)
 
-GROUPS = {"all": ["a", "b", "c", "d"], "ungrouped": [], "canary": ["a", "b"], "europe": ["b", "c", "d"], "spare": []}
+GROUPS = {"all": ["a", "b", "c", "d"], "ungrouped": [], "canary": ["a", "b"],
+          "europe": ["b", "c", "d"], "spare": []}
 
 
 @pytest.mark.parametrize("regions, hosts, batches", [
@@ -20,30 +24,38 @@ GROUPS = {"all": ["a", "b", "c", "d"], "ungrouped": [], "canary": ["a", "b"], "e
     (["canary", "spare", "canary", "europe"], "abcd", {"canary": ["a", "b"], "europe": ["c", "d"]}),
     (["all"], "ab", {"all": ["a", "b"]}),
     (["canary"], "cd", {}),
-], ids=["overlapping groups", "the other order", "--limit takes one of a region", "--limit takes a region", "empty and repeated",
+], ids=["overlapping groups", "the other order", "--limit takes one of a region",
+        "--limit takes a region", "empty and repeated",
         "no regions", "--limit leaves none"])
 def test_batches_are_the_regions_in_order_without_duplicates_after_limit(regions, hosts, batches):
     assert list(region_batches(GROUPS, regions, list(hosts)).items()) == list(batches.items())
 
 
 def test_a_region_that_the_inventory_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="the inventory has no group europ \\(it has canary, europe, spare\\)"):
+    with pytest.raises(ValueError,
+                       match="the inventory has no group europ \\(it has canary, europe, spare\\)"):
         region_batches(GROUPS, ["canary", "europ"], ["a"])
 
 
 @pytest.mark.parametrize("outcomes, max_failed, begins", [
     (["updated", "updated"], 0, True), (["updated", "paused"], 0, True),
-    (["updated", "rolled_back"], 0, False), (["updated", "failed"], 0, False), (["updated", "stopped"], 0, False),
+    (["updated", "rolled_back"], 0, False), (["updated", "failed"], 0, False),
+    (["updated", "stopped"], 0, False),
     (["updated", ""], 0, False),
-    (["updated", "failed"], 49, False), (["updated", "failed"], 50, True), (["updated", ""], 50, True),
+    (["updated", "failed"], 49, False), (["updated", "failed"], 50, True),
+    (["updated", ""], 50, True),
     (["failed", "rolled_back"], 100, False), (["failed", "updated"], 100, True),
-], ids=["well", "paused as requested", "rolled back", "failed", "stopped", "unreachable", "too many", "as many as may",
+], ids=["well", "paused as requested", "rolled back", "failed", "stopped", "unreachable",
+        "too many", "as many as may",
         "unreachable ones may", "all of them", "one of them"])
 def test_the_next_batch_begins_after_enough_successes(outcomes, max_failed, begins):
-    refusal = gate(["a", "b", "c", "d"], ["c", "d"], ["a", "a", "", ""], [*outcomes, "", ""], max_failed)
+    refusal = gate(["a", "b", "c", "d"], ["c", "d"], ["a", "a", "", ""], [*outcomes, "", ""],
+                   max_failed)
 
     assert (refusal == "") is begins
-    assert begins or (refusal.startswith("c, d not begun: ") and "Next: run the same playbook again" in refusal)
+    assert (begins
+            or (refusal.startswith("c, d not begun: ")
+                and "Next: run the same playbook again" in refusal))
 
 
 def test_the_first_batch_begins():
@@ -51,12 +63,15 @@ def test_the_first_batch_begins():
 
 
 def test_each_batch_is_counted_alone():
-    """One failure in each of two batches of two: half of each, and a quarter of all."""
+    """One failure in each of two batches of two: half of a batch, and a quarter of all hosts."""
     hosts, names = list("abcdef"), ["a", "a", "c", "c", "", ""]
 
-    assert gate(hosts, ["e", "f"], names, ["failed", "updated", "updated", "failed", "", ""], 50) == ""
-    assert "c: failed, d: failed" in gate(hosts, ["e", "f"], names, ["updated", "updated", "failed", "failed", "", ""], 50)
-    assert "a: failed" in gate(hosts, ["e", "f"], names, ["failed", "updated", "updated", "updated", "", ""], 25)
+    assert gate(hosts, ["e", "f"], names, ["failed", "updated", "updated", "failed", "", ""],
+                50) == ""
+    assert "c: failed, d: failed" in gate(hosts, ["e", "f"], names,
+                                          ["updated", "updated", "failed", "failed", "", ""], 50)
+    assert "a: failed" in gate(hosts, ["e", "f"], names,
+                               ["failed", "updated", "updated", "updated", "", ""], 25)
 
 
 def test_a_host_that_was_lost_before_its_batch_began_counts_as_failed():
@@ -69,4 +84,5 @@ def test_of_many_some_are_named():
 
     refusal = gate(hosts, hosts[10:], ["h0"] * 10 + [""] * 10, ["failed"] * 10 + [""] * 10)
 
-    assert "h10, h11, h12, h13, h14 and 5 more not begun: 10 of 10" in refusal and "h4: failed and 5 more" in refusal
+    assert ("h10, h11, h12, h13, h14 and 5 more not begun: 10 of 10" in refusal
+            and "h4: failed and 5 more" in refusal)

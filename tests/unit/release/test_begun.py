@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""After a failure each controller that has been begun is rolled back, or named with the reason and what to do."""
+"""Roll back every begun controller after a failure, or name it with the next command."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ import pytest
 from releases import NOW, variables
 from results import FAILURE
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.begun import Begun, what_is_left
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.begun import (
+    Begun,
+    what_is_left,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Event, History, Turn
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import (
+    Event,
+    History,
+    Turn,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 
 V1, V2, V3 = ({"web": f"myimage:v{number}"} for number in (1, 2, 3))
 
 
 def result(name, phase, changed=True, failed=False, to=V2, outcome=None):
-    """The result of one controller in one task."""
-    rollout = {"phase": phase, "direction": "forward", "controller": {"images": V1}, "next": {"images": to},
+    """Return the result of a controller in a task."""
+    rollout = {"phase": phase, "direction": "forward", "controller": {"images": V1},
+               "next": {"images": to},
                "last_rollout": {"outcome": outcome}, "images": {"before": V1, "after": to}}
-    return {"name": name, "changed": changed, "failed": failed, "skipped": False, "rollout": rollout, "msg": "the words",
-            **({"failure": FAILURE} if failed else {})}
+    return {"name": name, "changed": changed, "failed": failed, "skipped": False,
+            "rollout": rollout, "msg": "the words", **({"failure": FAILURE} if failed else {})}
 
 
 def skipped(name):
@@ -30,8 +38,9 @@ def skipped(name):
 
 
 PAUSED = result("a", "paused")
-#: It is gone, or its API server: nothing is known of it.
-LOST = {key: value for key, value in result("a", "", changed=False, failed=True).items() if key != "rollout"}
+#: The controller is deleted, or the API server unreachable.
+LOST = {key: value
+        for key, value in result("a", "", changed=False, failed=True).items() if key != "rollout"}
 REFUSED = result("a", "paused", changed=False, failed=True)
 FOREIGN = result("a", "paused", changed=False, failed=True, to=V3)
 TURNED = result("a", "complete", failed=True, outcome="rolled_back")
@@ -52,49 +61,64 @@ TAKEN = {**result("a", "paused", to=V3), "skipped": True}
     ([PAUSED, TURNED], [TURNED], False, False, False),
     ([PAUSED, STUCK], [STUCK], False, False, True),
     ([PAUSED, UPDATED], [UPDATED], False, True, False),
-    ([PAUSED, result("a", "complete", changed=False)], [result("a", "complete", changed=False)], False, True, False),
-    ([result("a", "complete", changed=False)], [result("a", "complete", changed=False)], False, False, False),
+    ([PAUSED, result("a", "complete", changed=False)], [result("a", "complete", changed=False)],
+     False, True, False),
+    ([result("a", "complete", changed=False)], [result("a", "complete", changed=False)], False,
+     False, False),
     ([PAUSED], [TAKEN], False, False, False),
     ([PAUSED], [{"name": "", "failed": True, "msg": "a traceback"}], True, False, False),
-    ([result("a", "paused", changed=False)], [result("a", "paused", changed=False)], True, False, False),
-], ids=["paused", "not begun in a later stage", "refused in a later stage", "gone, or its API server", "another client's by now",
-        "another client's", "never begun, lost", "never begun", "rolled back by the module", "not rolled back by the module",
-        "updated", "updated in between", "nothing to do", "another client's in an approval", "the module crashed",
+    ([result("a", "paused", changed=False)], [result("a", "paused", changed=False)], True, False,
+     False),
+], ids=["paused", "not begun in a later stage", "refused in a later stage",
+        "gone, or its API server", "another client's by now",
+        "another client's", "never begun, lost", "never begun", "rolled back by the module",
+        "not rolled back by the module",
+        "updated", "updated in between", "nothing to do", "another client's in an approval",
+        "the module crashed",
         "begun by an earlier run"])
 def test_what_becomes_of_a_controller(results, last, to_roll_back, updated, left):
     it = Begun(results, last)
 
-    assert (it.to_roll_back, it.updated, list(it.left)) == (["a"] * to_roll_back, ["a"] * updated, ["a"] * left)
+    assert (it.to_roll_back, it.updated, list(it.not_rolled_back)) == (
+        ["a"] * to_roll_back, ["a"] * updated, ["a"] * left)
 
 
 def ending(results, last, rollback=None, what="update", on_failure="rollback"):
-    """The end of a run with these results, the last task of which has failed, or a file after it."""
+    """Return the end of a run whose last task, or a later file, has failed."""
     why = {"task": "Update", "reason": "2 of 4 failed"}
     events = [Event(Turn("update", "", "update"), NOW, NOW, {"results": results}),
-              Event(Turn("update", "", "update", "100%"), NOW, NOW, last, why if what == "update" else {})]
+              Event(Turn("update", "", "update", "100%"), NOW, NOW, last,
+                    why if what == "update" else {})]
     events += [Event(Turn("run", "", what), NOW, NOW, {}, why)] if what != "update" else []
     events += [Event(Turn("update", "", "rollback"), NOW, NOW, rollback)] if rollback else []
-    request = Request.of(variables(selection={"names": ["all"]}, options={"on_failure": on_failure}))
+    request = Request.of(variables(selection={"names": ["all"]},
+                                   options={"on_failure": on_failure}))
     return Ending(request, History(events))
 
 
 def named(results, rollback=None):
-    """What is said of a fleet whose last task has had these results, and its outcome."""
+    """Return the message about a fleet after these results, and the outcome."""
     last = {each["name"]: each for each in results}
-    it = ending(results, {"changed": True, "failed": True, "results": list(last.values())}, rollback)
+    it = ending(results, {"changed": True, "failed": True, "results": list(last.values())},
+                rollback)
     return it.outcome, it.message
 
 
-def test_those_that_a_later_stage_did_not_begin_are_rolled_back_and_the_one_that_cannot_be_is_named():
+def test_controllers_not_begun_by_a_later_stage_are_rolled_back_or_named():
     stages = [result(name, "paused") for name in "abc"] + [LOST, skipped("b"), skipped("c")]
     back = [result(name, "complete", outcome="rolled_back") for name in "bc"]
 
     assert Begun(stages, []).to_roll_back == ["a", "b", "c"]
-    outcome, message = named(stages, {"changed": True, "failed": True, "msg": "1 of 3", "results": [LOST, *back]})
+    outcome, message = named(stages,
+                             {"changed": True, "failed": True, "msg": "1 of 3",
+                              "results": [LOST, *back]})
     assert outcome == "failed" and "Rolled back: b, c.\n" in message
-    assert message.endswith("a is not rolled back: the new pods cannot become available: no such image.\nNext: ansible ...")
+    assert message.endswith(
+        "a is not rolled back: the new pods cannot become available: no such image.\nNext: ansible "
+        "...")
 
-    outcome, message = named([*stages[:3], TURNED, *stages[4:]], {"changed": True, "msg": "2 of 2", "results": back})
+    outcome, message = named([*stages[:3], TURNED, *stages[4:]],
+                             {"changed": True, "msg": "2 of 2", "results": back})
     assert outcome == "rolled_back" and message.endswith("Rolled back: 2 of 2.")
 
 
@@ -102,11 +126,14 @@ def test_those_that_are_updated_are_named_with_what_to_type():
     results = [result(name, "paused") for name in "abcd"] + [
         UPDATED, {**UPDATED, "name": "b"}, {**TURNED, "name": "c"}, skipped("d")]
 
-    outcome, message = named(results, {"changed": True, "msg": "1 of 1", "results": [result("d", "complete")]})
+    outcome, message = named(results,
+                             {"changed": True, "msg": "1 of 1",
+                              "results": [result("d", "complete")]})
 
     assert outcome == "failed" and message.endswith(
         "a, b had been updated before and stay so.\n"
-        "Next: run baton.kubernetes.rollback with names=a,b and image=myimage:v1 to go back there too.")
+        "Next: run baton.kubernetes.rollback with names=a,b and image=myimage:v1 to go back there "
+        "too.")
 
 
 def test_one_that_the_module_could_not_roll_back_is_named():
@@ -114,11 +141,14 @@ def test_one_that_the_module_could_not_roll_back_is_named():
 
 
 def test_a_fleet_whose_only_begun_controllers_the_module_has_rolled_back_is_rolled_back():
-    assert named([TURNED, skipped("b")])[0] == "rolled_back" and named([TURNED, {**STUCK, "name": "b"}])[0] == "stopped"
+    assert (named([TURNED, skipped("b")])[0] == "rolled_back"
+            and named([TURNED, {**STUCK, "name": "b"}])[0] == "stopped")
 
 
 def test_several_images_are_named_by_container():
-    both = UPDATED | {"rollout": UPDATED["rollout"] | {"images": {"before": {"log": "l:1", **V1}, "after": {"log": "l:2", **V2}}}}
+    both = (UPDATED
+            | {"rollout": UPDATED["rollout"]
+               | {"images": {"before": {"log": "l:1", **V1}, "after": {"log": "l:2", **V2}}}})
 
     assert 'images={"log": "l:1", "web": "myimage:v1"}' in what_is_left(Begun([both], []), [])[1]
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a role says of its tasks' results: outcome, message and error of each way to end, and what it hands on."""
+"""Report outcome, message, error and artifacts for each way to end a release."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ from releases import NOW, variables
 from results import failed, paused, rollout, updated
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import ending
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.approval import Approval, deadline
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.approval import (
+    Approval,
+    deadline,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.back import to_other_images
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Event, History, Turn
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import (
+    Event,
+    History,
+    Turn,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.summary import Summary
 
-SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False, "msg": "not begun", "rollout": {}}
-ROLLED_BACK = {"changed": True, "failed": False, "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
+SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False, "msg": "not begun",
+           "rollout": {}}
+ROLLED_BACK = {"changed": True, "failed": False,
+               "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
 NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
 #: The module has rolled back by itself, and fails.
 TURNED = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
@@ -35,21 +44,29 @@ def fleet(*results):
     return {"results": list(results)}
 
 
-def failure(what, result=None, rollback=None, reason="all the words", gist="", task="Roll shop", answer="", is_fleet=False,
-            layer="role", on_failure="stop"):
-    """The end of a run in which that has failed; result is that of its last update, and rollback of its own one."""
-    role, host = ("rollback", "") if what == "rollback" else ("image_bump", "lyon" if layer == "playbook" else "")
-    request = Request.of(variables(role=role, layer=layer, host=host, options={"on_failure": on_failure},
+def failure(what, result=None, rollback=None, reason="all the words", gist="", task="Roll shop",
+            answer="", is_fleet=False, layer="role", on_failure="stop"):
+    """Return the end of a run after this failure.
+
+    result is the result of the last update, rollback the result of the role's rollback.
+    """
+    role, host = (("rollback", "") if what == "rollback"
+                  else ("image_bump", "lyon" if layer == "playbook" else ""))
+    request = Request.of(variables(role=role, layer=layer, host=host,
+                                   options={"on_failure": on_failure},
                                    selection={"names": ["shop"]} if is_fleet else {"name": "shop"}))
     why = {"task": task, "reason": reason, "gist": gist}
     stage = "" if what == "before" else "50%"
-    events = [event(Turn("update", "", "update", stage), result or {}, why if what == "update" else {})] if what != "before" else []
+    events = [event(Turn("update", "", "update", stage), result or {},
+                    why if what == "update" else {})] if what != "before" else []
     if what == "rollback":
         events = [event(Turn("update", "", "rollback"), result or {}, why)]
     elif what != "update":
-        events.append(event(Turn("run", "", what, stage, "smoke.yml"), result if what == "approval" else {}, why))
+        events.append(event(Turn("run", "", what, stage, "smoke.yml"),
+                            result if what == "approval" else {}, why))
     if rollback is not None:
-        events.append(event(Turn("update", "", "rollback", stage), rollback, {"reason": "x"} if rollback.get("failed") else {}))
+        events.append(event(Turn("update", "", "rollback", stage), rollback,
+                            {"reason": "x"} if rollback.get("failed") else {}))
     if answer:
         events.append(event(Turn("look", "", "look", stage), {"answer": answer}, {}))
     return Ending(request, History(events, request.name))
@@ -64,7 +81,8 @@ def by_module(what="update", result=None, rollback=None, **more):
 
 
 def by_check(what="check", rollback=None, **more):
-    return failure(what, paused() if what == "check" else updated(), rollback, "503\nand a page of HTML", task="It answers", **more)
+    return failure(what, paused() if what == "check" else updated(), rollback,
+                   "503\nand a page of HTML", task="It answers", **more)
 
 
 @pytest.mark.parametrize("result, outcome, is_paused, in_progress", [
@@ -76,46 +94,54 @@ def by_check(what="check", rollback=None, **more):
     (fleet(updated("app-1"), failed("app-2"), SKIPPED), "updated", False, []),
     (fleet(paused("app-1"), failed("app-2")), "paused", True, ["app-1"]),
     (fleet(), "updated", False, []),
-    (fleet(paused("app-1"), paused("app-2") | {"rollout": rollout("app-2", "progressing")}), "paused", False, ["app-1", "app-2"]),
-], ids=["nothing yet", "updated", "paused", "failed", "a fleet at a stage", "failed and skipped", "failed in a pause", "none",
+    (fleet(paused("app-1"), paused("app-2") | {"rollout": rollout("app-2", "progressing")}),
+     "paused", False, ["app-1", "app-2"]),
+], ids=["nothing yet", "updated", "paused", "failed", "a fleet at a stage", "failed and skipped",
+        "failed in a pause", "none",
         "one ended before the stage"])
 def test_where_the_controllers_stand(result, outcome, is_paused, in_progress):
-    """What has failed is the module's business; only the others are rolled back by the role."""
+    """The module rolls its failed controllers back; the role rolls the others back."""
     it = summary(result)
 
     assert (it.outcome, it.is_paused, it.in_progress) == (outcome, is_paused, in_progress)
 
 
 @pytest.mark.parametrize("result, outcome", [
-    (paused(), "passed"), (updated(), "passed"), (fleet(paused("app-1"), updated("app-2"), SKIPPED), "passed"),
+    (paused(), "passed"), (updated(), "passed"),
+    (fleet(paused("app-1"), updated("app-2"), SKIPPED), "passed"),
     (paused() | {"rollout": rollout("shop", "progressing")}, "stopped"),
 ], ids=["paused", "updated", "a fleet", "ended before the stage"])
 def test_a_stage_that_was_not_reached_has_not_passed(result, outcome):
-    """max_steps ends a task before the pause, so that nothing is checked."""
+    """max_steps ends a task before the pause: nothing is checked."""
     assert summary(result).stage_outcome == outcome
 
 
 def test_sizes_are_those_of_all_together():
-    other = paused("app-2") | {"rollout": {"desired": 4, "controller": {"replicas": 3}, "next": {"replicas": 1}}}
+    other = (paused("app-2")
+             | {"rollout": {"desired": 4, "controller": {"replicas": 3}, "next": {"replicas": 1}}})
     gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "next": None}}
 
     assert summary(other | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
-    assert summary(fleet(other, other | {"name": "app-4"}, gone, SKIPPED)).sizes == {"desired": 8, "old": 6, "new": 2}
+    assert summary(fleet(other, other | {"name": "app-4"}, gone, SKIPPED)).sizes == {
+        "desired": 8, "old": 6, "new": 2}
 
 
 def test_each_result_has_a_name():
     one = updated()
     del one["name"]
 
-    assert summary(one).rollouts == {"shop": one["rollout"]} and summary(one).results[0]["failed"] is False
+    assert (summary(one).rollouts == {"shop": one["rollout"]}
+            and summary(one).results[0]["failed"] is False)
     assert list(summary(fleet(updated("app-1"), SKIPPED)).rollouts) == ["app-1", "app-3"]
 
 
 def seen(before, after, phase="complete", name="shop", **more):
-    """The result of a task, on a cluster whose record says something else."""
+    """Return the result of a task on a cluster with a record of another history."""
     forged = {"outcome": "updated", "from": {"web": "evil"}, "to": {"web": after}}
-    images = {"before": {"web": before, "log": "v3"} if before else {}, "after": {"web": after, "log": "v3"}}
-    return {"name": name, "failed": False, "rollout": {"phase": phase, "last_rollout": forged, "images": images}, **more}
+    images = {"before": {"web": before, "log": "v3"} if before else {},
+              "after": {"web": after, "log": "v3"}}
+    return {"name": name, "failed": False,
+            "rollout": {"phase": phase, "last_rollout": forged, "images": images}, **more}
 
 
 @pytest.mark.parametrize("results, images", [
@@ -132,25 +158,34 @@ def seen(before, after, phase="complete", name="shop", **more):
     ([seen("v1", "v2"), seen("v0", "v2", name="other")], {}),
     ([seen("v1", "v2"), seen("v1", "v1", "paused", name="other")], {}),
     ([], {}),
-], ids=["updated", "in stages", "paused", "nothing to do", "resumed in the handover", "rolled back", "failed", "skipped", "fleet",
-        "fleet, one of it", "fleet with different images", "fleet, one of it paused", "nothing yet"])
+], ids=["updated", "in stages", "paused", "nothing to do", "resumed in the handover", "rolled back",
+        "failed", "skipped", "fleet",
+        "fleet, one of it", "fleet with different images", "fleet, one of it paused",
+        "nothing yet"])
 def test_previous_images_are_those_that_the_run_has_seen_before_it_replaced_them(results, images):
-    """Never those of the record, which whoever may annotate the controller may write."""
+    """A user with annotate permission may have forged the record on the cluster."""
     request = Request.of(variables(selection={"names": ["shop", "other"]}))
-    history = History([event(Turn("update", "", "update"), {"results": [each]}, {}) for each in results])
+    history = History([event(Turn("update", "", "update"), {"results": [result]}, {})
+                       for result in results])
 
     assert Ending(request, history).previous_images == images
 
 
 @pytest.mark.parametrize("it, outcome", [
     (by_check("before"), "failed"), (by_check("after"), "failed"),
-    (by_check(rollback=ROLLED_BACK), "rolled_back"), (by_check(rollback=NOT_ROLLED_BACK), "failed"), (by_check(), "stopped"),
-    (by_module(), "stopped"), (by_module(result=REFUSED), "failed"), (by_module(result=TURNED), "rolled_back"),
-    (by_module(result=TURNED | {"changed": False}), "failed"), (by_module(result=TURNED, is_fleet=True), "stopped"),
-    (by_module(rollback=ROLLED_BACK), "rolled_back"), (by_module(rollback=NOT_ROLLED_BACK), "failed"),
+    (by_check(rollback=ROLLED_BACK), "rolled_back"), (by_check(rollback=NOT_ROLLED_BACK), "failed"),
+    (by_check(), "stopped"),
+    (by_module(), "stopped"), (by_module(result=REFUSED), "failed"),
+    (by_module(result=TURNED), "rolled_back"),
+    (by_module(result=TURNED | {"changed": False}), "failed"),
+    (by_module(result=TURNED, is_fleet=True), "stopped"),
+    (by_module(rollback=ROLLED_BACK), "rolled_back"),
+    (by_module(rollback=NOT_ROLLED_BACK), "failed"),
     (failure("update"), "failed"), (by_module("rollback"), "failed"),
-], ids=["before", "after", "check, back", "check, not back", "check, left", "left half-way", "not begun", "back by the module",
-        "back by another task", "a fleet, some of it back", "others back", "others not back", "no result", "role rollback"])
+], ids=["before", "after", "check, back", "check, not back", "check, left", "left half-way",
+        "not begun", "back by the module",
+        "back by another task", "a fleet, some of it back", "others back", "others not back",
+        "no result", "role rollback"])
 def test_the_outcome_of_a_failure(it, outcome):
     assert it.outcome == outcome
 
@@ -158,53 +193,63 @@ def test_the_outcome_of_a_failure(it, outcome):
 @pytest.mark.parametrize("it, message, error", [
     (by_module(), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
     (by_module(result=TURNED), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
-    (by_module("rollback", task="Roll shop"), "Roll shop: all the words", f"Roll shop: {GIST}{ABOVE}"),
+    (by_module("rollback", task="Roll shop"), "Roll shop: all the words",
+     f"Roll shop: {GIST}{ABOVE}"),
     (by_module(rollback=NOT_ROLLED_BACK),
      "Stage 50%: all the words\nIt could not be rolled back: all the words of the second failure",
      f"Stage 50%: {GIST}\nIt could not be rolled back: {GIST}{ABOVE}"),
     (by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
-     "Stage 50%: all the words\nRolled back: 1 of 1 is back.", f"Stage 50%: {GIST}\nRolled back: 1 of 1 is back.{ABOVE}"),
+     "Stage 50%: all the words\nRolled back: 1 of 1 is back.",
+     f"Stage 50%: {GIST}\nRolled back: 1 of 1 is back.{ABOVE}"),
     (by_check(rollback=ROLLED_BACK),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available.",
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
     (by_check(),
-     "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\nThe update is left there.\n"
+     "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
+     "HTML.\nThe update is left there.\n"
      "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back.",
-     "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is left there.\n"
+     "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is left "
+     "there.\n"
      "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back."),
     (by_check("before"),
-     "smoke.yml has failed before the update of shop, which was not begun: It answers: 503\nand a page of HTML.",
+     "smoke.yml has failed before the update of shop, which was not begun: It answers: 503\nand a "
+     "page of HTML.",
      "smoke.yml has failed before the update of shop, which was not begun: It answers: 503."),
     (by_check("after"),
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
-], ids=["left half-way", "back by the module", "role rollback", "not back", "others back", "check, back", "check, left", "before",
+], ids=["left half-way", "back by the module", "role rollback", "not back", "others back",
+        "check, back", "check, left", "before",
         "after"])
 def test_what_is_said_of_a_failure(it, message, error):
-    """The words of the module stand in the message; in the error, below the task that showed them, only their gist."""
+    """The message has the module's words; the error has only their gist."""
     assert (it.message, it.error) == (message, error)
 
 
 @pytest.mark.parametrize("result, reason, gist", [
     ({"msg": "no such host"}, "no such host", ""),
     ({"msg": "non-zero return code", "stderr": "curl: (7)"}, "non-zero return code: curl: (7)", ""),
-    ({"msg": "One or more items failed", "results": [{"msg": "fine"}, {"failed": True, "msg": "this one"}, {"failed": True}]},
+    ({"msg": "One or more items failed",
+      "results": [{"msg": "fine"}, {"failed": True, "msg": "this one"}, {"failed": True}]},
      "this one", ""),
     ({"msg": "All items completed", "results": [{"msg": "fine"}]}, "All items completed", ""),
     (failed(), "it failed", GIST),
-    (failed() | {"failure": {"what": "2 of 3 controllers failed"}}, "it failed", "2 of 3 controllers failed."),
+    (failed() | {"failure": {"what": "2 of 3 controllers failed"}}, "it failed",
+     "2 of 3 controllers failed."),
     ({}, "no message", ""), ({"msg": ["a", "list"]}, "['a', 'list']", ""),
     ({"msg": "x" * 2000}, "x" * 997 + "...", ""),
     (failed() | {"_ansible_no_log": True}, "its output is hidden by no_log", ""),
-], ids=["message", "stderr", "loop", "loop that fails as a whole", "module", "fleet", "nothing", "a list", "long", "hidden"])
+], ids=["message", "stderr", "loop", "loop that fails as a whole", "module", "fleet", "nothing",
+        "a list", "long", "hidden"])
 def test_why_a_task_has_failed(result, reason, gist):
-    assert ending.failed_task(result, "Try") == {"task": "Try", "reason": reason, "gist": gist, "measured": {}}
+    assert ending.failed_task(result, "Try") == {"task": "Try", "reason": reason, "gist": gist,
+                                                 "measured": {}}
 
 
 class Lazy(dict):
-    """A dictionary as Ansible gives it to a filter: its items are no set."""
+    """Dictionary as Ansible passes to filters: items() is not a set."""
 
     def items(self):
         yield from super().items()
@@ -217,10 +262,14 @@ def to(images, phase="paused", name="foo"):
 @pytest.mark.parametrize("rollouts, image, images, is_aborted", [
     (to({"web": "v2"}), "v1", {}, True), (to({"web": "v1"}), "v1", {}, False),
     (to({"web": "v2"}, "progressing"), "v1", {}, True),
-    (to({"web": "v2"}, "complete"), "v1", {}, False), (to({"web": "v2"}, "taking_over"), "v1", {}, False),
-    (to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False), (to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
-    ([{"name": "foo", "phase": "progressing", "next": None}], "v1", {}, True), ([], "v1", {}, False),
-], ids=["elsewhere", "there", "at work", "ended", "handover", "images", "other images", "no successor", "no controller"])
+    (to({"web": "v2"}, "complete"), "v1", {}, False),
+    (to({"web": "v2"}, "taking_over"), "v1", {}, False),
+    (to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False),
+    (to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
+    ([{"name": "foo", "phase": "progressing", "next": None}], "v1", {}, True),
+    ([], "v1", {}, False),
+], ids=["elsewhere", "there", "at work", "ended", "handover", "images", "other images",
+        "no successor", "no controller"])
 def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, is_aborted):
     assert aborted(rollouts, image=image, images=Lazy(images)) == ["foo"] * is_aborted
 
@@ -228,50 +277,67 @@ def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, is_a
 def aborted(rollouts, by_labels=False, previous=None, **images):
     selection = {"label_selectors": ["app=x"]} if by_labels else {"names": ["foo"]}
     options = {"image": None, **{option: value for option, value in images.items() if value}}
-    return to_other_images(rollouts, Request.of(variables(role="rollback", selection=selection, options=options,
-                                                          previous=previous or {})))
+    return to_other_images(rollouts,
+                           Request.of(variables(role="rollback", selection=selection,
+                                                options=options,
+                                                previous=previous or {})))
 
 
 def test_the_image_of_another_container_is_not_where_an_update_leads():
     rollouts = to({"web": "v2", "log": "v1"})
 
-    assert aborted(rollouts, image="v1", container="web") == ["foo"] and aborted(rollouts, image="v2", container="web") == []
+    assert (aborted(rollouts, image="v1", container="web") == ["foo"]
+            and aborted(rollouts, image="v2", container="web") == [])
 
 
 def test_of_many_those_are_aborted_that_lead_elsewhere():
-    rollouts = [*to({"web": "shop:v2"}), *to({"web": "shop:v1"}, name="back"), *to({"web": "shop:v2"}, "complete", "ended"),
+    rollouts = [*to({"web": "shop:v2"}), *to({"web": "shop:v1"}, name="back"),
+                *to({"web": "shop:v2"}, "complete", "ended"),
                 *to({"web": "db:v3"}, name="other")]
 
     assert aborted(rollouts, image="shop:v1") == ["foo", "other"]
-    assert aborted(rollouts, by_labels=True, image="shop:v1") == ["foo"], "the image is not for the other"
+    assert aborted(rollouts, by_labels=True, image="shop:v1") == ["foo"], (
+        "the image is not for the other")
     assert aborted(rollouts, by_labels=True, images={"web": "shop:v1"}) == ["foo", "other"]
-    assert aborted(rollouts, previous={"foo": {"web": "shop:v2"}, "back": {"web": "shop:v0"}}) == ["back", "other"]
+    assert aborted(rollouts,
+                   previous={"foo": {"web": "shop:v2"}, "back": {"web": "shop:v0"}}) == [
+                       "back", "other"]
 
 
 def artifacts(*results, selection=None, page="", errors=(), role="image_bump", **more):
-    request = Request.of(variables(role=role, selection=selection or {"name": "shop"}, errors=list(errors),
+    request = Request.of(variables(role=role, selection=selection or {"name": "shop"},
+                                   errors=list(errors),
                                    options={"kind": "Deployment", "image": "v2", **more}))
-    result = {"results": list(results), "msg": "done"} if selection else results[0] if results else {}
-    history = History([event(Turn("update", "", "update", "100%"), result, {})] if results else [], request.name)
+    result = ({"results": list(results), "msg": "done"} if selection else results[0] if results
+              else {})
+    history = History([event(Turn("update", "", "update", "100%"), result, {})] if results else [],
+                      request.name)
     return ending.artifacts(request, history, Ending(request, history), page)
 
 
 def test_what_a_workflow_gets():
-    one, other = seen("v1", "v2", changed=True, msg="done"), seen("v0", "v2", name="b", changed=True)
+    one, other = seen("v1", "v2", changed=True, msg="done"), seen(
+        "v0", "v2", name="b", changed=True)
     same = seen("v2", "v2", name="c")
-    place = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2", "outcome": "updated", "msg": "done"}
+    place = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
+             "outcome": "updated", "msg": "done"}
 
-    alone = {"controller": "shop", "names": [], "previous_images": {"web": "v1"}, "previous_images_by_name": {}}
+    alone = {"controller": "shop", "names": [], "previous_images": {"web": "v1"},
+             "previous_images_by_name": {}}
     assert artifacts(one) == place | alone
     many = artifacts(one, other, same, selection={"names": ["shop", "b", "c"]})
     assert many == place | {"controller": "", "names": ["shop", "b"], "previous_images": {},
                             "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
-    assert artifacts(same, selection={"label_selectors": ["a=b"]})["names"] == ["c"], "one that labels have selected"
+    assert artifacts(same, selection={"label_selectors": ["a=b"]})["names"] == ["c"], (
+        "one that labels have selected")
     refused = artifacts(errors=["image is needed"])
-    assert (refused["outcome"], refused["msg"], refused["names"]) == ("failed", "image is needed. Nothing has been changed.", [])
+    assert (refused["outcome"], refused["msg"], refused["names"]) == (
+        "failed", "image is needed. Nothing has been changed.", [])
 
 
-@pytest.mark.parametrize("kinds, kind", [(["StatefulSet"], "StatefulSet"), (["ReplicaSet", "Deployment"], ""), ([], "")])
+@pytest.mark.parametrize("kinds, kind",
+                         [(["StatefulSet"], "StatefulSet"), (["ReplicaSet", "Deployment"], ""),
+                          ([], "")])
 def test_a_workflow_gets_the_kind_that_was_found_by_the_name(kinds, kind):
     results = [seen("v1", "v2", changed=True, msg="done", name=each, kind=each) for each in kinds]
 
@@ -283,18 +349,21 @@ def test_a_workflow_gets_the_images_that_a_rollback_has_come_to():
     result = {"rollout": rollout_, "changed": True, "msg": "back"}
 
     found = artifacts(result, role="rollback", image="v1")
-    assert (found["image"], found["outcome"], found["msg"]) == ("v1, v3", "rolled_back", "back") and "previous_images" not in found
+    assert ((found["image"], found["outcome"], found["msg"]) == ("v1, v3", "rolled_back", "back")
+            and "previous_images" not in found)
 
 
 def test_a_report_is_stored_with_the_job_unless_it_is_too_long():
     assert artifacts(page="<html>")["report_page"] == "<html>"
-    assert artifacts(page="x" * 500_001)["report_page"].startswith("The report has 500001 characters, too many")
+    assert artifacts(page="x" * 500_001)["report_page"].startswith(
+        "The report has 500001 characters, too many")
 
 
 @pytest.mark.parametrize("layer, again, back", [
     ("role", "run the same task again", "with baton.kubernetes.rollback"),
     ("playbook", "run the same task again",
-     "by `ansible-playbook baton.kubernetes.rollback -e controller=shop -e controller_namespace=shop`"),
+     "by `ansible-playbook baton.kubernetes.rollback -e controller=shop -e "
+     "controller_namespace=shop`"),
     ("awx", "launch the same job template again",
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
 ])
@@ -306,28 +375,33 @@ def test_the_next_command_is_in_the_words_of_the_layer(layer, again, back):
 
 
 def test_a_selection_that_a_shell_would_evaluate_is_not_typed():
-    request = Request.of(variables(layer="playbook", selection={"label_selectors": ["app=$(reboot)"]}))
+    request = Request.of(variables(layer="playbook",
+                                   selection={"label_selectors": ["app=$(reboot)"]}))
 
-    assert Ending(request, History([])).rollback_command == "with baton.kubernetes.rollback"
+    assert ending.rollback_command(request) == "with baton.kubernetes.rollback"
 
 
-# A pause that a person ends
+# A pause to be ended by a person.
 
-PAUSED = paused() | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
-                                 "next": {"images": {"web": "v2"}}, "images": {"before": {"web": "v1"}}}}
+PAUSED = (paused()
+          | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
+                         "next": {"images": {"web": "v2"}}, "images": {"before": {"web": "v1"}}}})
 
 
 def now(phase, direction=None, image="v2", name="shop"):
-    return {"name": name, "phase": phase, "direction": direction, "controller": {"images": {"web": image}}}
+    return {"name": name, "phase": phase, "direction": direction,
+            "controller": {"images": {"web": image}}}
 
 
 @pytest.mark.parametrize("rollouts, at, outcome", [
     ([now("paused", "forward")], 100, "waiting"), ([now("paused", "forward")], 150, "late"),
     (None, 100, "waiting"), (None, 150, "late"),
-    ([now("progressing", "forward")], 100, "approved"), ([now("progressing", "forward")], 150, "approved"),
+    ([now("progressing", "forward")], 100, "approved"),
+    ([now("progressing", "forward")], 150, "approved"),
     ([now("taking_over", "forward")], 100, "approved"), ([now("complete")], 200, "approved"),
     ([now("complete", image="v1")], 100, "denied"), ([now("progressing", "back")], 100, "waiting"),
-    ([now("progressing", "back")], 150, "late"), ([], 100, "denied"), ([now("complete", name="of its successor")], 100, "approved"),
+    ([now("progressing", "back")], 150, "late"), ([], 100, "denied"),
+    ([now("complete", name="of its successor")], 100, "approved"),
 ])
 def test_what_a_person_has_answered(rollouts, at, outcome):
     assert Approval(PAUSED, "shop", rollouts, deadline=150, now=at).outcome == outcome
@@ -338,7 +412,9 @@ def elsewhere(phase, name="shop"):
     return now(phase, "forward", "v1", name) | {"next": {"images": {"web": "v3"}}}
 
 
-@pytest.mark.parametrize("rollout_", [elsewhere("progressing"), elsewhere("paused"), elsewhere("taking_over"), None])
+@pytest.mark.parametrize("rollout_",
+                         [elsewhere("progressing"), elsewhere("paused"), elsewhere("taking_over"),
+                          None])
 def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_back(rollout_):
     it = Approval(PAUSED, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
 
@@ -350,7 +426,8 @@ def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_bac
 def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
     both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
 
-    it = Approval(both, "", [elsewhere("paused", "a"), now("paused", "forward", name="b")], deadline=150, now=100)
+    it = Approval(both, "", [elsewhere("paused", "a"), now("paused", "forward", name="b")],
+                  deadline=150, now=100)
 
     assert it.outcome == "denied" and summary(it.present).in_progress == ["b"]
 
@@ -363,14 +440,16 @@ def test_the_goal_of_what_goes_on_is_that_of_its_successor():
     assert Approval(PAUSED, "shop", [goes_back], deadline=150, now=100).outcome == "waiting"
 
 
-@pytest.mark.parametrize("answer, outcome", [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
+@pytest.mark.parametrize("answer, outcome",
+                         [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
 def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
-    """The rollback is refused then: the controller's Lease is somebody's, or nothing is in progress any more."""
+    """The rollback is refused: another client holds the Lease, or the update has ended."""
     it = by_check(rollback=NOT_ROLLED_BACK, answer=answer)
 
     assert it.outcome == outcome
     for told in (it.message, it.error):
-        assert ("Another client has continued the update at the last moment" in told) is (answer == "approved")
+        assert ("Another client has continued the update at the last moment" in told) is (
+            answer == "approved")
         assert ("could not be rolled back" in told) is (answer != "approved")
 
 
@@ -378,13 +457,14 @@ def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
 def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
     result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}}
 
-    assert deadline(PAUSED, "shop", within=100, seen=60) == 150 and deadline(result, "shop", within=100, seen=70) == 170
+    assert (deadline(PAUSED, "shop", within=100, wait_began=60) == 150
+            and deadline(result, "shop", within=100, wait_began=70) == 170)
 
 
 def test_a_time_that_has_no_end_is_over():
     result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}}
 
-    assert deadline(result, "shop", within=100, seen=70) == 0
+    assert deadline(result, "shop", within=100, wait_began=70) == 0
 
 
 def test_of_several_all_have_to_be_approved():
@@ -395,19 +475,25 @@ def test_of_several_all_have_to_be_approved():
 
     assert outcome(now("complete", name="a"), now("paused", "forward", name="b")) == "waiting"
     assert outcome(now("complete", name="a"), now("complete", name="b")) == "approved"
-    assert outcome(now("complete", image="v1", name="a"), now("paused", "forward", name="b")) == "denied"
+    assert outcome(now("complete", image="v1", name="a"),
+                   now("paused", "forward", name="b")) == "denied"
 
 
 def test_what_has_been_paused_is_told_as_it_is_now():
     single = Approval(PAUSED, "shop", [now("complete")], 150, 100).present
-    assert single["rollout"]["phase"] == "complete" and single["rollout"]["images"] == {"before": {"web": "v1"}}
+    assert (single["rollout"]["phase"] == "complete"
+            and single["rollout"]["images"] == {"before": {"web": "v1"}})
     assert single["steps"] == PAUSED["steps"]
-    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")], 150, 100).present
-    assert [each["rollout"]["phase"] for each in many["results"]] == ["complete", "complete"]
+    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")],
+                    150, 100).present
+    assert [result["rollout"]["phase"] for result in many["results"]] == ["complete", "complete"]
     assert Approval(PAUSED, "shop", None, 150, 100).present == PAUSED
 
 
 def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():
-    it = failure("check", PAUSED | {"rollout": now("complete", image="v1") | {"last_rollout": {"outcome": "rolled_back"}}})
+    it = failure("check",
+                 PAUSED
+                 | {"rollout": now("complete", image="v1")
+                    | {"last_rollout": {"outcome": "rolled_back"}}})
 
     assert it.outcome == "rolled_back" and "left there" not in it.message + it.error

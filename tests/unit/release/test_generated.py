@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Generated releases on the pure tables: what has to hold for every request, whatever happens on the way.
+"""Play generated releases on the pure tables and check every promise.
 
-The number of examples is that of the environment variable RELEASES (default: 50).
+The environment variable RELEASES sets the number of examples (default: 50).
 """
 
 from __future__ import annotations
@@ -28,27 +28,32 @@ controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimag
 
 @st.composite
 def requests(draw):
-    """Draw a request, the controllers and what the files of the user do."""
+    """Draw a request, the controllers and the outcomes of the user's files."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True))
-    stages = sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)), key=lambda stage: int(stage[:-1]))
+    stages = sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)),
+                    key=lambda stage: int(stage[:-1]))
     selection = {"name": names[0]} if len(names) == 1 and draw(st.booleans()) else {"names": names}
     request = variables(
         selection=selection, stages=stages, analyses=[{}] * draw(st.integers(0, 2)),
-        verify=draw(st.sampled_from([[], ["smoke.yml"], ["smoke.yml", "more.yml"]])), before=draw(st.sampled_from([[], ["b.yml"]])),
-        after=draw(st.sampled_from([[], ["e.yml"]])), failure=draw(st.sampled_from([[], ["tell.yml"]])),
-        approve_within=draw(st.sampled_from(["", "", "0s"])), report=draw(st.sampled_from(["", "r.html"])), has_artifacts=True,
-        check_mode=False, options={"on_failure": draw(st.sampled_from(["rollback", "rollback", "stop"])),
-                                   "max_failures": draw(st.sampled_from(["0", "100%"]))})
+        verify=draw(st.sampled_from([[], ["smoke.yml"], ["smoke.yml", "more.yml"]])),
+        before=draw(st.sampled_from([[], ["b.yml"]])),
+        after=draw(st.sampled_from([[], ["e.yml"]])),
+        failure=draw(st.sampled_from([[], ["tell.yml"]])),
+        approve_within=draw(st.sampled_from(["", "", "0s"])),
+        report=draw(st.sampled_from(["", "r.html"])), has_artifacts=True,
+        check_mode=False,
+        options={"on_failure": draw(st.sampled_from(["rollback", "rollback", "stop"])),
+                 "max_failures": draw(st.sampled_from(["0", "100%"]))})
     cluster = Cluster(**{name: draw(controllers) for name in NAMES})
     return request, cluster
 
 
-#: What may happen while a file runs, by another client.
+#: Changes by another client while a file runs.
 EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update")
 
 
 def happen(event, cluster, name):
-    """Do what another client does, and return why the file fails, or ""."""
+    """Change the cluster as another client, and return why the file fails, or ""."""
     it = cluster.controllers[name]
     if event == "fails":
         return "503"
@@ -69,12 +74,13 @@ def happen(event, cluster, name):
 def histories(draw):
     """Draw a request with its events."""
     request, cluster = draw(requests())
-    occasions = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)), max_size=8))
+    occasions = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)),
+                              max_size=8))
     return request, cluster, occasions
 
 
 def files(occasions):
-    """Let the files of the user take the occasions one after the other."""
+    """Let the user's files take the events in order."""
     left = iter(occasions)
 
     def take(cluster):
@@ -112,7 +118,8 @@ def test_stages_are_in_order_and_nothing_begins_after_a_failure(history):
         files_ = [event.turn.file for event in between if event.turn.do == "run"]
         if "pause_at" in earlier.turn.step:
             assert files_ == [file.typed for file in run.request.verify]
-            assert sum(event.turn.do == "analyze" for event in between) == bool(run.request.analyses)
+            assert sum(event.turn.do == "analyze"
+                       for event in between) == bool(run.request.analyses)
 
 
 @EXAMPLES
@@ -125,14 +132,17 @@ def test_after_a_failure_every_controller_is_back_or_named(history):
 
     assert ending.outcome in ("updated", "paused", "rolled_back", "stopped", "failed")
     has_failed = run.history.failed is not None
-    assert (ending.outcome in ("updated", "paused")) is not has_failed and bool(ending.error) is has_failed
+    assert ((ending.outcome in ("updated", "paused")) is not has_failed
+            and bool(ending.error) is has_failed)
     purpose = run.history.failed.turn.purpose if has_failed else ""
-    if not has_failed or not run.request.rolls_back or purpose not in ("update", "check", "approval"):
+    if (not has_failed or not run.request.rolls_back
+            or purpose not in ("update", "check", "approval")):
         return
     for name in cluster.touched:
         it = cluster.controllers[name]
         is_back = not it.coming and it.image == before[name].image
-        is_foreign = it.coming == "myimage:v3" or it.is_deleted or (it.image == V2 and not it.coming)
+        is_foreign = (it.coming == "myimage:v3" or it.is_deleted
+                      or (it.image == V2 and not it.coming))
         assert is_back or is_foreign or name in ending.error, (name, it, ending.error)
         if ending.outcome == "rolled_back":
             assert not it.coming or it.coming == "myimage:v3", (name, it)
@@ -151,7 +161,7 @@ def test_controllers_that_are_not_selected_stay_as_they_are(history):
 @EXAMPLES
 @given(histories(), st.integers(0, 40))
 def test_killed_at_any_turn_and_run_again_the_end_is_the_same(history, killed_at):
-    """Where the user's files pass: the end is then that of a run that nobody has killed."""
+    """The user's files pass: a repeated run then ends like an undisturbed run."""
     request, cluster, _occasions = history
     again = copy.deepcopy(cluster)
     whole = play(request, cluster, [])
@@ -160,7 +170,8 @@ def test_killed_at_any_turn_and_run_again_the_end_is_the_same(history, killed_at
     play(request, again, [], killed_at / 2)
     second = play(request, again, [])
 
-    assert second.ending.outcome == whole.ending.outcome and again.controllers == cluster.controllers
+    assert (second.ending.outcome == whole.ending.outcome
+            and again.controllers == cluster.controllers)
     third = play(request, again, [])
     assert not any(result.get("changed") for result in third.history.results)
 
@@ -177,12 +188,14 @@ def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
 
     stats = run.stats
     selection = {"names": stats["names"]} if stats["names"] else {"name": stats["controller"]}
-    options = {"on_failure": None, "image": None, "images": stats["previous_images"] or None, "max_failures": "100%"}
+    options = {"on_failure": None, "image": None, "images": stats["previous_images"] or None,
+               "max_failures": "100%"}
     changed = set(cluster.touched)
     if not changed:
         return
     previous = stats["previous_images_by_name"]
-    back = Run(variables(role="rollback", selection=selection, options=options, previous=previous), cluster).run()
+    back = Run(variables(role="rollback", selection=selection, options=options, previous=previous),
+               cluster).run()
 
     assert back.ending.outcome == "rolled_back", back.ending.error
     for name, it in before.items():
@@ -193,7 +206,9 @@ def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
 @given(histories(), st.sampled_from(["stages", "approve_within", "selection", "errors"]))
 def test_an_error_in_a_request_changes_nothing(history, where):
     request, cluster, occasions = history
-    wrong = {"stages": [*request["stages"], "1O%"], "approve_within": "soon", "selection": {}, "errors": ["no such choice"]}
+    wrong = {"stages": [*request["stages"], "1O%"], "approve_within": "soon", "selection": {},
+             "errors": ["no such choice"]}
     run = play(request | {where: wrong[where]}, cluster, occasions)
 
-    assert run.turns == ["Tell a workflow the outcome"] and not cluster.touched and "Nothing has been changed." in run.ending.error
+    assert (run.turns == ["Tell a workflow the outcome"] and not cluster.touched
+            and "Nothing has been changed." in run.ending.error)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tables of a release: each row by a release that takes it, and the same rows in the documentation."""
+"""Take each row of the release tables by a release, and compare the rows with the documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse(_cluster):
 
 
 def bump(files=None, answer=bool, controllers=None, **changes):
-    """Run image_bump; return its turns, the run and the cluster."""
+    """Run image_bump; return the turns, the run and the cluster."""
     cluster = Cluster(**controllers or {"a": Controller()})
     run = Run(variables(**changes), cluster, files, answer).run()
     return run.turns, run, cluster
@@ -36,36 +36,46 @@ def roll_back(files=None, controllers=None, options=None, **changes):
 
 
 def test_stages_with_checks():
-    turns, run, cluster = bump(stages=["10%", "100%"], verify=["smoke.yml"], analyses=[{"count": 1}],
-                               before=["b.yml"], after=["e.yml"], report="r.html", has_artifacts=True)
+    turns, run, cluster = bump(stages=["10%", "100%"], verify=["smoke.yml"],
+                               analyses=[{"count": 1}],
+                               before=["b.yml"], after=["e.yml"], report="r.html",
+                               has_artifacts=True)
 
     at_stage = ["Analyze the pods of a", "List the pods of a", "Run smoke.yml"]
-    assert turns == ["Run b.yml", "Update a to 10%", *at_stage, "Update a to 100%", *at_stage, "Update a", "Run e.yml",
+    assert turns == ["Run b.yml", "Update a to 10%", *at_stage, "Update a to 100%", *at_stage,
+                     "Update a", "Run e.yml",
                      "Write the report", "Tell a workflow the outcome"]
     assert run.ending.outcome == "updated" and cluster.controllers["a"].image == "myimage:v2"
     stages = run.facts["report_data"]["stages"]
-    assert [(each["stage"], each["outcome"], [check["file"] for check in each["checks"]]) for each in stages] == [
+    assert [(each["stage"], each["outcome"], [check["file"] for check in each["checks"]])
+            for each in stages] == [
         (stage, "passed", ["rollout_analysis", "smoke.yml"]) for stage in ("10%", "100%")]
 
 
 def test_without_checks_and_stages_it_is_one_task():
     turns, run, _cluster = bump()
 
-    assert turns == ["Update a"] and [each["stage"] for each in run.facts["history"]["stages"]] == ["100%"]
+    assert (turns == ["Update a"]
+            and [stage["stage"] for stage in run.facts["history"]["stages"]] == ["100%"])
 
 
-@pytest.mark.parametrize("on_failure, outcome, image", [("rollback", "rolled_back", ""), ("stop", "stopped", "myimage:v2")])
+@pytest.mark.parametrize("on_failure, outcome, image",
+                         [("rollback", "rolled_back", ""), ("stop", "stopped", "myimage:v2")])
 def test_a_check_fails_at_the_second_stage(on_failure, outcome, image):
-    """What happens when the check of the second stage fails: one row."""
+    """Each row is a consequence of a failed check at the second stage."""
     def closed_at_the_second(cluster):
         return "503" if cluster.controllers["a"].share == 50 else ""
 
-    turns, run, cluster = bump({"smoke.yml": closed_at_the_second}, stages=["10%", "50%", "100%"], verify=["smoke.yml"],
+    turns, run, cluster = bump({"smoke.yml": closed_at_the_second}, stages=["10%", "50%", "100%"],
+                               verify=["smoke.yml"],
                                failure=["tell.yml", "more.yml"], options={"on_failure": on_failure})
 
     assert "Update a to 100%" not in turns and turns[-2:] == ["Run tell.yml", "Run more.yml"]
-    assert ("Roll back a" in turns) is (on_failure == "rollback") and cluster.controllers["a"].coming == image
-    assert run.ending.outcome == outcome and run.ending.message.startswith("The check smoke.yml has failed at stage 50% of a: ")
+    assert (("Roll back a" in turns) is (on_failure == "rollback")
+            and cluster.controllers["a"].coming == image)
+    assert (run.ending.outcome == outcome
+            and run.ending.message.startswith(
+                "The check smoke.yml has failed at stage 50% of a: "))
 
 
 def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
@@ -78,16 +88,19 @@ def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
             return super().update(options)
 
     cluster = Watched(a=Controller(), b=Controller())
-    Run(variables(selection={"names": ["a", "b"]}, stages=["10%", "100%"], verify=["smoke.yml"], options=limits), cluster,
+    Run(variables(selection={"names": ["a", "b"]}, stages=["10%", "100%"], verify=["smoke.yml"],
+                  options=limits), cluster,
         {"smoke.yml": refuse}).run()
 
     forward, back = given
     assert limits.items() <= forward.items() and not limits.keys() & back.keys()
-    assert (back["state"], back["max_failures"], back["names"]) == ("rolled_back", "100%", ["a", "b"])
+    assert (back["state"], back["max_failures"], back["names"]) == (
+        "rolled_back", "100%", ["a", "b"])
 
 
 def test_files_of_the_failure_hook_end_with_the_first_that_fails():
-    turns, run, _cluster = bump({"b.yml": refuse, "no.yml": refuse}, before=["b.yml"], failure=["no.yml", "more.yml"])
+    turns, run, _cluster = bump({"b.yml": refuse, "no.yml": refuse}, before=["b.yml"],
+                                failure=["no.yml", "more.yml"])
 
     assert turns == ["Run b.yml", "Run no.yml"] and run.ending.outcome == "failed"
     assert run.ending.error.endswith("\nThen no.yml has failed too: the shop is closed")
@@ -100,10 +113,12 @@ def test_a_report_that_cannot_be_written_decides_nothing():
     run._do = lambda turn: ({}, "no such folder") if turn.do == "report" else act(turn)
     run.run()
 
-    assert run.turns[-2:] == ["Write the report", "Warn that there is no report"] and run.ending.outcome == "updated"
+    assert (run.turns[-2:] == ["Write the report", "Warn that there is no report"]
+            and run.ending.outcome == "updated")
 
 
-@pytest.mark.parametrize("has_page, is_changed, is_written", [(False, False, True), (True, False, False), (True, True, True)])
+@pytest.mark.parametrize("has_page, is_changed, is_written",
+                         [(False, False, True), (True, False, False), (True, True, True)])
 def test_a_page_of_an_earlier_run_stays_where_nothing_is_changed(has_page, is_changed, is_written):
     image = "myimage:v1" if is_changed else "myimage:v2"
     turns, *_more = bump(controllers={"a": Controller(image)}, report="r.html", has_page=has_page)
@@ -124,14 +139,16 @@ def set_(cluster, **fields):
     (bool, "stop", "stopped"),
 ], ids=["approved", "denied", "another update", "late", "late, stop"])
 def test_an_approval(answer, on_failure, outcome):
-    turns, run, _cluster = bump(answer=answer, stages=["10%"], approve_within="0s", options={"on_failure": on_failure})
+    turns, run, _cluster = bump(answer=answer, stages=["10%"], approve_within="0s",
+                                options={"on_failure": on_failure})
 
-    assert turns[:3] == ["Update a to 10%", "Say how to answer", "Wait for an answer"] and run.ending.outcome == outcome
+    assert (turns[:3] == ["Update a to 10%", "Say how to answer", "Wait for an answer"]
+            and run.ending.outcome == outcome)
     assert ("Update a" in turns) is (outcome == "updated")
 
 
 def test_somebody_continues_at_the_last_moment():
-    """The rollback is refused: the Lease is somebody's; the look after it sees that the update is at its end."""
+    """Another client holds the Lease, so the rollback is refused, and then completes the update."""
     class LastMoment(Cluster):
         def update(self, options):
             result = super().update(options)
@@ -140,24 +157,30 @@ def test_somebody_continues_at_the_last_moment():
             return result
 
     cluster = LastMoment(a=Controller())
-    run = Run(variables(stages=["10%"], approve_within="0s"), cluster, answer=lambda it: set_(it, is_locked=True)).run()
+    run = Run(variables(stages=["10%"], approve_within="0s"), cluster,
+              answer=lambda it: set_(it, is_locked=True)).run()
 
-    assert run.turns[-2:] == ["Roll back a", "See whether the update was continued"] and run.ending.outcome == "stopped"
+    assert (run.turns[-2:] == ["Roll back a", "See whether the update was continued"]
+            and run.ending.outcome == "stopped")
     assert "Another client has continued the update at the last moment" in run.ending.error
 
 
 def test_check_mode_shows_the_stages_and_plans_the_update():
-    turns, run, _cluster = bump(check_mode=True, stages=["10%", "100%"], verify=["smoke.yml"], approve_within="1h", report="r")
+    turns, run, _cluster = bump(check_mode=True, stages=["10%", "100%"], verify=["smoke.yml"],
+                                approve_within="1h", report="r")
 
     assert turns == ["Show the stages", "Update a"]
-    assert run.history.events[0].turn.lines == ["Update a to 10%, then smoke.yml", "Update a to 100%, then smoke.yml",
-                                                "Wait for a person to continue", "Update a to its end"]
+    assert run.history.events[0].turn.lines == ["Update a to 10%, then smoke.yml",
+                                                "Update a to 100%, then smoke.yml",
+                                                "Wait for a person to continue",
+                                                "Update a to its end"]
 
 
 def test_a_list_of_stages_that_ends_early_leaves_it_paused():
     turns, run, cluster = bump(stages=["10%"], after=["e.yml"])
 
-    assert turns == ["Update a to 10%", "Run e.yml"] and run.ending.outcome == "paused" and cluster.controllers["a"].coming
+    assert (turns == ["Update a to 10%", "Run e.yml"] and run.ending.outcome == "paused"
+            and cluster.controllers["a"].coming)
 
 
 def test_an_update_that_ends_before_its_stage_is_not_checked():
@@ -166,10 +189,11 @@ def test_an_update_that_ends_before_its_stage_is_not_checked():
         def rollout(self, name, before=""):
             return super().rollout(name, before) | {"phase": "progressing"}
 
-    run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]), Limited(a=Controller())).run()
+    run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]),
+              Limited(a=Controller())).run()
 
     assert run.turns == ["Update a to 10%"] and run.ending.outcome == "paused"
-    assert [each["outcome"] for each in run.facts["history"]["stages"]] == ["stopped"]
+    assert [stage["outcome"] for stage in run.facts["history"]["stages"]] == ["stopped"]
 
 
 def test_a_fleet_goes_back_together_or_each_that_does_not_is_named():
@@ -178,37 +202,46 @@ def test_a_fleet_goes_back_together_or_each_that_does_not_is_named():
         return "503"
 
     controllers = {name: Controller() for name in "abc"}
-    _turns, run, cluster = bump({"smoke.yml": delete}, controllers=controllers, selection={"names": list("abc")},
+    _turns, run, cluster = bump({"smoke.yml": delete}, controllers=controllers,
+                                selection={"names": list("abc")},
                                 stages=["10%", "100%"], verify=["smoke.yml"])
 
     assert not cluster.controllers["b"].coming and not cluster.controllers["c"].coming
-    assert run.ending.outcome == "failed" and "a is not rolled back: there is no such controller." in run.ending.error
+    assert (run.ending.outcome == "failed"
+            and "a is not rolled back: there is no such controller." in run.ending.error)
 
 
 @pytest.mark.parametrize("changes, said", [
     ({"stages": ["10%", "1O%"]}, "image_bump_stages: '1O%' is neither a number nor a percentage"),
-    ({"selection": {}}, "Give exactly one of image_bump_name, image_bump_names and image_bump_label_selectors (given: none)"),
+    ({"selection": {}},
+     "Give exactly one of image_bump_name, image_bump_names and image_bump_label_selectors (given: "
+     "none)"),
     ({"selection": {"name": "a", "names": ["b"]}}, "(given: image_bump_name and image_bump_names)"),
     ({"analyses": "text"}, "image_bump_analysis is not a list of dictionaries"),
-    ({"approve_within": "soon"}, "image_bump_approve_within 'soon' is neither a number of seconds nor a duration"),
+    ({"approve_within": "soon"},
+     "image_bump_approve_within 'soon' is neither a number of seconds nor a duration"),
     ({"errors": ["autoscaler must be one of"]}, "autoscaler must be one of"),
-    ({"layer": "playbook", "selection": {}}, "Give exactly one of controller, names and label_selectors (given: none)"),
+    ({"layer": "playbook", "selection": {}},
+     "Give exactly one of controller, names and label_selectors (given: none)"),
     ({"layer": "playbook", "approve_within": "soon"}, "approve_within 'soon'"),
 ])
 def test_an_error_in_the_request_is_known_before_anything_is_changed(changes, said):
     turns, run, cluster = bump(before=["b.yml"], failure=["tell.yml"], **changes)
 
     assert turns == [] and said in run.ending.error and not cluster.touched
-    assert run.ending.error.endswith(". Nothing has been changed.") and run.ending.outcome == "failed"
+    assert (run.ending.error.endswith(". Nothing has been changed.")
+            and run.ending.outcome == "failed")
     turns, run, _cluster = bump(has_artifacts=True, **changes)
-    assert turns == ["Tell a workflow the outcome"] and run.stats["outcome"] == "failed" and said in run.stats["msg"]
+    assert (turns == ["Tell a workflow the outcome"] and run.stats["outcome"] == "failed"
+            and said in run.stats["msg"])
 
 
 def test_an_error_that_comes_with_the_run_does_not_say_that_nothing_was_changed():
-    """The role reads its variables at each turn: a file may be gone by then."""
+    """The role reads its variables at each turn: a file may have been deleted meanwhile."""
     cluster = Cluster(a=Controller())
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]), cluster)
-    run.files = {"smoke.yml": lambda _cluster: run.request.errors.append("smoke.yml is no file") or ""}
+    run.files = {"smoke.yml": lambda _cluster: run.request.errors.append("smoke.yml is no file")
+                 or ""}
     run.run()
 
     assert run.turns[-1] == "Update a" and run.ending.outcome == "updated"
@@ -223,7 +256,8 @@ def test_all_errors_of_a_request_are_said_at_once():
 def test_a_rollback_aborts_what_is_in_progress():
     turns, run, cluster = roll_back(before=["b.yml"], after=["e.yml"])
 
-    assert turns == ["Run b.yml", "Roll back a", "Run e.yml"] and run.ending.outcome == "rolled_back"
+    assert (turns == ["Run b.yml", "Roll back a", "Run e.yml"]
+            and run.ending.outcome == "rolled_back")
     assert not cluster.controllers["a"].coming
 
 
@@ -235,7 +269,8 @@ def test_a_rollback_aborts_what_is_in_progress():
 def test_a_rollback_to_an_image(controller, turns):
     taken, run, cluster = roll_back(controllers={"a": controller}, options={"image": "myimage:v1"})
 
-    assert taken == ["See which updates are in progress", *turns] and run.ending.outcome == "rolled_back"
+    assert (taken == ["See which updates are in progress", *turns]
+            and run.ending.outcome == "rolled_back")
     assert (cluster.controllers["a"].image, cluster.controllers["a"].coming) == ("myimage:v1", "")
 
 
@@ -246,7 +281,8 @@ def test_a_rollback_in_check_mode_plans_no_second_update():
 
 
 def test_a_rollback_that_fails():
-    turns, run, _cluster = roll_back(controllers={"a": Controller()}, failure=["tell.yml"], after=["e.yml"])
+    turns, run, _cluster = roll_back(controllers={"a": Controller()}, failure=["tell.yml"],
+                                     after=["e.yml"])
 
     assert turns == ["Roll back a", "Run tell.yml"] and run.ending.outcome == "failed"
     assert "there is no update in progress to roll back" in run.ending.error
@@ -255,12 +291,13 @@ def test_a_rollback_that_fails():
 def test_controllers_go_back_each_to_its_own_images():
     previous = {"a": {"web": "myimage:v1"}, "b": {"web": "myimage:v0"}, "c": {"web": "myimage:v1"}}
     controllers = {name: Controller("myimage:v2", is_locked=name == "a") for name in "abc"}
-    turns, run, cluster = roll_back(controllers=controllers, selection={"names": list("abc")}, previous=previous,
-                                    options={"max_failures": "100%"})
+    turns, run, cluster = roll_back(controllers=controllers, selection={"names": list("abc")},
+                                    previous=previous, options={"max_failures": "100%"})
 
     assert turns[1:] == ["Roll back a, c to the image", "Roll back b to the image"]
     assert run.ending.outcome == "failed" and "another task works on it" in run.ending.error
-    assert cluster.controllers["b"].image == "myimage:v0", "one that cannot go back keeps no other from it"
+    assert cluster.controllers["b"].image == "myimage:v0", (
+        "one that cannot go back keeps no other from it")
 
 
 @pytest.mark.parametrize("role", TABLES)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The picture of what was measured: where things are in it."""
+"""Draw measurements: positions of the elements in the chart."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def drawn(it):
 
 
 def by_class(picture, kind):
-    return [each for each in picture.iter() if each.get("class") == kind]
+    return [element for element in picture.iter() if element.get("class") == kind]
 
 
 def places(path):
-    return [tuple(map(float, word.split(","))) for word in path.get("d").replace("M", " ").replace("L", " ").split()]
+    return [tuple(map(float, word.split(",")))
+            for word in path.get("d").replace("M", " ").replace("L", " ").split()]
 
 
 def test_examples():
@@ -41,19 +42,23 @@ def test_examples():
 def test_thresholds_are_what_they_come_to_with_the_old_pods_of_the_moment():
     rate, latency = curve("success_rate"), curve()
 
-    assert [(point.least, point.most) for point in rate.points] == [(pytest.approx(0.997), None), (0.99, None)]
-    assert [(point.least, point.most) for point in latency.points] == [(None, pytest.approx(0.3))] * 2
+    assert [(point.least, point.most) for point in rate.points] == [
+        (pytest.approx(0.997), None), (0.99, None)]
+    assert [(point.least, point.most)
+            for point in latency.points] == [(None, pytest.approx(0.3))] * 2
 
 
 def test_more_is_higher_and_later_is_on_the_right():
     picture = drawn(curve())
 
-    ((new,), (old,), (most,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "most"))
+    ((new,), (old,),
+     (most,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "most"))
     (first, last) = places(new)
     assert first[0] < last[0] and first[1] > places(old)[0][1] > places(most)[0][1] > last[1]
     assert not by_class(picture, "line-least")
     for path in (new, old, most):
-        assert all(curves.LEFT < x < WIDTH and curves.TOP <= y <= HEIGHT - curves.BOTTOM for x, y in places(path))
+        assert all(curves.LEFT < x < WIDTH and curves.TOP <= y <= HEIGHT - curves.BOTTOM
+                   for x, y in places(path))
 
 
 def test_what_has_failed_is_marked():
@@ -76,25 +81,30 @@ def test_each_controller_and_each_metric_has_its_own():
     found = curves.of_stages([{"checks": checks} for checks in stages])
 
     assert [(each.controller, each.metric, len(each.runs)) for each in found] == [
-        ("a", "success_rate", 2), ("a", "latency", 2), ("b", "success_rate", 1), ("b", "latency", 1)]
+        ("a", "success_rate", 2), ("a", "latency", 2), ("b", "success_rate", 1),
+        ("b", "latency", 1)]
 
 
 @pytest.mark.parametrize("values", [
-    [], [5], [0], [1e300], [-1e299, 1e299], [1e17, 1e17 + 32], [1e-300, 2e-300], [0.1, 0.1 + 1e-17]])
+    [], [5], [0], [1e300], [-1e299, 1e299], [1e17, 1e17 + 32], [1e-300, 2e-300],
+    [0.1, 0.1 + 1e-17]])
 def test_marks_are_around_all_values(values):
     marks = curves._marks(values)
 
-    assert 2 <= len(marks) <= curves.MARKS + 2 and marks == sorted(set(marks)) and all(map(math.isfinite, marks))
-    assert not values or marks[0] <= min(values) * (1 - 1e-9 * (min(values) < 0)) + 1e-9 * abs(min(values))
+    assert (2 <= len(marks) <= curves.MARKS + 2 and marks == sorted(set(marks))
+            and all(map(math.isfinite, marks)))
+    assert (not values
+            or marks[0] <= min(values) * (1 - 1e-9 * (min(values) < 0)) + 1e-9 * abs(min(values)))
     assert not values or max(values) <= marks[-1] + 1e-9 * abs(max(values))
 
 
 @pytest.mark.parametrize("value", ["+Inf", None, True, math.inf, "5", {}])
 def test_what_is_no_number_is_left_out(value):
     check = analysis()
-    for each in check["measured"]["measurements"]:
-        each["new"] = value
+    for measurement in check["measured"]["measurements"]:
+        measurement["new"] = value
 
     picture = drawn(curve("latency", check))
 
-    assert not by_class(picture, "line-new") and not by_class(picture, "dot-new") and by_class(picture, "line-old")
+    assert (not by_class(picture, "line-new") and not by_class(picture, "dot-new")
+            and by_class(picture, "line-old"))

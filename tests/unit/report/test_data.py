@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The shape of a report's data: that of the module's results, and all that the code reads."""
+"""Compare the shape of the report's data with the module's results and with the code."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import dat
 
 ROOT = Path(__file__).parents[3]
 SHAPES = {name: shape for name, shape in vars(data).items() if typing.is_typeddict(shape)}
-#: Keys that the report adds to the data itself, for its template.
+#: Keys added to the data by the report for the template.
 OWN = {"change", "decision", "soaks"}
 
 
 def mismatches(value, shape, path="data") -> list[str]:
-    """Return what is not as the shape has it; a key may be absent."""
+    """Return the differences between a value and its shape; a key may be absent."""
     options = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
     if len(options) > 1:
         return min((mismatches(value, option, path) for option in options), key=len)
     if typing.is_typeddict(shape):
         hints = typing.get_type_hints(shape)
-        return [line for key, each in value.items() if key in hints for line in mismatches(each, hints[key], f"{path}.{key}")] \
+        return [line for key, each in value.items() if key in hints
+                for line in mismatches(each, hints[key], f"{path}.{key}")] \
             if isinstance(value, dict) else [f"{path} is no dictionary"]
     outer, inner = typing.get_origin(shape), typing.get_args(shape)
     if outer in (list, dict) and isinstance(value, outer):
         entries = value.items() if outer is dict else enumerate(value)
-        return [line for key, each in entries for line in mismatches(each, inner[-1], f"{path}.{key}")]
+        return [line for key, each in entries
+                for line in mismatches(each, inner[-1], f"{path}.{key}")]
     expected = (int, float) if shape is float else outer or shape
     return [] if shape is typing.Any or isinstance(value, expected) else [f"{path} is {value!r}"]
 
 
-@pytest.mark.parametrize("value", [updated(), paused(), failed(), soaked(), {"results": [updated(), failed()]}],
+@pytest.mark.parametrize("value",
+                         [updated(), paused(), failed(), soaked(),
+                          {"results": [updated(), failed()]}],
                          ids=["updated", "paused", "failed", "soaked", "fleet"])
 def test_the_results_of_these_tests_have_the_shape(value):
     assert mismatches(value, data.Result) == [] == mismatches(analysis(), data.Check)
@@ -50,25 +54,30 @@ def test_the_results_of_these_tests_have_the_shape(value):
 
 @pytest.mark.parametrize("why", ["", "503"])
 def test_the_role_hands_in_a_run(why):
-    request = variables(stages=["10%", "100%"], verify=["smoke.yml"], analyses=[{}], report="/out/page.html")
+    request = variables(stages=["10%", "100%"], verify=["smoke.yml"], analyses=[{}],
+                        report="/out/page.html")
     run = Run(request, Cluster(a=Controller()), {"smoke.yml": lambda _cluster: why}).run()
 
     handed_in = run.facts["report_data"]
     assert mismatches(handed_in, data.Run) == [] and set(data.Run.__annotations__) <= set(handed_in)
-    assert handed_in["page"] == "page.html" and handed_in["stages"][0]["checks"][0]["measured"]["name"] == "a"
+    assert (handed_in["page"] == "page.html"
+            and handed_in["stages"][0]["checks"][0]["measured"]["name"] == "a")
 
 
 def test_another_shape_is_noticed():
-    assert mismatches({"stages": [{"checks": [{"at": 5}]}]}, data.Run) == ["data.stages.0.checks.0.at is 5"]
-    assert mismatches({"clusters": {"eu": []}}, data.Release) == ["data.clusters.eu is no dictionary"]
+    assert mismatches({"stages": [{"checks": [{"at": 5}]}]},
+                      data.Run) == ["data.stages.0.checks.0.at is 5"]
+    assert mismatches({"clusters": {"eu": []}},
+                      data.Release) == ["data.clusters.eu is no dictionary"]
 
 
 def documented(entry, shape) -> list[str]:
-    """Return the keys of a shape that the documentation of a module's result does not have, or with another type."""
-    names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict", typing.Any: "raw"}
+    """Return the keys of a shape with no or another type in the module's RETURN."""
+    names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
+             typing.Any: "raw"}
     missing = []
     for key, hint in typing.get_type_hints(shape).items():
-        (hint,) = [each for each in typing.get_args(hint) if each is not types.NoneType] \
+        (hint,) = [arg for arg in typing.get_args(hint) if arg is not types.NoneType] \
             if isinstance(hint, types.UnionType) else [hint]
         is_list = typing.get_origin(hint) is list
         inner = typing.get_args(hint)[-1] if is_list else hint
@@ -82,7 +91,8 @@ def documented(entry, shape) -> list[str]:
 
 
 def test_the_results_are_those_that_the_modules_document():
-    update, analyzed = (yaml.safe_load(module.RETURN) for module in (rolling_update, rollout_analysis))
+    update, analyzed = (yaml.safe_load(module.RETURN)
+                        for module in (rolling_update, rollout_analysis))
 
     assert documented(update["results"]["contains"], data.Result) == ["Result.results"]
     assert documented(update, data.Result) == ["Result.name", "Result.failed", "Result.skipped"]
@@ -93,11 +103,14 @@ def test_the_code_reads_keys_of_the_shape_and_no_others():
     keys = {key for shape in SHAPES.values() for key in typing.get_type_hints(shape)}
     read = set()
     for path in (ROOT / "plugins" / "plugin_utils" / "report").glob("*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
+        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8")))
+                     if isinstance(node, ast.Call)):
             name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-            if name in ("text", "mapping", "objects", "values", "number", "_number", "_bound", "get"):
+            if name in ("text", "mapping", "objects", "values", "number", "_number", "_bound",
+                        "get"):
                 arguments = call.args[:1] if name in ("get", "_bound") else call.args[1:]
-                read |= {each.value for each in arguments if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+                read |= {argument.value for argument in arguments
+                         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)}
     template = (ROOT / "roles" / "image_bump" / "templates" / "report.html.j2").read_text("utf-8")
     read |= set(re.findall(r"(?:\.get|[\[ ])\('(\w+)'", template))
 

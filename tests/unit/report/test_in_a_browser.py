@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page as a browser lays it out: on a phone, on a screen, on paper, nothing is cut off. And its colours can be told apart.
+"""Check in Chromium that the page is cut off nowhere, and that its colours can be told apart.
 
-The first needs Chromium (`make test-browser` installs Debian's); one start of it lays out all pages at all widths.
+The layout tests need Chromium (`make test-browser` installs Debian's); a single start lays out all
+pages at all widths.
 """
 
 from __future__ import annotations
@@ -21,44 +22,56 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-#: Pixels of a phone, a tablet, a screen; of paper, A4 without its margins.
+#: Pixels of a phone, a tablet, a screen, and of A4 paper without margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 NAME, WORD = "n" * 253, "w" * 400
 TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
 
 
 def bloated(item):
-    """The same with names as long as they may be, words without an end, and fifty lines where there is a sentence."""
+    """Return the data with the longest names, endless words, and fifty lines for each sentence."""
     if isinstance(item, dict):
-        return {key: each if key in ("at", "phase", "started", "ended", "action", "outcome", "kind") else
-                NAME if key in ("name", "pod", "container", "metric") and isinstance(each, str) else bloated(each)
+        return {key: each if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
+                else
+                NAME if key in ("name", "pod", "container", "metric")
+                and isinstance(each, str) else bloated(each)
                 for key, each in item.items()}
     if isinstance(item, list):
         return [bloated(each) for each in item]
     return TEXT if isinstance(item, str) else item
 
 
-USUAL = {"name": "shop", "namespace": "production", "image": "registry.example.com/team/shop:v2", "outcome": "rolled_back",
-         "message": "the check has failed", "started": "2026-11-21T10:00:00Z", "ended": "2026-11-21T13:01:15Z", "user": "ada",
+USUAL = {"name": "shop", "namespace": "production", "image": "registry.example.com/team/shop:v2",
+         "outcome": "rolled_back",
+         "message": "the check has failed", "started": "2026-11-21T10:00:00Z",
+         "ended": "2026-11-21T13:01:15Z", "user": "ada",
          "stages": [{"stage": "10%", "started": "2026-11-21T10:00:00Z", "outcome": "failed",
-                     "checks": [analysis(), analysis(begin=10, outcome="failed"), {"file": "smoke.yml", "message": "503"}]}],
-         "results": [paused(), {**failed(), "failure": {**FAILURE, "causes": [{**FAILURE["causes"][0], "log": ["the end"] * 50}]}}]}
+                     "checks": [analysis(), analysis(begin=10, outcome="failed"),
+                                {"file": "smoke.yml", "message": "503"}]}],
+         "results": [paused(),
+                     {**failed(),
+                      "failure": {**FAILURE,
+                                  "causes": [{**FAILURE["causes"][0], "log": ["the end"] * 50}]}}]}
 FLEET = {"name": "app=shop", "outcome": "failed", "results": [{"results": [
-    {**(failed if number % 9 == 3 else updated)(f"shop-frontend-{number}"), "kind": ("Deployment", "StatefulSet")[number % 2]}
+    {**(failed if number % 9 == 3 else updated)(f"shop-frontend-{number}"),
+     "kind": ("Deployment", "StatefulSet")[number % 2]}
     for number in range(500)]}]}
-CLUSTERS = {"clusters": {f"eu-west-{number}": {**USUAL, "page": f"rollout-eu-west-{number}.html"} for number in range(12)},
+CLUSTERS = {"clusters": {f"eu-west-{number}": {**USUAL, "page": f"rollout-eu-west-{number}.html"}
+                         for number in range(12)},
             "regions": {"europe": [f"eu-west-{number}" for number in range(12)]}}
-PAGES = {"usual": USUAL, "bloated": bloated(USUAL), "fleet": FLEET, "bloated fleet": bloated(FLEET), "clusters": CLUSTERS,
+PAGES = {"usual": USUAL, "bloated": bloated(USUAL), "fleet": FLEET, "bloated fleet": bloated(FLEET),
+         "clusters": CLUSTERS,
          "bloated clusters": bloated(CLUSTERS), "nothing": {}}
 
-#: For each frame: how wide its document is, and what reaches beyond it but for what can be scrolled by itself.
+#: For each frame: the width of its document, and the elements beyond it, without scrolled ones.
 MEASURE = """
 onload = () => {
   const found = {};
   for (const frame of document.querySelectorAll("iframe")) {
     const page = frame.contentDocument, width = page.documentElement.clientWidth;
     page.querySelectorAll("details").forEach(each => { each.open = true; });
-    const beyond = [...page.body.querySelectorAll("*")].filter(each => !each.closest(".scroll table, svg")
+    const beyond = [...page.body.querySelectorAll("*")].filter(each =>
+      !each.closest(".scroll table, svg")
       && each.getBoundingClientRect().right > width + 1);
     found[frame.name] = [page.documentElement.scrollWidth - width, page.body.innerText.length,
       beyond.slice(0, 5).map(each => each.outerHTML.slice(0, 100))];
@@ -70,21 +83,29 @@ onload = () => {
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What the browser has measured, by page and width."""
+    """Return the browser's measurements by page and width."""
     frames = []
     for name, data in PAGES.items():
         page = rollout_report(data)
-        paper = page.replace("@media print", "@media all").replace("max-width: 40rem", "max-width: 0")
+        paper = page.replace("@media print", "@media all").replace(
+            "max-width: 40rem", "max-width: 0")
         for width, document in [*((width, page) for width in WIDTHS), ("paper", paper)]:
             style = f"width:{PAPER if width == 'paper' else width}px;height:900px"
-            frames.append(f'<iframe name="{name} {width}" style="{style}" srcdoc="{html.escape(document)}"></iframe>')
+            frames.append(f'<iframe name="{name} {width}" style="{style}" '
+                          f'srcdoc="{html.escape(document)}"></iframe>')
     folder = tmp_path_factory.mktemp("browser")
-    (folder / "all.html").write_text(f"<pre id=found></pre>{''.join(frames)}<script>{MEASURE}</script>", encoding="utf-8")
-    command = ["chromium", "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
-               "--disable-component-update", "--disable-quic", "--disable-dev-shm-usage", f"--user-data-dir={folder / 'profile'}",
-               *(["--no-sandbox"] if os.geteuid() == 0 else []), "--dump-dom", f"file://{folder}/all.html"]
+    (folder
+     / "all.html").write_text(f"<pre id=found></pre>{''.join(frames)}<script>{MEASURE}</script>",
+                              encoding="utf-8")
+    command = ["chromium", "--headless", "--disable-gpu", "--no-first-run",
+               "--disable-background-networking", "--disable-sync",
+               "--disable-component-update", "--disable-quic", "--disable-dev-shm-usage",
+               f"--user-data-dir={folder / 'profile'}",
+               *(["--no-sandbox"] if os.geteuid() == 0 else []), "--dump-dom",
+               f"file://{folder}/all.html"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
-    return json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)[1]))
+    return json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', run.stdout,
+                                              re.DOTALL)[1]))
 
 
 @pytest.mark.browser
@@ -98,14 +119,15 @@ def test_nothing_is_cut_off(found, name, width):
 
 @pytest.mark.parametrize("name", ["usual", "fleet", "clusters"])
 def test_on_a_phone_no_table_but_that_of_the_figures_is_scrolled(name):
-    """Each of the others has rows that become blocks, by which the browser has no reason to make them wider."""
+    """Rows of other tables become blocks, so no browser widens the table."""
     tables = re.findall(r"<table.*?</table>", rollout_report(PAGES[name]), re.DOTALL)
 
-    assert {"stacked" in table.partition(">")[0] for table in tables if not re.search("each time (it|they)", table)} == {True}
+    assert {"stacked" in table.partition(">")[0] for table in tables
+            if not re.search("each time (it|they)", table)} == {True}
 
 
 def test_a_page_has_an_end():
-    """Whatever is in it: texts are cut, and so are rows."""
+    """Texts and rows are cut at a maximum."""
     assert len(rollout_report(bloated(FLEET))) < 3_000_000
     many = [{**updated(), "steps": updated()["steps"] * 10_000}]
     assert len(rollout_report({"message": "x" * 10_000_000, "results": many})) < 500_000
@@ -113,7 +135,9 @@ def test_a_page_has_an_end():
 
 def luminance(colour):
     channels = (int(colour[at:at + 2], 16) / 255 for at in (1, 3, 5))
-    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels)
+    red, green, blue = (channel / 12.92 if channel <= 0.04045
+                        else ((channel + 0.055) / 1.055) ** 2.4
+                        for channel in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -124,13 +148,14 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_can_be_read_and_lines_be_seen(scheme):
-    """As WCAG has it: 4.5 for texts, 3 for what a picture is made of."""
+    """WCAG requires a contrast of 4.5 for texts and 3 for graphics."""
     light, dark = CSS.read_text("utf-8").split("@media screen and (prefers-color-scheme: dark)")
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark))
 
     assert len(colours) == 13
     for text in ("text", "muted", "link", "good", "turned", "bad", "bound"):
-        assert min(contrast(colours[text], colours[under]) for under in ("page", "soft")) >= 4.5, text
+        assert min(contrast(colours[text], colours[under]) for under in ("page", "soft")) >= 4.5, (
+            text)
     for line in ("new", "old-line", "bound"):
         assert contrast(colours[line], colours["page"]) >= 3, line
     assert contrast(colours["new"], colours["old"]) >= 1.5

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page: well-formed, readable, complete, and nothing in it that the cluster could make a browser do."""
+"""Render the page: well-formed, readable, complete, and safe against text from the cluster."""
 
 from __future__ import annotations
 
@@ -22,24 +22,32 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&{{ 7 * 7 }}"
 
 DATA = {
-    "name": "shop", "namespace": "default", "image": "myimage:v2", "outcome": "updated", "message": "shop is updated",
-    "started": "2026-11-21T10:00:00Z", "ended": "2026-11-21T10:01:15Z", "user": "ada", "host": "controller",
+    "name": "shop", "namespace": "default", "image": "myimage:v2", "outcome": "updated",
+    "message": "shop is updated",
+    "started": "2026-11-21T10:00:00Z", "ended": "2026-11-21T10:01:15Z", "user": "ada",
+    "host": "controller",
     "stages": [
-        {"stage": "10%", "started": "2026-11-21T10:00:00Z", "ended": "2026-11-21T10:00:05Z", "outcome": "passed",
-         "checks": [{"file": "http.yml", "outcome": "passed", "message": "200", "at": "2026-11-21T10:00:04Z"}]},
+        {"stage": "10%", "started": "2026-11-21T10:00:00Z", "ended": "2026-11-21T10:00:05Z",
+         "outcome": "passed",
+         "checks": [{"file": "http.yml", "outcome": "passed", "message": "200",
+                     "at": "2026-11-21T10:00:04Z"}]},
         {"stage": "100%", "started": "2026-11-21T10:00:10Z", "outcome": "passed"}],
     "results": [paused(), updated(begin=10)],
 }
-FLEET = {"name": "app", "outcome": "failed", "results": [{"results": [updated("app-1"), failed("app-2")]}]}
-MEASURED = DATA | {"stages": [{"stage": "10%", "outcome": "failed", "checks": [analysis(), analysis(begin=10, outcome="failed")]}]}
+FLEET = {"name": "app", "outcome": "failed",
+         "results": [{"results": [updated("app-1"), failed("app-2")]}]}
+MEASURED = (DATA
+            | {"stages": [{"stage": "10%", "outcome": "failed",
+                           "checks": [analysis(), analysis(begin=10, outcome="failed")]}]})
 SOAKED = DATA | {"results": [soaked(), updated(begin=10)]}
 CLUSTERS = {"regions": {"canary": ["malmo"]}, "clusters": {
-    "malmo": DATA | {"page": "rollout-malmo.html"}, "lyon": MEASURED | {"page": "rollout lyon.html"}, "porto": {}}}
+    "malmo": DATA | {"page": "rollout-malmo.html"},
+    "lyon": MEASURED | {"page": "rollout lyon.html"}, "porto": {}}}
 FAILED = DATA | {"outcome": "failed", "results": [failed()]}
 
 
 def page(data):
-    """The page as a browser understands it; anything that is not well-formed fails."""
+    """Return the parsed page; fail if the page is not well-formed."""
     return html5lib.HTMLParser(strict=True).parse(rollout_report(data, str(TEMPLATE)))
 
 
@@ -54,7 +62,8 @@ def tables(tree):
 def test_it_tells_who_what_when_and_how_it_ended():
     said = text(page(DATA).find(f".//{HTML}header"))
 
-    for words in ("default/shop updated", "shop is updated", "myimage:v2", "2026-11-21 10:00:00", "1 min 15 s",
+    for words in ("default/shop updated", "shop is updated", "myimage:v2", "2026-11-21 10:00:00",
+                  "1 min 15 s",
                   "ada on controller"):
         assert words in said
 
@@ -71,56 +80,73 @@ def test_it_tells_each_stage_and_check():
 
 
 def test_it_tells_each_soak_and_what_came_of_it():
-    rows = [text(row) for row in tables(page(SOAKED))["What was checked after each stage"].iter(f"{HTML}tr")]
+    rows = [text(row)
+            for row in tables(page(SOAKED))["What was checked after each stage"].iter(f"{HTML}tr")]
 
     assert rows[2] == "soak: 1 new pod watched for 2 s passed 10:00:03"
     tree = page(SOAKED | {"results": [soaked(has_failed=True)]})
-    assert "soak: 1 new pod watched for 2 s failed" in text(tree) and "soak: the new pods are watched" in text(tree)
-    assert [each for each in tree.iter() if each.get("class") == "soak" and each.get("role") != "img"]
+    assert ("soak: 1 new pod watched for 2 s failed" in text(tree)
+            and "soak: the new pods are watched" in text(tree))
+    assert [element for element in tree.iter()
+            if element.get("class") == "soak" and element.get("role") != "img"]
     assert "soak:" not in text(page(DATA))
 
 
 def test_it_tells_of_many_clusters_in_one_table():
     tree = page(CLUSTERS)
 
-    rows = {text(row.find(f"{HTML}th")): row for row in tables(tree)["3 clusters, in their order"].iter(f"{HTML}tr")}
-    assert text(rows["malmo canary"]).startswith("malmo canary updated 10:00:00 , 1 min 15 s 1 shop is updated")
-    assert text(rows["porto"]).endswith("No result: not begun, interrupted, or the cluster cannot be reached.")
+    rows = {text(row.find(f"{HTML}th")): row
+            for row in tables(tree)["3 clusters, in their order"].iter(f"{HTML}tr")}
+    assert text(rows["malmo canary"]).startswith(
+        "malmo canary updated 10:00:00 , 1 min 15 s 1 shop is updated")
+    assert text(rows["porto"]).endswith(
+        "No result: not begun, interrupted, or the cluster cannot be reached.")
     assert "No task has told" not in text(tree)
-    assert text(tree.find(f".//{HTML}header")).startswith("default/shop incomplete 2 of 3 clusters are updated.")
-    assert [each.get("href") for each in tree.iter(f"{HTML}a")] == ["./rollout-malmo.html", "./rollout%20lyon.html"]
+    assert text(tree.find(f".//{HTML}header")).startswith(
+        "default/shop incomplete 2 of 3 clusters are updated.")
+    assert [element.get("href") for element in tree.iter(f"{HTML}a")] == [
+        "./rollout-malmo.html", "./rollout%20lyon.html"]
 
 
 @pytest.mark.parametrize("outcomes, said", [
-    (["updated", "updated"], "updated 2 of 2 clusters are updated."), (["updated", "rolled_back"], "failed 1 of 2"),
-    (["rolled_back", "rolled_back"], "rolled back 0 of 2"), (["updated", "paused"], "paused 1 of 2"),
-    (["updated", ""], "incomplete 1 of 2"), (["failed", ""], "failed 0 of 2"), (["", ""], "incomplete 0 of 2"),
+    (["updated", "updated"], "updated 2 of 2 clusters are updated."),
+    (["updated", "rolled_back"], "failed 1 of 2"),
+    (["rolled_back", "rolled_back"], "rolled back 0 of 2"),
+    (["updated", "paused"], "paused 1 of 2"),
+    (["updated", ""], "incomplete 1 of 2"), (["failed", ""], "failed 0 of 2"),
+    (["", ""], "incomplete 0 of 2"),
     (["rolled_back", ""], "failed 0 of 2"), (["paused", ""], "incomplete 0 of 2")])
 def test_what_has_become_of_all_clusters_is_what_has_become_of_each(outcomes, said):
-    tree = page({"clusters": {f"c{number}": {"name": "shop", "outcome": each} for number, each in enumerate(outcomes)}})
+    tree = page({"clusters": {f"c{number}": {"name": "shop", "outcome": outcome}
+                              for number, outcome in enumerate(outcomes)}})
 
     assert said in text(tree.find(f".//{HTML}header"))
 
 
 def test_the_header_of_many_clusters_claims_what_all_of_them_say():
-    header = text(page({"clusters": {"eu": DATA, "us": DATA | {"image": "myimage:v3", "user": "bob"}, "ap": {}}})
+    header = text(page({"clusters": {"eu": DATA,
+                                     "us": DATA | {"image": "myimage:v3", "user": "bob"},
+                                     "ap": {}}})
                   .find(f".//{HTML}header"))
 
     assert "default/shop" in header and "controller" in header
     assert not [words for words in ("myimage", "ada", "bob") if words in header]
 
 
-NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b", "<b>&amp;</b>", "50%", "#1?", "../x"]
+NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b", "<b>&amp;</b>",
+         "50%", "#1?", "../x"]
 
 
 def test_each_cluster_has_a_row_and_a_link_of_its_own_whatever_its_name():
     clusters = {name: {"outcome": "updated", "page": f"rollout-{name}.html"} for name in NAMES}
     tree = page({"clusters": clusters, "regions": {"<i>": NAMES[:2], "all": NAMES[2:]}})
 
-    rows = [row.find(f"{HTML}th") for row in tables(tree)[f"{len(NAMES)} clusters, in their order"].iter(f"{HTML}tr")][1:]
+    rows = [row.find(f"{HTML}th")
+            for row in tables(tree)[f"{len(NAMES)} clusters, in their order"].iter(f"{HTML}tr")][1:]
     assert [text(row.find(f"{HTML}a")) for row in rows] == NAMES
     links = [urllib.parse.urlsplit(row.find(f"{HTML}a").get("href")) for row in rows]
-    assert [urllib.parse.unquote(link.path) for link in links] == [f"./rollout-{name}.html" for name in NAMES]
+    assert [urllib.parse.unquote(link.path) for link in links] == [
+        f"./rollout-{name}.html" for name in NAMES]
     assert not [link for link in links if link.scheme or link.netloc or link.query or link.fragment]
     assert [text(row.find(f"{HTML}span")) for row in rows] == ["<i>"] * 2 + ["all"] * 7
 
@@ -133,12 +159,15 @@ def test_a_link_leads_to_a_file_beside_it(link):
 
 
 def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
-    results = [{**(failed if number % 50 == 7 else updated)(f"app-{number}"), "kind": "ReplicaSet"} for number in range(1200)]
+    results = [{**(failed if number % 50 == 7 else updated)(f"app-{number}"), "kind": "ReplicaSet"}
+               for number in range(1200)]
     tree = page({"outcome": "failed", "results": [{"results": results}]})
 
     found = tables(tree)
-    assert [len(list(found[name].iter(f"{HTML}tr"))) for name in ("What to look at", "The others, in their order")] == [25, 977]
-    assert "failed 24" in text(tree) and "updated 1176" in text(tree) and "200 more have no room here." in text(tree)
+    assert [len(list(found[name].iter(f"{HTML}tr")))
+            for name in ("What to look at", "The others, in their order")] == [25, 977]
+    assert ("failed 24" in text(tree) and "updated 1176" in text(tree)
+            and "200 more have no room here." in text(tree))
 
 
 def test_two_kinds_of_one_name_are_two():
@@ -150,16 +179,19 @@ def test_two_kinds_of_one_name_are_two():
                  "stages": [DATA["stages"][0] | {"checks": measured}]})
 
     assert "shop ReplicaSet paused" in text(tree) and "soak of StatefulSet shop:" in text(tree)
-    assert [text(each) for each in tree.iter(f"{HTML}h2")][-2:] == ["ReplicaSet shop paused", "StatefulSet shop paused"]
-    assert [text(each) for each in tree.iter(f"{HTML}h3")][:4] == [
+    assert [text(element) for element in tree.iter(f"{HTML}h2")][-2:] == [
+        "ReplicaSet shop paused", "StatefulSet shop paused"]
+    assert [text(element) for element in tree.iter(f"{HTML}h3")][:4] == [
         f"{metric} of {kind} shop" for kind in kinds for metric in ("success_rate", "latency")]
 
 
 def test_a_long_text_is_cut_and_what_was_cut_is_there_on_demand():
     tree = page(DATA | {"message": "\n".join(f"line {number}" for number in range(50))})
 
-    (shown,) = (text(each) for each in tree.find(f".//{HTML}header") if each.get("class") == "lines")
-    assert shown.endswith("line 11") and text(tree.find(f".//{HTML}header//{HTML}pre")).startswith("line 12 line 13")
+    (shown,) = (text(each) for each in tree.find(f".//{HTML}header")
+                if each.get("class") == "lines")
+    assert (shown.endswith("line 11")
+            and text(tree.find(f".//{HTML}header//{HTML}pre")).startswith("line 12 line 13"))
 
 
 def test_what_turns_the_order_of_letters_round_is_shown():
@@ -170,26 +202,33 @@ def test_it_tells_each_step_and_each_size():
     found = tables(page(DATA))
 
     assert "scale shop-1 0 → 4 replicas" in text(found["What was changed in the cluster, in order"])
-    (sizes,) = (table for caption, table in found.items() if caption.startswith("Sizes of shop and shop-1"))
+    (sizes,) = (table
+                for caption, table in found.items()
+                if caption.startswith("Sizes of shop and shop-1"))
     assert len(list(sizes.iter(f"{HTML}tr"))) == 2 + 9
 
 
 def test_it_tells_why_it_failed():
     said = text(page(FAILED))
 
-    for words in ("the new pods cannot become available", "ImagePullBackOff", "no such image", "the last words", "ansible ..."):
+    for words in ("the new pods cannot become available", "ImagePullBackOff", "no such image",
+                  "the last words", "ansible ..."):
         assert words in said
 
 
 def test_it_tells_what_was_measured():
     tree = page(MEASURED)
 
-    rows = [text(row) for row in tables(tree)["latency of shop, each time it was measured"].iter(f"{HTML}tr")]
+    rows = [text(row)
+            for row in tables(tree)["latency of shop, each time it was measured"].iter(f"{HTML}tr")]
     assert rows[1:3] == ["10:00:01 0.1 0.2 passed", "10:00:02 0.4 0.2 passed 0.4 is more than 0.3"]
     assert rows[4] == "10:00:12 0.4 0.2 failed 0.4 is more than 0.3"
-    assert "4 measurements in 11 s: 1 failed." in text(tree) and "4 measurements in 11 s: all passed." in text(tree)
-    titles = [text(each.find(".//{http://www.w3.org/2000/svg}title")) for each in tree.iter() if each.get("role") == "img"]
-    assert titles.count("latency of shop: new pods against old ones over time. 4 measurements in 11 s: 1 failed.") == 2
+    assert ("4 measurements in 11 s: 1 failed." in text(tree)
+            and "4 measurements in 11 s: all passed." in text(tree))
+    titles = [text(element.find(".//{http://www.w3.org/2000/svg}title")) for element in tree.iter()
+              if element.get("role") == "img"]
+    assert titles.count("latency of shop: new pods against old ones over time. 4 measurements in "
+                        "11 s: 1 failed.") == 2
     assert "Measurements" not in text(page(DATA))
 
 
@@ -197,8 +236,9 @@ def test_it_tells_of_a_fleet_in_a_table_and_in_sections():
     tree = page(FLEET)
 
     (caption,) = (caption for caption in tables(tree) if caption.startswith("2 controllers"))
-    links = [each.get("href") for each in tables(tree)[caption].iter(f"{HTML}a")]
-    assert {link[1:] for link in links} == {each.get("id") for each in tree.iter(f"{HTML}h2")} - {"controllers"}
+    links = [element.get("href") for element in tables(tree)[caption].iter(f"{HTML}a")]
+    assert {link[1:] for link in links} == {element.get("id")
+                                            for element in tree.iter(f"{HTML}h2")} - {"controllers"}
 
 
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, {}],
@@ -208,18 +248,23 @@ def test_it_is_readable_without_eyes_and_without_a_network(data):
 
     assert tree.get("lang") == "en" and text(tree.find(f".//{HTML}title"))
     for table in tree.iter(f"{HTML}table"):
-        assert text(table.find(f"{HTML}caption")) and all(cell.get("scope") for cell in table.iter(f"{HTML}th"))
-    ids = [each.get("id") for each in tree.iter() if each.get("id")]
+        assert (text(table.find(f"{HTML}caption"))
+                and all(cell.get("scope") for cell in table.iter(f"{HTML}th")))
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
-    assert not [each for each in tree.iter() if each.get("src") or (each.get("href", "#")[0] != "#" and each.tag != f"{HTML}link")]
-    assert "http" not in rollout_report(data, str(TEMPLATE)).replace("http-equiv", "").replace("http.yml", "").replace(
+    assert not [element for element in tree.iter()
+                if element.get("src")
+                or (element.get("href", "#")[0] != "#" and element.tag != f"{HTML}link")]
+    assert "http" not in rollout_report(data, str(TEMPLATE)).replace("http-equiv", "").replace(
+        "http.yml", "").replace(
         "http://www.w3.org/", "")
 
 
 def poisoned(item):
-    """The same with the attack in each text and each key that the cluster or a user has a say in."""
+    """Return the data with the attack in each text and key that the cluster or a user can set."""
     if isinstance(item, dict):
-        ours = ("at", "phase", "started", "ended", "action", *(["outcome"] if "metric" in item else []))
+        ours = ("at", "phase", "started", "ended", "action",
+                *(["outcome"] if "metric" in item else []))
         return {key: {region + ATTACK: hosts for region, hosts in each.items()} if key == "regions"
                 else each if key in ours else poisoned(each) for key, each in item.items()}
     if isinstance(item, list):
@@ -232,14 +277,15 @@ def poisoned(item):
 def test_whatever_comes_from_the_cluster_is_text(data):
     tree, harmless = page(poisoned(data)), page(data)
 
-    assert [each.tag for each in tree.iter()] == [each.tag for each in harmless.iter()]
+    assert [element.tag for element in tree.iter()] == [element.tag for element in harmless.iter()]
     assert not list(tree.iter(f"{HTML}script")) and not list(tree.iter(f"{HTML}img"))
     assert ATTACK in "".join(tree.itertext())
 
 
 def without_each(item):
-    """The data without one of its parts, and with something else in its place, for each part; of a list, for its first."""
-    for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(item, list) else ():
+    """Return variants of the data with a part missing or of another type."""
+    for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(
+            item, list) else ():
         for other in (None, 7, ["?"], {"?": "?"}):
             changed = copy.copy(item)
             changed[key] = other
@@ -247,7 +293,8 @@ def without_each(item):
         if isinstance(item, dict):
             yield {name: each for name, each in item.items() if name != key}
         for changed in without_each(item[key]):
-            yield {**item, key: changed} if isinstance(item, dict) else [*item[:key], changed, *item[key + 1:]]
+            yield ({**item, key: changed} if isinstance(item, dict)
+                   else [*item[:key], changed, *item[key + 1:]])
 
 
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
@@ -265,7 +312,7 @@ def test_without_the_library_it_has_the_figures_and_says_what_to_install(monkeyp
 
     assert "pip install drawsvg" in text(without) and "pip install drawsvg" not in text(with_it)
     assert list(tables(without)) == list(tables(with_it))
-    assert not [each for each in without.iter() if each.get("role") == "img"]
+    assert not [element for element in without.iter() if element.get("role") == "img"]
 
 
 @pytest.mark.parametrize("data, template", [("text", TEMPLATE), (DATA, "/nowhere/report.html.j2")],

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the report makes of the results of tasks, whatever is missing in them."""
+"""Read the results of tasks for the report, however incomplete."""
 
 from __future__ import annotations
 
@@ -32,20 +32,25 @@ def test_the_tasks_of_one_controller_are_one_rollout():
 def test_after_the_handover_the_pods_of_the_controller_are_the_new_ones():
     samples = only(updated()).samples
 
-    assert [(each.old_pods, each.new_pods) for each in samples] == [(4, 0), (4, 1), (0, 4), (0, 0), (0, 4)]
-    assert [each.is_taking_over for each in samples] == [False, False, False, True, False]
+    assert [(sample.old_pods, sample.new_pods) for sample in samples] == [
+        (4, 0), (4, 1), (0, 4), (0, 0), (0, 4)]
+    assert [sample.is_taking_over for sample in samples] == [False, False, False, True, False]
 
 
 def test_in_the_next_update_they_are_the_old_ones():
     samples = only(updated(), updated(begin=10)).samples
 
-    assert [(each.old_pods, each.new_pods) for each in samples[-4:]] == [(4, 1), (0, 4), (0, 0), (0, 4)]
+    assert [(sample.old_pods, sample.new_pods) for sample in samples[-4:]] == [
+        (4, 1), (0, 4), (0, 0), (0, 4)]
 
 
 @pytest.mark.parametrize("result, outcome", [
-    (updated(), "updated"), (paused(), "paused"), (failed(), "failed"), (updated() | {"steps": []}, "unchanged"),
-    ({}, "not known"), ({"failed": True}, "failed"), ({"skipped": True, "msg": "not begun"}, "skipped"),
-], ids=["updated", "paused", "failed", "unchanged", "nothing told", "failed without a word", "skipped"])
+    (updated(), "updated"), (paused(), "paused"), (failed(), "failed"),
+    (updated() | {"steps": []}, "unchanged"),
+    ({}, "not known"), ({"failed": True}, "failed"),
+    ({"skipped": True, "msg": "not begun"}, "skipped"),
+], ids=["updated", "paused", "failed", "unchanged", "nothing told", "failed without a word",
+        "skipped"])
 def test_the_outcome_of_a_task(result, outcome):
     assert only(result).outcome == outcome
 
@@ -56,25 +61,32 @@ def test_the_failure_is_the_one_before_the_rollback():
 
 def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_wrong():
     results = [updated(f"app-{number}") for number in range(20)] + [failed("app-20")]
-    fleet = Report({"name": "app", "results": [{"results": results}, {"results": [updated("app-3", begin=30)]}]})
+    fleet = Report({"name": "app",
+                    "results": [{"results": results}, {"results": [updated("app-3", begin=30)]}]})
 
     assert fleet.is_fleet and len(fleet.rollouts) == 21
     assert len(fleet.rollouts[3].results) == 2
-    assert [each.name for each in fleet.sections] == ["app-20"]
+    assert [section.name for section in fleet.sections] == ["app-20"]
 
 
 BACK = rollout("shop", "complete", {"outcome": "rolled_back"})
 NOT_BEGUN = {"name": "shop", "skipped": True, "msg": "not started"}
-REFUSED = {"name": "shop", "failed": True, "msg": "another task holds the Lease", "failure": FAILURE}
+REFUSED = {"name": "shop", "failed": True, "msg": "another task holds the Lease",
+           "failure": FAILURE}
 
 
 @pytest.mark.parametrize("results, outcome", [
-    ([paused(), NOT_BEGUN], "paused"), ([updated(), NOT_BEGUN], "updated"), ([NOT_BEGUN, updated()], "updated"),
-    ([failed(), updated() | {"rollout": BACK}], "rolled_back"), ([failed() | {"rollout": BACK}], "rolled_back"),
-    ([failed(), updated() | {"rollout": BACK}, NOT_BEGUN], "rolled_back"), ([paused(), REFUSED], "failed"),
+    ([paused(), NOT_BEGUN], "paused"), ([updated(), NOT_BEGUN], "updated"),
+    ([NOT_BEGUN, updated()], "updated"),
+    ([failed(), updated() | {"rollout": BACK}], "rolled_back"),
+    ([failed() | {"rollout": BACK}], "rolled_back"),
+    ([failed(), updated() | {"rollout": BACK}, NOT_BEGUN], "rolled_back"),
+    ([paused(), REFUSED], "failed"),
     ([REFUSED | {"rollout": BACK}], "failed"),
-], ids=["skipped in the next stage", "skipped after its end", "skipped before", "rolled back by the role", "by the module",
-        "rolled back, then skipped", "refused in the next stage", "refused, and rolled back some time ago"])
+], ids=["skipped in the next stage", "skipped after its end", "skipped before",
+        "rolled back by the role", "by the module",
+        "rolled back, then skipped", "refused in the next stage",
+        "refused, and rolled back some time ago"])
 def test_the_outcome_of_a_controller_is_its_state_at_the_end(results, outcome):
     assert only(*results).outcome == outcome
 
@@ -84,9 +96,11 @@ def test_a_failure_without_a_look_at_the_controller_hides_no_images():
 
 
 @pytest.mark.parametrize("results, titles", [
-    ([updated() | {"kind": "ReplicaSet"}, updated() | {"kind": "Deployment"}, updated() | {"kind": "ReplicaSet"}],
+    ([updated() | {"kind": "ReplicaSet"}, updated() | {"kind": "Deployment"},
+      updated() | {"kind": "ReplicaSet"}],
      ["ReplicaSet shop", "Deployment shop"]),
-    ([paused(), updated() | {"kind": "Deployment"}, failed("app") | {"kind": "Deployment"}], ["shop", "app"]),
+    ([paused(), updated() | {"kind": "Deployment"}, failed("app") | {"kind": "Deployment"}],
+     ["shop", "app"]),
     ([{"results": [updated(), updated()]}, {"results": [updated(), updated()]}], ["shop", "shop"]),
 ], ids=["several kinds", "a failure before the controller is seen tells no kind", "no kind at all"])
 def test_controllers_are_told_apart_by_kind_and_name(results, titles):
@@ -94,18 +108,22 @@ def test_controllers_are_told_apart_by_kind_and_name(results, titles):
 
 
 @pytest.mark.parametrize("stages, decisions", [
-    ([{"stage": "10%", "outcome": "passed"}, {"stage": "100%", "outcome": "passed"}], ["went on to 100%", "rolled back"]),
-    ([{"stage": "10%", "outcome": "failed"}, {"stage": "rollback", "outcome": "passed"}], ["turned back", "rolled back"]),
+    ([{"stage": "10%", "outcome": "passed"}, {"stage": "100%", "outcome": "passed"}],
+     ["went on to 100%", "rolled back"]),
+    ([{"stage": "10%", "outcome": "failed"}, {"stage": "rollback", "outcome": "passed"}],
+     ["turned back", "rolled back"]),
 ], ids=["stages", "the way back"])
 def test_the_way_back_is_no_further_stage(stages, decisions):
-    assert [each["decision"] for each in Report({"stages": stages, "outcome": "rolled_back"}).stages] == decisions
+    assert [stage["decision"]
+            for stage in Report({"stages": stages, "outcome": "rolled_back"}).stages] == decisions
 
 
 @pytest.mark.parametrize("results, message, headline", [
     ([failed()], "it failed", "the new pods cannot become available"),
     ([failed(), updated() | {"msg": "shop is back"}], "Stage 10%: it failed\nshop is back.",
      "Stage 10%: the new pods cannot become available\nshop is back."),
-    ([updated()], "shop is updated, but then no.yml has failed", "shop is updated, but then no.yml has failed"),
+    ([updated()], "shop is updated, but then no.yml has failed",
+     "shop is updated, but then no.yml has failed"),
     ([failed() | {"msg": ""}], "it failed", "it failed"),
 ], ids=["failed", "rolled back", "failed afterwards", "without a word"])
 def test_the_headline_does_not_say_what_a_section_says(results, message, headline):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The picture: where things are in it, and that it is well-formed whatever the names are."""
+"""Draw the chart: positions of the elements, and well-formed markup for any names."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ def drawn(*results, name="shop"):
 
 
 def by_class(picture, kind):
-    return [each for each in picture.iter() if each.get("class") == kind]
+    return [element for element in picture.iter() if element.get("class") == kind]
 
 
 def points(path):
-    """The places that a path of M, H, V, L and Z goes to."""
+    """Return the points of a path made of M, H, V, L and Z."""
     x, y, places = 0.0, 0.0, []
-    for word in path.get("d").replace("M", " M").replace("H", " H").replace("V", " V").replace("L", " L").replace("Z", "").split():
-        numbers = [float(each) for each in word[1:].split(",")]
-        x, y = (numbers if len(numbers) == 2 else (numbers[0], y) if word[0] == "H" else (x, numbers[0]))
+    for word in path.get("d").replace("M", " M").replace("H", " H").replace("V", " V").replace(
+            "L", " L").replace("Z", "").split():
+        numbers = [float(part) for part in word[1:].split(",")]
+        x, y = (numbers if len(numbers) == 2 else (numbers[0], y) if word[0] == "H"
+                else (x, numbers[0]))
         places.append((x, y))
     return places
 
 
 def height(picture, kind):
-    """Where a straight line is, from the top."""
+    """Return the distance of a straight line from the top."""
     (line,) = by_class(picture, kind)
     heights = {y for _x, y in points(line)}
     assert len(heights) == 1
@@ -107,9 +109,11 @@ def test_a_screen_reader_hears_a_title_and_a_description():
     picture = drawn(updated())
 
     assert picture.get("role") == "img" and picture.get("aria-labelledby") == "it-title it-desc"
-    said = {each.get("id"): each.text for each in picture if each.tag in (f"{SVG}title", f"{SVG}desc")}
+    said = {each.get("id"): each.text for each in picture
+            if each.tag in (f"{SVG}title", f"{SVG}desc")}
     assert said == {"it-title": "Pods of shop over time",
-                    "it-desc": "From 4 old and 0 new pods to 0 old and 4 new ones in 4 s. 4 were available, where 4 was the floor; "
+                    "it-desc": "From 4 old and 0 new pods to 0 old and 4 new ones in 4 s. 4 were "
+                               "available, where 4 was the floor; "
                                "there were at most 5, where 5 was the ceiling."}
 
 

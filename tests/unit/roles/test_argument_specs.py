@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A role says each of its options once: it agrees with the module behind it, and reaches it from every place it can be given."""
+"""Check that each option of a role agrees with the module and reaches it from every layer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 ROOT = Path(__file__).resolve().parents[3]
 
-#: What a role does itself, with the module or around it.
+#: Options of the role itself, not of the module.
 OWN = {
-    "image_bump": {"stages", "verify_tasks", "analysis", "approve_within", "before_tasks", "after_tasks", "failure_tasks",
+    "image_bump": {"stages", "verify_tasks", "analysis", "approve_within", "before_tasks",
+                   "after_tasks", "failure_tasks",
                    "report"},
     "rollback": {"previous_images", "before_tasks", "after_tasks", "failure_tasks"},
 }
@@ -27,23 +28,23 @@ OWN = {
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def role(request) -> str:
-    """Each role that wraps the module."""
+    """Parametrize over the roles that wrap the module."""
     return request.param
 
 
 def read(path: str):
-    """The content of one YAML file, named from the root of the repository."""
+    """Return the content of a YAML file, named from the root of the repository."""
     return yaml.safe_load((ROOT / path).read_text())
 
 
 def options(role: str) -> dict:
-    """The role's documented options, under the names that the module gives them."""
+    """Return the role's documented options under the module's names."""
     documented = read(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     return {name.removeprefix(f"{role}_"): option for name, option in documented.items()}
 
 
 def tasks(content):
-    """All tasks of a file, those in blocks too."""
+    """Return all tasks of a file, including tasks in blocks."""
     for task in content:
         yield task
         for part in ("block", "rescue", "always"):
@@ -51,33 +52,40 @@ def tasks(content):
 
 
 def handed_over(role: str, variables: dict, extra=()) -> dict:
-    """What the role gives the module, of what it is given; without a template among the variables."""
+    """Return the options passed to the module for these variables, without templating."""
     return release_request.Variables(role, variables, lambda value: value, extra).options()
 
 
 def values(role: str) -> dict:
-    """A value for each option of the module that is neither its default nor empty."""
+    """Return a value for each option of the module, neither default nor empty."""
     specs = {name: option for name, option in options(role).items() if name not in OWN[role]}
     others = {"bool": "false", "dict": {"web": "7"}}
     return {name: next(choice for choice in option.get("choices", [others.get(option["type"], "7")])
-                       if choice not in ("", option.get("default"))) for name, option in specs.items()}
+                       if choice not in ("", option.get("default")))
+            for name, option in specs.items()}
 
 
 def test_defaults_are_the_documented_ones(role):
-    """Whether they are a variable, or stand in the documentation alone."""
-    documented = {name: option["default"] for name, option in options(role).items() if "default" in option}
-    variables = {name.removeprefix(f"{role}_"): value for name, value in read(f"roles/{role}/defaults/main.yml").items()}
+    """The default is either a variable or documented."""
+    documented = {name: option["default"]
+                  for name, option in options(role).items() if "default" in option}
+    variables = {name.removeprefix(f"{role}_"): value
+                 for name, value in read(f"roles/{role}/defaults/main.yml").items()}
 
     assert variables.items() <= documented.items() and OWN[role] & set(documented) <= set(variables)
-    handed_on = {name: value for name, value in documented.items() if name not in OWN[role] and value != []}
+    handed_on = {name: value
+                 for name, value in documented.items() if name not in OWN[role] and value != []}
     assert handed_over(role, {f"{role}_name": "foo"}) == {"name": "foo"} | handed_on
 
 
-@pytest.mark.parametrize("prefix", [True, False], ids=["by the role's name", "by the short name, as to a playbook"])
+@pytest.mark.parametrize("prefix", [True, False],
+                         ids=["by the role's name", "by the short name, as to a playbook"])
 def test_every_option_is_handed_to_the_module(role, prefix):
     given = values(role)
-    by_long_name = given if prefix else IMAGES if role == "rollback" else ()  # the playbook rollback chooses the images
-    variables = {f"{role}_{name}" if name in by_long_name else name: value for name, value in given.items()}
+    # the playbook rollback chooses the images
+    by_long_name = given if prefix else IMAGES if role == "rollback" else ()
+    variables = {f"{role}_{name}" if name in by_long_name else name: value
+                 for name, value in given.items()}
     variables |= {} if prefix else {f"__{role}_short_names": True}
 
     assert handed_over(role, variables) == given
@@ -92,7 +100,8 @@ def test_every_option_is_handed_to_the_module(role, prefix):
     ({"__rollback_short_names": True, "timeout": 5, "rollback_timeout": 6}, "timeout", 5),
     ({"__rollback_short_names": True, "timeout": "", "rollback_timeout": 6}, "timeout", 6),
     ({"__rollback_short_names": True, "lock": "false", "rollback_lock": "true"}, "lock", "false"),
-], ids=["empty", "false", "zero", "empty with a default", "short", "no option", "short, but no option", "short, allowed",
+], ids=["empty", "false", "zero", "empty with a default", "short", "no option",
+        "short, but no option", "short, allowed",
         "both", "short, but empty", "short beside the default"])
 def test_what_counts_as_given(variables, option, value):
     assert handed_over("rollback", {"rollback_name": "foo", **variables}).get(option) == value
@@ -100,7 +109,8 @@ def test_what_counts_as_given(variables, option, value):
 
 @pytest.mark.parametrize("variables, option, value", [
     ({"controller": "foo"}, "name", "foo"), ({"controller": "foo", "name": "bar"}, "name", "foo"),
-    ({"controller": "", "name": "foo"}, "name", "foo"), ({"controller_namespace": "shop"}, "namespace", "shop"),
+    ({"controller": "", "name": "foo"}, "name", "foo"),
+    ({"controller_namespace": "shop"}, "namespace", "shop"),
     ({"time_limit": 5, "rollback_timeout": 6}, "timeout", 5),
 ])
 def test_what_has_a_name_of_ansible_s_has_another_one_for_playbooks(variables, option, value):
@@ -109,20 +119,25 @@ def test_what_has_a_name_of_ansible_s_has_another_one_for_playbooks(variables, o
 
 
 def test_no_option_of_a_playbook_has_only_a_name_of_ansible_s(role):
-    """Of which it warns."""
-    assert [name for name in options(role) if set(release_request.short_names(name)) <= get_reserved_names()] == []
+    """Ansible warns of variables with reserved names."""
+    assert [name for name in options(role)
+            if set(release_request.short_names(name)) <= get_reserved_names()] == []
 
 
 def test_what_was_typed_by_the_role_s_name_counts_most():
-    variables = {"rollback_name": "foo", "__rollback_short_names": True, "timeout": 5, "rollback_timeout": 6}
+    variables = {"rollback_name": "foo", "__rollback_short_names": True, "timeout": 5,
+                 "rollback_timeout": 6}
 
     assert handed_over("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
 
 
-@pytest.mark.parametrize("layer, said", [({}, "rollback_autoscaler"), ({"__rollback_short_names": True}, "autoscaler")])
+@pytest.mark.parametrize("layer, said",
+                         [({}, "rollback_autoscaler"),
+                          ({"__rollback_short_names": True}, "autoscaler")])
 def test_a_value_that_is_not_allowed_is_an_error_of_the_request(layer, said):
     variables = {"rollback_name": "foo", "rollback_autoscaler": "never", **layer}
-    request = release_request.Variables("rollback", variables, lambda value: value).request(load=lambda path: [])
+    request = release_request.Variables("rollback", variables,
+                                        lambda value: value).request(load=lambda path: [])
 
     (error,) = request["errors"]
     assert error.startswith(f"value of {said} must be one of")
@@ -134,12 +149,15 @@ def test_a_variable_that_cannot_be_evaluated_is_an_error_of_the_request():
             raise AnsibleError("'nothing' is undefined")
         return value
 
-    request = release_request.Variables("rollback", {"rollback_name": "{{ nothing }}"}, template).request(load=lambda path: [])
+    request = release_request.Variables("rollback", {"rollback_name": "{{ nothing }}"},
+                                        template).request(load=lambda path: [])
 
     assert request["errors"] == ["rollback_name: 'nothing' is undefined"]
 
 
-@pytest.mark.parametrize("content, is_file", [([{"debug": {}}], True), ({"hosts": "all"}, False), (AnsibleError("vault"), False)])
+@pytest.mark.parametrize("content, is_file",
+                         [([{"debug": {}}], True), ({"hosts": "all"}, False),
+                          (AnsibleError("vault"), False)])
 def test_a_file_is_a_list_of_tasks(tmp_path, content, is_file):
     def load(_path):
         if isinstance(content, Exception):
@@ -148,7 +166,8 @@ def test_a_file_is_a_list_of_tasks(tmp_path, content, is_file):
 
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "smoke.yml").touch()
-    variables = {"image_bump_name": "foo", "image_bump_verify_tasks": ["smoke.yml"], "playbook_dir": str(tmp_path)}
+    variables = {"image_bump_name": "foo", "image_bump_verify_tasks": ["smoke.yml"],
+                 "playbook_dir": str(tmp_path)}
     request = release_request.Variables("image_bump", variables, lambda value: value).request(load)
 
     assert request["files"]["verify"][0]["path"] == str(tmp_path / "tasks" / "smoke.yml")
@@ -161,30 +180,36 @@ def test_another_role_is_none_of_ours():
 
 
 def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):
-    """The role's own ones through the playbook, those of the module by themselves; those that users' tasks may read by both."""
+    """The playbook sets the role's own options; the lookup reads the module's options."""
     files = [ROOT / "playbooks" / f"{role}.yml", ROOT / "playbooks" / "tasks" / f"{role}.yml"]
     parts = [part for file in files if file.exists() for part in yaml.safe_load(file.read_text())]
     (include,) = (task for part in parts for task in tasks(part.get("tasks", [part]))
-                  if "tasks_from" not in task.get("ansible.builtin.include_role", {"tasks_from": ""}))
+                  if "tasks_from" not in task.get("ansible.builtin.include_role",
+                                                  {"tasks_from": ""}))
 
-    variables = {name: value for name, value in include["vars"].items() if not name.startswith("__")}
-    assert include["vars"][f"__{role}_short_names"] is include["vars"][f"__{role}_has_artifacts"] is True
-    assert {f"{role}_{name}" for name in OWN[role]} <= set(variables) <= {f"{role}_{name}" for name in options(role)}
+    variables = {name: value
+                 for name, value in include["vars"].items() if not name.startswith("__")}
+    assert include["vars"][f"__{role}_short_names"] is True
+    assert include["vars"][f"__{role}_has_artifacts"] is True
+    assert {f"{role}_{name}" for name in OWN[role]} <= set(variables) <= {
+        f"{role}_{name}" for name in options(role)}
     for variable, template in variables.items():
         assert variable.removeprefix(f"{role}_") in template
 
 
 def test_the_module_is_called_once_with_what_the_table_decides():
-    """A template, so that no option stands there: any that the lookup reads is an argument."""
-    found = [task["baton.kubernetes.rolling_update"] for file in (ROOT / "roles").glob("*/tasks/*.yml")
-             for task in tasks(yaml.safe_load(file.read_text())) if "baton.kubernetes.rolling_update" in task]
+    """The arguments are a template, so that every option of the lookup becomes an argument."""
+    found = [task["baton.kubernetes.rolling_update"]
+             for file in (ROOT / "roles").glob("*/tasks/*.yml")
+             for task in tasks(yaml.safe_load(file.read_text()))
+             if "baton.kubernetes.rolling_update" in task]
 
     assert [list(arguments) for arguments in found] == [["_arguments"]]
     assert "baton.kubernetes.turn_options" in found[0]["_arguments"]
 
 
 def test_no_task_of_a_role_decides():
-    """What is done, and in which order, is a row of module_utils/release/table.py: no task has a condition."""
+    """Only the rows of module_utils/release/table.py decide: tasks have no conditions."""
     loop = [file for file in (ROOT / "roles").glob("*/tasks/*.yml") if file.name != "gate.yml"]
     for file in loop:
         for task in tasks(yaml.safe_load(file.read_text())):

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Each option is the same in the module, its documentation, the roles, the playbooks and the surveys of AWX.
+"""Compare each option in the module, its documentation, the roles, the playbooks and AWX surveys.
 
-The differences are the table of docs/options.md: a difference without a row fails, and so does a row without one.
+docs/options.md has the differences: a difference without a row fails, and so does an obsolete row.
 """
 
 from __future__ import annotations
@@ -20,12 +20,22 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    request_from,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Turn
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import PLAYBOOK_NAMES, Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
+    PLAYBOOK_NAMES,
+    Request,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.table import module_options
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
-from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info, rollout_analysis
+from ansible_collections.baton.kubernetes.plugins.modules import (
+    rolling_update,
+    rolling_update_info,
+    rollout_analysis,
+)
 
 Json = dict[str, t.Any]
 
@@ -34,10 +44,13 @@ ROLES = ("image_bump", "rollback")
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: How docs/options.md names the layers.
 WHERE = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
-         "roles": ["role image_bump", "role rollback"], "playbooks": ["playbook image_bump", "playbook rollback"],
-         "survey of *Image bump*": ["survey image_bump"], "survey of *Rollback*": ["survey rollback"],
+         "roles": ["role image_bump", "role rollback"],
+         "playbooks": ["playbook image_bump", "playbook rollback"],
+         "survey of *Image bump*": ["survey image_bump"],
+         "survey of *Rollback*": ["survey rollback"],
          "surveys": ["survey image_bump", "survey rollback"]}
-#: The type of a survey's question for an option without choices; any other is a text, which can be left empty.
+#: The type of a survey's question for an option without choices; any other is a text and may be
+#: empty.
 QUESTIONS = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 
@@ -50,11 +63,13 @@ class Difference(t.NamedTuple):
 
 
 def documented_differences() -> list[Difference]:
-    """Return the rows of docs/options.md, one for each option and layer."""
+    """Return the rows of docs/options.md, a row for each option and layer."""
     lines = (ROOT / "docs" / "options.md").read_text("utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][1:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
+            if line.startswith("| ")][1:]
     assert all(why for *_row, why in rows)
-    return [Difference(layer, option, what, value(before), value(here)) for where, options, what, before, here, _why in rows
+    return [Difference(layer, option, what, value(before), value(here))
+            for where, options, what, before, here, _why in rows
             for layer in WHERE[where] for option in re.findall(r"`(\w+)`", options)]
 
 
@@ -67,40 +82,50 @@ def shown(default: t.Any) -> str | None:
 
 
 def questions(role: str) -> dict[str, Json]:
-    """Return the questions of a role's survey by the option that they ask for."""
-    options = {short: option for option in role_options(role) for short in release_request.short_names(option)}
+    """Return the questions of a role's survey by option."""
+    options = {short: option for option in role_options(role)
+               for short in release_request.short_names(option)}
     spec = json.loads((ROOT / "docs" / "awx" / f"{role}.survey.json").read_text("utf-8"))["spec"]
     return {options[question["variable"]]: question for question in spec}
 
 
 def role_options(role: str) -> dict[str, Json]:
-    """Return the options of a role by the names that the module has for them."""
-    specs = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text("utf-8"))
-    return {name.removeprefix(f"{role}_"): spec for name, spec in specs["argument_specs"]["main"]["options"].items()}
+    """Return the options of a role by the module's names."""
+    specs = yaml.safe_load((ROOT / "roles" / role / "meta"
+                            / "argument_specs.yml").read_text("utf-8"))
+    return {name.removeprefix(f"{role}_"): spec
+            for name, spec in specs["argument_specs"]["main"]["options"].items()}
 
 
-def differences(layer: str, before: dict[str, Json], here: dict[str, Json]) -> t.Iterator[Difference]:
-    """Compare the options of two layers that both have: type, default and choices."""
+def differences(layer: str, before: dict[str, Json],
+                here: dict[str, Json]) -> t.Iterator[Difference]:
+    """Compare the options shared by two layers: type, default and choices."""
     for option in before.keys() & here.keys():
         one, other = before[option], here[option]
         for what in ("type", "elements"):
             if one.get(what) != other.get(what):
                 yield Difference(layer, option, what, one.get(what), other.get(what))
         if one.get("default") != other.get("default"):
-            yield Difference(layer, option, "default", shown(one.get("default")), shown(other.get("default")))
+            yield Difference(layer, option, "default", shown(one.get("default")),
+                             shown(other.get("default")))
         yield from choices(layer, option, one.get("choices", ()), other.get("choices", ()))
 
 
-def choices(layer: str, option: str, before: t.Collection[str], here: t.Collection[str]) -> t.Iterator[Difference]:
-    yield from (Difference(layer, option, "choices", each, None) for each in set(before) - set(here))
-    yield from (Difference(layer, option, "choices", None, each) for each in set(here) - set(before))
+def choices(layer: str, option: str, before: t.Collection[str],
+            here: t.Collection[str]) -> t.Iterator[Difference]:
+    yield from (Difference(layer, option, "choices", each, None)
+                for each in set(before) - set(here))
+    yield from (Difference(layer, option, "choices", None, each)
+                for each in set(here) - set(before))
 
 
 def of_role(role: str) -> t.Iterator[Difference]:
     options, layer = role_options(role), f"role {role}"
     yield from differences(layer, ARGUMENT_SPEC, options)
-    yield from (Difference(layer, option, "option", None, "own") for option in options.keys() - ARGUMENT_SPEC.keys())
-    yield from (Difference(layer, option, "option", "module", None) for option in ARGUMENT_SPEC.keys() - options.keys())
+    yield from (Difference(layer, option, "option", None, "own")
+                for option in options.keys() - ARGUMENT_SPEC.keys())
+    yield from (Difference(layer, option, "option", "module", None)
+                for option in ARGUMENT_SPEC.keys() - options.keys())
 
 
 def of_playbook(role: str) -> t.Iterator[Difference]:
@@ -122,18 +147,22 @@ def of_survey(role: str) -> t.Iterator[Difference]:
             before = ",".join(default) if isinstance(default, list) else shown(default)
             yield Difference(layer, option, "default", before, question["default"])
         if question["type"] == "multiplechoice":
-            yield from choices(layer, option, set(spec["choices"]) - {""}, question["choices"].splitlines())
+            yield from choices(layer, option, set(spec["choices"]) - {""},
+                               question["choices"].splitlines())
 
 
-@pytest.mark.parametrize("layer, of_layer", [("role", of_role), ("playbook", of_playbook), ("survey", of_survey)])
+@pytest.mark.parametrize("layer, of_layer",
+                         [("role", of_role), ("playbook", of_playbook), ("survey", of_survey)])
 def test_the_layers_differ_as_docs_options_has_it_and_in_nothing_else(layer, of_layer):
     documented = [row for row in documented_differences() if row.layer.startswith(layer)]
 
-    assert sorted(map(str, documented)) == sorted(str(each) for role in ROLES for each in of_layer(role))
+    assert sorted(map(str, documented)) == sorted(str(each) for role in ROLES
+                                                  for each in of_layer(role))
 
 
 @pytest.mark.parametrize("module, spec", [
-    (rolling_update, task.UPDATE_OPTIONS), (rolling_update_info, task.INFO_OPTIONS), (rollout_analysis, task.ANALYSIS_OPTIONS),
+    (rolling_update, task.UPDATE_OPTIONS), (rolling_update_info, task.INFO_OPTIONS),
+    (rollout_analysis, task.ANALYSIS_OPTIONS),
 ], ids=["rolling_update", "rolling_update_info", "rollout_analysis"])
 def test_a_module_documents_its_options_as_they_are(module, spec):
     fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
@@ -150,8 +179,9 @@ def first_words(option: Json) -> str:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_layer_tells_the_unit_of_an_option(role):
-    """A number without its unit is a guess: seconds, or a number of pods that may be a percentage."""
-    module, options, asked = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(role), questions(role)
+    """A number without a unit is a guess: seconds, or pods, perhaps a percentage."""
+    module, options, asked = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(
+        role), questions(role)
     texts = {option: [first_words(spec)] for option, spec in options.items()}
     for option, question in asked.items():
         texts[option].append(f"{question['question_name']} {question['question_description']}")
@@ -164,11 +194,14 @@ def test_each_layer_tells_the_unit_of_an_option(role):
 
 
 def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
-    """Yield the parameters of each task of the module for the answers and the survey's own defaults."""
-    variables = {question["variable"]: question["default"] for question in questions(role).values()} | answers
+    """Yield the module's parameters for each task, given answers to a survey with its defaults."""
+    variables = ({question["variable"]: question["default"]
+                  for question in questions(role).values()} | answers)
     options = {name: option for option, name in PLAYBOOK_NAMES.items()}
-    of_role = {f"{role}_{options.get(name, name)}": value for name, value in variables.items()}  # as the playbook has it
-    read = release_request.Variables(role, {**variables, **of_role, f"__{role}_short_names": True}, lambda template: template)
+    # as in the playbook
+    of_role = {f"{role}_{options.get(name, name)}": value for name, value in variables.items()}
+    read = release_request.Variables(role, {**variables, **of_role, f"__{role}_short_names": True},
+                                     lambda template: template)
     request = Request.of(read.request(lambda path: []))
     assert request.errors == []
     for step in [*({"pause_at": pause} for pause in request.pauses), {}, {"state": "rolled_back"}]:
@@ -178,13 +211,16 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
         yield valid.validated_parameters
 
 
-@pytest.mark.parametrize("who", [{"controller": "foo"}, {"names": "foo\nbar"}, {"label_selectors": "app=shop,tier=web"}],
+@pytest.mark.parametrize("who",
+                         [{"controller": "foo"}, {"names": "foo\nbar"},
+                          {"label_selectors": "app=shop,tier=web"}],
                          ids=["one", "several", "by labels"])
-@pytest.mark.parametrize("answers", [{}, {"kind": "KIND"}], ids=["without the kind", "with the kind"])
+@pytest.mark.parametrize("answers", [{}, {"kind": "KIND"}],
+                         ids=["without the kind", "with the kind"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ROLES)
 def test_the_defaults_of_a_survey_are_valid_for_each_kind(role, kind, who, answers):
-    """As the module validates them, whether the kind is an answer or found by the name."""
+    """The module validates them, with the kind given or found by name."""
     answers = who | {"image": "myimage:v2"} | dict.fromkeys(answers, kind)
     tasks = list(requests_of_a_survey(role, kind, answers))
 

@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module's result, the info module, check mode and an autoscaler say the same of an update, for every kind."""
+"""Agreement of the module's result, the info module, check mode and autoscaler, for every kind."""
 
 from __future__ import annotations
 
 import pytest
 from every_kind import KINDS, SIZE, Cluster, asked
 
-#: Kinds, and the type of their updateStrategy where that is not RollingUpdate.
+#: Kinds, and the type of their updateStrategy unless RollingUpdate.
 ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
 PAUSES = {"1": 1, "50%": 2, "100%": 4}
 
@@ -26,18 +26,23 @@ def test_a_pause(kind, strategy, pause):
     cluster.settle()
     again, shown_again, info = cluster.run(request), cluster.checked(request), cluster.info(request)
 
-    assert result["msg"].startswith(f"foo is paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
-    assert shown["msg"].startswith(f"foo would be paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
+    assert result["msg"].startswith(
+        f"foo is paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
+    assert shown["msg"].startswith(
+        f"foo would be paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
     assert actions(shown)[0] == actions(result)[0] and actions(shown)[-1] == actions(result)[-1]
     for one in (again, shown_again):
         assert not one["changed"] and "foo is already paused" in one["msg"]
-    phases = {one["rollout"]["phase"] for one in (shown, result, again, shown_again)} | {info["phase"]}
+    phases = ({one["rollout"]["phase"] for one in (shown, result, again, shown_again)}
+              | {info["phase"]})
     assert phases == {"paused"} and info["direction"] == "forward"
-    assert "state=rolled_back" in info["rollback_command"] and "with a higher pause_at" in info["resume_command"]
+    assert ("state=rolled_back" in info["rollback_command"]
+            and "with a higher pause_at" in info["resume_command"])
     for one in (again, shown_again):
-        assert "image=myimage:v2" in one["resume_command"] and "pause_at" not in one["resume_command"]
+        assert ("image=myimage:v2" in one["resume_command"]
+                and "pause_at" not in one["resume_command"])
         assert one["rollback_command"] == info["rollback_command"]
-    assert cluster.is_frozen is (kind != "DaemonSet")  # which has no size for one to set
+    assert cluster.is_frozen is (kind != "DaemonSet")  # a DaemonSet has no size for an autoscaler
 
 
 @pytest.mark.parametrize("end", ["updated", "rolled_back"])

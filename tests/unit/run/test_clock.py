@@ -1,18 +1,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The clocks: one that goes by itself, and one that stands."""
+"""The real clock and the fixed clock."""
 
 from __future__ import annotations
 
 import re
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock, StandingClock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock, FixedClock
 
 
 def test_clocks():
-    """One goes by itself, one only when it is slept."""
-    clock, standing = Clock(), StandingClock()
+    """The fixed clock advances only in sleep()."""
+    clock, standing = Clock(), FixedClock()
     before, stood = clock.monotonic(), standing.monotonic()
 
     clock.sleep(0.01)

@@ -19,7 +19,10 @@ ENDS = {"updated": {"image": "myimage:v1"}, "rolled_back": {"image": None, "stat
 
 
 class Unwell(Cluster):
-    """foo with the template that the task asks for, and one pod that becomes ready after some waits, or never."""
+    """Cluster where foo has the requested template and an unready pod.
+
+    The pod becomes ready after `waits` waits, or never.
+    """
 
     def __init__(self, kind, end="updated", waits=None):
         self.leases, self.events = [], []
@@ -44,12 +47,12 @@ class Unwell(Cluster):
         self.waits = None if self.waits is None else self.waits - 1
 
     def stall(self):
-        """Let everything happen but that a pod becomes ready."""
+        """Settle the cluster, but let no pod become ready."""
         while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
             self.cluster.make(moves[0])
 
     def set_image(self, image):
-        """As `kubectl set image`."""
+        """Change the image as `kubectl set image` does."""
         item = copy.deepcopy(self.cluster.items["foo"])
         item["spec"]["template"]["spec"]["containers"][0]["image"] = image
         item["metadata"]["generation"] = item["metadata"].get("generation", 1) + 1
@@ -93,9 +96,12 @@ def test_pods_that_never_become_available_fail_the_task_without_a_rollback(kind,
     error = cluster.refusal(request)
 
     assert error.what.startswith("no progress for 5 s while waiting for this: foo")
-    assert error.what.endswith(" available; no update is in progress") and "has 3 of 4 available" in error.why
-    other = "image=ANOTHER-IMAGE" if end == "rolled_back" else "state=rolled_back to_revision=previous"
-    assert error.next_command.splitlines()[-3:-1] == [request.command(), "or:"] and other in error.next_command.splitlines()[-1]
+    assert (error.what.endswith(" available; no update is in progress")
+            and "has 3 of 4 available" in error.why)
+    other = ("image=ANOTHER-IMAGE" if end == "rolled_back"
+             else "state=rolled_back to_revision=previous")
+    assert (error.next_command.splitlines()[-3:-1] == [request.command(), "or:"]
+            and other in error.next_command.splitlines()[-1])
     assert cluster.is_untouched
 
 
@@ -114,7 +120,8 @@ def test_without_pods_a_look_is_enough(kind):
     else:
         cluster.cluster.write(Patch("foo", (put("/spec/replicas", 0),), kind))
     cluster.settle()
-    assert driver.look(choose(request), request, cluster, cluster.clock)["msg"] == "foo already has the wanted template"
+    assert driver.look(choose(request), request, cluster,
+                       cluster.clock)["msg"] == "foo already has the wanted template"
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
@@ -130,9 +137,10 @@ def test_a_rollout_of_another_client_is_waited_for_without_a_lease(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_another_client_changes_meanwhile_is_not_undone(kind):
-    """Who waits for broken pods sees somebody fix them by another image."""
+    """Another client may fix the broken pods with another image while the task waits."""
     cluster = Unwell(kind)
     cluster.happens = lambda: cluster.set_image("myimage:v3")
-    with pytest.raises(RolloutError, match="somebody else has changed it while this task waited for its pods"):
+    with pytest.raises(RolloutError,
+                       match="somebody else has changed it while this task waited for its pods"):
         cluster.run(asked(kind, image="myimage:v1"))
     assert cluster.is_untouched

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop: what it reports, and what it does when somebody else is at work too."""
+"""The driver's loop: results, failures, and changes made by other clients meanwhile."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from builders import BACK, NOW, SUCCESSOR, UPDATE, new, old, rc, record, templat
 from clusters import Cluster, fails, troubled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import decide
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import LOOK_AT_PODS_AGAIN
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, Delete, HandOver, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, Delete, Handover, Patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import ALONE
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import REFUSED_LIMIT
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -40,23 +41,27 @@ def test_an_update_reports_every_step_and_how_it_ended():
 
     v2 = {"web": "myimage:v2"}
     assert actions(result) == [
-        ("annotate", "foo", f"partner {SUCCESSOR}"), ("create", SUCCESSOR, v2), ("annotate", "foo", "updating, 0 desired"),
+        ("annotate", "foo", f"partner {SUCCESSOR}"), ("create", SUCCESSOR, v2),
+        ("annotate", "foo", "updating, 0 desired"),
         ("scale", SUCCESSOR, 1), ("scale", "foo", 0), ("rename", "foo", v2),
-        ("annotate", SUCCESSOR, "no more pods are created for it"), ("hand over", SUCCESSOR, "foo"), ("delete", SUCCESSOR, None),
+        ("annotate", SUCCESSOR, "no more pods are created for it"), ("hand over", SUCCESSOR, "foo"),
+        ("delete", SUCCESSOR, None),
         ("annotate", "foo", "updated")]
     assert result["steps"][3] == {
-        "action": "scale", "kind": "ReplicationController", "name": SUCCESSOR, "from": 0, "to": 1, "at": NOW}
+        "action": "scale", "kind": "ReplicationController", "name": SUCCESSOR, "from": 0, "to": 1,
+        "at": NOW}
     assert result["changed"] is True
     assert result["msg"] == "foo is updated to myimage:v2: 1 of 1 replicas available"
     assert result["rollout"]["phase"] == "complete"
     assert result["rollout"]["images"] == {"before": {"web": "myimage:v1"}, "after": v2}
-    assert result["diff"]["before"]["template"] == template() and result["diff"]["after"]["template"]["spec"] == (
-        template("myimage:v2")["spec"])
+    assert (result["diff"]["before"]["template"] == template()
+            and result["diff"]["after"]["template"]["spec"] == (
+        template("myimage:v2")["spec"]))
 
 
 @pytest.mark.parametrize("request_, items", [
     (UPDATE, [rc(image="myimage:v2")]),
-    (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})]),
+    (BACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})]),
     (dataclasses.replace(UPDATE, next_name="bar"), [rc("bar", image="myimage:v2")]),
 ], ids=["updated", "rolled back", "updated, next_name"])
 def test_what_has_ended_is_unchanged_without_a_write(request_, items):
@@ -64,7 +69,8 @@ def test_what_has_ended_is_unchanged_without_a_write(request_, items):
 
     result = cluster.run(request_)
 
-    assert (result["changed"], result["steps"], result["diff"], cluster.writes) == (False, [], {}, [])
+    assert (result["changed"], result["steps"], result["diff"], cluster.writes) == (
+        False, [], {}, [])
     assert result["msg"].endswith(("wanted template", "already rolled back", "foo is gone"))
 
 
@@ -98,7 +104,8 @@ def test_a_failure_reports_the_steps_so_far_and_where_the_rollout_stands():
     result = cluster.refusal(dataclasses.replace(UPDATE, progress_deadline=5)).as_result()
 
     assert result["changed"] is True
-    assert [step["action"] for step in result["steps"]] == ["annotate", "create", "annotate", "scale"]
+    assert [step["action"] for step in result["steps"]] == [
+        "annotate", "create", "annotate", "scale"]
     assert (result["rollout"]["phase"], result["rollout"]["next"]["replicas"]) == ("progressing", 1)
     assert result["msg"].startswith("ReplicationController default/foo: no progress for 5 s")
 
@@ -113,7 +120,8 @@ def test_an_update_that_fails_is_rolled_back_where_that_is_asked_for(options):
 
     assert error.what.endswith("; foo is rolled back to myimage:v1: 2 of 2 replicas available")
     assert list(cluster.cluster.items) == ["foo"] and result["rollout"]["phase"] == "complete"
-    assert result["changed"] and [step["action"] for step in result["steps"]][-2:] == ["delete", "annotate"]
+    assert (result["changed"]
+            and [step["action"] for step in result["steps"]][-2:] == ["delete", "annotate"])
     assert "rolled_back" not in error.next_command and "image=myimage:v2" in error.next_command
 
 
@@ -123,8 +131,10 @@ def test_a_rollback_that_fails_too_says_both():
 
     error = fails(cluster, rolls_back=True, progress_deadline=20)
 
-    assert "the new pods cannot become available" in error.what and "could not be rolled back" in error.what
-    assert error.next_command.endswith("state=rolled_back'\nor:\nrun the task that began it, to finish the update instead")
+    assert ("the new pods cannot become available" in error.what
+            and "could not be rolled back" in error.what)
+    assert error.next_command.endswith(
+        "state=rolled_back'\nor:\nrun the task that began it, to finish the update instead")
 
 
 def test_a_rollback_that_fails_is_not_rolled_back_itself():
@@ -138,7 +148,8 @@ def test_a_rollback_that_fails_is_not_rolled_back_itself():
 
 def test_what_would_survive_a_rollback_is_not_rolled_back():
     cluster = Cluster(old(2), new(1))
-    run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "", ALONE)
+    run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
+                      ALONE)
     error = RolloutFailed("no progress")
     error.leaves_rollback_out = True
 
@@ -149,7 +160,8 @@ def test_what_would_survive_a_rollback_is_not_rolled_back():
 
 def test_a_handover_is_not_rolled_back():
     cluster = troubled(rc(replicas=1))
-    cluster.happens = lambda: cluster.cluster.settle() if not (cluster.cluster.controllers()["foo"].takeover) else None
+    cluster.happens = lambda: cluster.cluster.settle() if not (
+        cluster.cluster.controllers()["foo"].takeover) else None
 
     error = fails(cluster, rolls_back=True, progress_deadline=5)
 
@@ -165,11 +177,12 @@ def test_it_ends_after_that_many_changes_of_size_and_their_pods(limit, sizes):
 
     rollout = result["rollout"]
     assert [(rollout["controller"]["replicas"], rollout["next"]["available"])] == sizes
-    assert result["msg"].startswith(f"{limit} steps were taken; the next one would be: scale ") and result["changed"]
+    assert (result["msg"].startswith(f"{limit} steps were taken; the next one would be: scale ")
+            and result["changed"])
 
 
 def test_the_pods_of_the_last_step_are_waited_for_also_where_the_next_one_needs_none_of_them():
-    """With max_unavailable the next step may be taken before its pods are there: it is not this task's any more."""
+    """The next step needs no new pods (max_unavailable), but belongs to the next task."""
     cluster = Cluster(rc())
     request = dataclasses.replace(UPDATE, max_steps=1, max_unavailable=Size(2), max_surge=Size(2))
 
@@ -186,13 +199,17 @@ def test_pods_of_the_last_step_that_never_become_available_are_a_failure():
     assert cluster.refusal(request).what == f"no progress for 600 s while waiting for this: {SUCCESSOR} 0/2 available"
 
 
-# The pace
+# The period between steps
 
 
 def growth(cluster):
-    """When next grew."""
-    patches = [(at, write) for at, write in cluster.writes if isinstance(write, Patch) and write.name == SUCCESSOR]
-    return [at for at, write in patches if any(each["path"] == "/spec/replicas" for each in write.operations)]
+    """Return the times at which the successor was scaled."""
+    patches = [(at, write)
+               for at, write in cluster.writes if isinstance(write, Patch)
+               and write.name == SUCCESSOR]
+    return [at
+            for at, write in patches
+            if any(each["path"] == "/spec/replicas" for each in write.operations)]
 
 
 @pytest.mark.parametrize("period", [0, 30])
@@ -207,7 +224,7 @@ def test_growing_waits_for_the_period_but_the_first_time(period):
     assert times[-1] - times[0] < 2 * period + 5
 
 
-# Others at work
+# Other clients
 
 
 def test_writes_that_are_refused_now_and_then_are_planned_again():
@@ -240,7 +257,10 @@ def test_a_partner_that_was_not_heard_of_yet_is_looked_up_before_another_is_made
 
 
 def test_a_partner_that_is_known_not_to_be_there_is_not_looked_up():
-    """After the mark, whose absence was tested, nobody else makes one; after the handover its end was heard of."""
+    """The annotation, tested to be absent, keeps other clients from creating a successor.
+
+    After the handover, the watch reports the successor's deletion.
+    """
     cluster = Cluster(rc())
 
     cluster.run()
@@ -252,12 +272,13 @@ def test_a_partner_that_is_known_not_to_be_there_is_not_looked_up():
 
 
 class Far(Cluster):
-    """A cluster on a slow line: what is asked beside is done at once, and is not on the way."""
+    """Cluster on a slow line. `on_the_way` lists the blocking requests, not the background ones."""
 
     def __init__(self, *items):
         super().__init__(*items)
         self.on_the_way, self.is_beside, self.is_known = [], False, False
-        for verb in ("rules", "objects", "look_up", "live_pods", "revisions", "refuse_hand_over", "put_lease", "write"):
+        for verb in ("rules", "objects", "look_up", "live_pods", "revisions", "refuse_hand_over",
+                     "put_lease", "write"):
             setattr(self, verb, functools.partial(self.counted, verb, getattr(self, verb)))
 
     def counted(self, verb, ask, *arguments):
@@ -269,7 +290,7 @@ class Far(Cluster):
         return self.cluster.revisions(uids) or []
 
     def record(self, event):
-        return True  # it is sent beside
+        return True  # sent in the background
 
     def beside(self, work):
         done, self.is_beside = concurrent.futures.Future(), True
@@ -278,9 +299,10 @@ class Far(Cluster):
         return done
 
 
-@pytest.mark.parametrize("surge, sizes", [(Size(1), 40), (Size(25, percent=True), 8)], ids=["1", "25%"])
+@pytest.mark.parametrize("surge, sizes", [(Size(1), 40), (Size(25, percent=True), 8)],
+                         ids=["1", "25%"])
 def test_on_a_slow_line_nothing_is_on_the_way_but_what_a_step_needs(surge, sizes):
-    """In this order: none of it could be sent before the one that it follows was answered."""
+    """Each request in the list depends on the answer to the request before."""
     cluster = Far(rc(replicas=20))
 
     cluster.run(dataclasses.replace(UPDATE, max_surge=surge))
@@ -288,11 +310,12 @@ def test_on_a_slow_line_nothing_is_on_the_way_but_what_a_step_needs(surge, sizes
     until_small = ["write"] * (3 + sizes)
     keep_rename_close, delete_open = ["write"] * 3, ["write"] * 2
     handover = ["write", "live_pods"]
-    assert cluster.on_the_way == ["rules", "put_lease", "look_up", *until_small, *keep_rename_close, *handover, *delete_open]
+    assert cluster.on_the_way == ["rules", "put_lease", "look_up", *until_small, *keep_rename_close,
+                                  *handover, *delete_open]
 
 
 def test_a_list_that_was_begun_before_next_was_closed_does_not_tell_that_it_has_no_pods():
-    """Somebody may have let it make one since."""
+    """The successor may have created a pod after the start of the list request."""
     cluster = Far(rc(replicas=1))
     live_pods = cluster.live_pods
     cluster.live_pods = lambda selector: () if cluster.is_beside else live_pods(selector)
@@ -306,7 +329,7 @@ def test_a_list_that_was_begun_before_next_was_closed_does_not_tell_that_it_has_
 
 
 class Slow(Cluster):
-    """A cluster in which a hand-over is asked whether it may go on after each pod, and some pods refuse it."""
+    """Cluster whose handover asks for permission to continue after each pod; some pods refuse."""
 
     refuses = staticmethod(lambda: False)
 
@@ -321,7 +344,7 @@ class Slow(Cluster):
 
 
 def handed_over(cluster):
-    return [(at, write) for at, write in cluster.writes if isinstance(write, HandOver)]
+    return [(at, write) for at, write in cluster.writes if isinstance(write, Handover)]
 
 
 def test_the_pods_are_listed_before_and_after_they_are_handed_over():
@@ -334,7 +357,8 @@ def test_the_pods_are_listed_before_and_after_they_are_handed_over():
 
 
 @pytest.mark.parametrize("request_, items", [
-    (dataclasses.replace(UPDATE, next_name="bar"), [rc()]), (BACK, [old(2), new(1)]), (UPDATE, [rc(image="myimage:v2")]),
+    (dataclasses.replace(UPDATE, next_name="bar"), [rc()]), (BACK, [old(2), new(1)]),
+    (UPDATE, [rc(image="myimage:v2")]),
 ], ids=["next_name", "a rollback", "nothing to do"])
 def test_the_pods_are_not_listed_where_none_is_handed_over(request_, items):
     cluster = Cluster(*items)
@@ -348,7 +372,7 @@ def test_pods_that_have_just_been_handed_over_are_not_listed_again_at_once():
     cluster, lag = Cluster(rc()), []
 
     def happens():
-        """The controller manager hears of pods seconds after they were handed over."""
+        """Delay the controller manager: reparented pods are observed only seconds later."""
         if handed_over(cluster) and len(lag) < 10:
             lag.append((cluster.clock.now, len(cluster.called("live_pods"))))
         else:
@@ -368,7 +392,8 @@ def test_pods_that_refuse_it_are_handed_over_later_and_told_as_they_were():
 
     result = cluster.run()
 
-    told = [(step["name"], step["from"], step["to"]) for step in result["steps"] if step["action"] == "hand over"]
+    told = [(step["name"], step["from"], step["to"]) for step in result["steps"]
+            if step["action"] == "hand over"]
     assert told == [(SUCCESSOR, 2, "foo"), (SUCCESSOR, 1, "foo")]
     assert {pod.owner for pod in cluster.cluster.pods} == {"uid of foo"}
 
@@ -388,7 +413,8 @@ def test_it_stops_in_the_middle_of_a_handover():
 
     error = cluster.refusal(stop=lambda: "SIGTERM" if len(handed_over(cluster)) == 2 else "")
 
-    assert error.what == "stopped (SIGTERM)" and error.next_command == f"{ROLL} 'name=foo image=myimage:v2'"
+    assert (error.what == "stopped (SIGTERM)"
+            and error.next_command == f"{ROLL} 'name=foo image=myimage:v2'")
     assert len(handed_over(cluster)) == 2 and error.progress["steps"][-1]["from"] == 2
 
 
@@ -404,11 +430,11 @@ def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
     cluster, edits = Cluster(rc()), []
 
     def edit_once(write):
-        if isinstance(write, HandOver) and not edits:
+        if isinstance(write, Handover) and not edits:
             item = cluster.cluster.items["foo"]["spec"]["template"]
             edits.append(cluster.patch("foo", "/spec/template", {**item, "spec": {
                 **item["spec"], "containers": [{"name": "web", "image": "myimage:v9"}]}}))
-        return not isinstance(write, HandOver) or len(edits) > 1 or edits.append(1)
+        return not isinstance(write, Handover) or len(edits) > 1 or edits.append(1)
 
     cluster.allows = edit_once
     result = cluster.run()
@@ -419,28 +445,29 @@ def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
 
 
 def test_after_a_refused_write_revisions_and_pods_are_looked_at_again():
-    """Whoever has changed the object may have changed them too."""
+    """The client that changed the object may have changed revisions and pods as well."""
     cluster = Cluster(rc())
-    run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "", ALONE)
+    run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
+                      ALONE)
     seen = run.observe()
     run.memory.revisions, run.memory.look_at_pods_from = [{}], cluster.clock.now + 1000
     cluster.allows = lambda write: False
 
-    assert not run.apply(seen, run.flow.decide(run.request, seen))
+    assert not run.apply(seen, decide(run.flow, run.request, seen))
     assert (run.memory.revisions, run.memory.look_at_pods_from) == (None, 0)
 
 
 def halfway():
-    """A client has died before it handed over the first pod."""
+    """Return a cluster whose client died before reparenting the first pod."""
     cluster = Cluster(old(0), new(3))
-    cluster.allows = lambda write: not isinstance(write, HandOver)
+    cluster.allows = lambda write: not isinstance(write, Handover)
     cluster.refusal()
     cluster.allows, cluster.calls = lambda write: True, []
     return cluster
 
 
 def test_a_next_that_was_not_heard_of_yet_is_looked_up_before_foo_is_opened():
-    """Another task, or the same one before a kill, has begun the handover; this one has just listed."""
+    """Another task, or this task before a kill, began the handover; this task has just listed."""
     cluster = halfway()
     cluster.hidden.add(SUCCESSOR)
 
@@ -456,17 +483,19 @@ def test_a_next_that_is_gone_is_looked_up_once():
 
     result = cluster.run()
 
-    assert cluster.calls.count(("look_up", SUCCESSOR)) == 1 and cluster.calls[0] == ("look_up", SUCCESSOR)
+    assert (cluster.calls.count(("look_up", SUCCESSOR)) == 1
+            and cluster.calls[0] == ("look_up", SUCCESSOR))
     assert [step["action"] for step in result["steps"]] == ["hand over", "annotate"]
 
 
 def test_a_next_that_this_task_has_seen_go_is_not_looked_up():
-    """Nor while foo's own numbers are late."""
+    """The successor is not looked up even while the status of foo lags behind."""
     cluster, late = Cluster(rc()), []
 
     def happens():
         moves = cluster.cluster.moves
-        while handed_over(cluster) and len(late) < 8 and (made := [it for it in moves() if (it.verb, it.name) != ("sync", "foo")]):
+        while (handed_over(cluster) and len(late) < 8
+               and (made := [it for it in moves() if (it.verb, it.name) != ("sync", "foo")])):
             cluster.cluster.make(made[0])
         if handed_over(cluster) and len(late) < 8:
             late.append(SUCCESSOR in cluster.controllers())
@@ -486,17 +515,20 @@ def test_a_next_that_this_task_has_seen_go_is_not_looked_up():
     (UPDATE, [rc(image="myimage:v2")], False),
     (dataclasses.replace(UPDATE, next_name="bar"), [rc()], False),
     (BACK, [old(2), new(1)], False),
-], ids=["an update", "without pods", "one that has begun", "nothing to do", "next_name", "a rollback"])
-def test_whether_a_pod_may_change_its_controller_is_asked_before_the_first_write(request_, items, asks):
+], ids=["an update", "without pods", "one that has begun", "nothing to do", "next_name",
+        "a rollback"])
+def test_whether_a_pod_may_change_its_controller_is_asked_before_the_first_write(
+        request_, items, asks):
     cluster, asked = Cluster(*items), []
-    cluster.refuse_hand_over = lambda controller: asked.append((controller.name, len(cluster.writes)))
+    cluster.refuse_hand_over = lambda controller: asked.append(
+        (controller.name, len(cluster.writes)))
 
     cluster.run(request_)
 
     assert asked == [("foo", 0)] * asks
 
 
-# The wanted template
+# The desired template
 
 
 def test_the_server_is_asked_once_for_each_template_of_foo_what_it_would_store():
@@ -525,7 +557,8 @@ def test_the_server_is_asked_again_when_somebody_has_changed_foo_s_template():
 
 
 @pytest.mark.parametrize("request_, items", [
-    (UPDATE, [rc()]), (BACK, [old(3, 3), new(0, 0)]), (Request("foo", state=State.RESTARTED), [rc()]),
+    (UPDATE, [rc()]), (BACK, [old(3, 3), new(0, 0)]),
+    (Request("foo", state=State.RESTARTED), [rc()]),
 ], ids=["image", "rolled_back", "restarted"])
 def test_the_server_is_not_asked_what_is_known(request_, items):
     cluster = Cluster(*items)
@@ -544,14 +577,17 @@ def test_a_name_that_nothing_has_says_what_else_has_it():
 
     error = cluster.refusal()
 
-    assert (error.what, error.why) == ("there is no such ReplicationController", "there is a Deployment foo")
+    assert (error.what, error.why) == ("there is no such ReplicationController",
+                                       "there is a Deployment foo")
     assert error.progress == {}
 
 
 @pytest.mark.parametrize("items, meant", [
     ([rc("shop-api"), rc("web")], "; did you mean shop-api?"),
     ([rc("web")], ""),
-    ([rc("shop-api", ownerReferences=[{"kind": "DeploymentConfig", "name": "x", "uid": "x", "controller": True}])], ""),
+    ([rc("shop-api",
+         ownerReferences=[{"kind": "DeploymentConfig", "name": "x", "uid": "x",
+                           "controller": True}])], ""),
     ([], ""),
 ], ids=["near", "none is near", "another object's", "none"])
 def test_a_name_that_nothing_has_suggests_the_nearest_one(items, meant):
@@ -574,7 +610,9 @@ def test_the_successor_of_another_one_is_never_suggested():
     cluster = Cluster(old(), new())
     cluster.why_absent = lambda name: ""
 
-    assert cluster.refusal(dataclasses.replace(UPDATE, name=f"{SUCCESSOR}1")).what == "there is no such ReplicationController"
+    assert (cluster.refusal(dataclasses.replace(UPDATE,
+                                                name=f"{SUCCESSOR}1")).what
+            == "there is no such ReplicationController")
 
 
 def test_what_the_planner_knows_of_a_missing_one_comes_first():
@@ -600,7 +638,7 @@ def test_a_container_that_is_not_there_is_refused_before_any_write():
 
 
 def stop_after(turns):
-    """Tell to stop after having been asked that many times."""
+    """Return a function that reports SIGTERM after `turns` calls without a reason to stop."""
     asked = []
     return lambda: asked.append(1) or ("SIGTERM" if len(asked) > turns else "")
 
@@ -649,7 +687,7 @@ def test_a_stop_during_a_pause_is_the_end_of_writing():
 
 
 class Scaled(Cluster):
-    """foo has an autoscaler, and somebody's policy denies each change of a size."""
+    """Cluster with an autoscaler for foo, and a policy that denies every change of a size."""
 
     def __init__(self, *items):
         super().__init__(*items)
@@ -664,7 +702,9 @@ class Scaled(Cluster):
         if write.kind == AUTOSCALER:
             self.scaler = patched(self.scaler, write)
             return True
-        if isinstance(write, Patch) and any(each["path"] == "/spec/replicas" and each["op"] == "add" for each in write.operations):
+        if (isinstance(write, Patch)
+                and any(each["path"] == "/spec/replicas" and each["op"] == "add"
+                        for each in write.operations)):
             raise RolloutError("denied by a policy")
         return super().write(write)
 
@@ -680,11 +720,13 @@ def test_an_autoscaler_is_at_work_again_when_a_step_is_denied():
 
 
 def test_an_autoscaler_is_the_new_holder_s_when_the_lease_is_lost():
-    """Two tasks would undo each other's change of it; and the first error is the one that is told."""
+    """Two tasks would undo each other's change of the autoscaler; the first error is reported."""
     cluster = Scaled(rc())
-    cluster.put_lease = lambda lease: None if cluster.scaler["spec"].get("behavior") else {**lease, "metadata": {
-        **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
-    cluster.lease = lambda name: {"metadata": {"name": name}, "spec": {"holderIdentity": "somebody else"}}
+    cluster.put_lease = lambda lease: None if cluster.scaler["spec"].get("behavior") else {
+        **lease, "metadata": {
+            **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
+    cluster.lease = lambda name: {"metadata": {"name": name},
+                                  "spec": {"holderIdentity": "somebody else"}}
     cluster.write = lambda write: cluster.clock.sleep(60) or Scaled.write(cluster, write)
 
     assert "somebody else" in cluster.refusal().what and cluster.scaler["spec"]["behavior"]
@@ -702,11 +744,13 @@ def test_a_failure_tells_its_first_reason_though_the_autoscaler_cannot_be_restor
             cluster.scaler = patched(cluster.scaler, write)
         return write.kind == AUTOSCALER
 
-    assert cluster.refusal(dataclasses.replace(UPDATE, failure_grace=1)).what == "the new pods cannot become available"
+    assert (cluster.refusal(dataclasses.replace(UPDATE,
+                                                failure_grace=1)).what
+            == "the new pods cannot become available")
 
 
 class Surprised(Scaled):
-    """Something is wrong in the code that nobody has thought of, once the autoscaler is frozen."""
+    """Cluster that raises an unexpected KeyError (a bug) once the autoscaler is frozen."""
 
     def __init__(self, *items, verb, is_lasting=False):
         super().__init__(*items)
@@ -715,7 +759,8 @@ class Surprised(Scaled):
 
         def surprise(*arguments):
             is_written = verb == "write" and arguments[0].kind == AUTOSCALER
-            if self.scaler["spec"].get("behavior") and not is_written and (is_lasting or not self.surprises):
+            if (self.scaler["spec"].get("behavior") and not is_written
+                    and (is_lasting or not self.surprises)):
                 self.surprises += 1
                 raise KeyError("nobody has thought of that")
             return plain(*arguments)
@@ -742,20 +787,27 @@ def test_a_surprise_freezes_nothing_and_says_what_to_report(verb, is_lasting):
 
     error = cluster.refusal()
 
-    assert cluster.surprises and cluster.scaler["spec"] == before["spec"] and cluster.leases == set()
-    assert error.what == "internal error: KeyError: 'nobody has thought of that'" and error.where.endswith("default/foo")
-    assert error.why.splitlines()[-1].endswith(" in surprise") and "plugins/module_utils/run/driver.py:" in error.why
-    assert error.next_command.splitlines()[0] == "run the same task again:" and ROLL in error.next_command
-    assert "report this whole message" in error.next_command and isinstance(error.__cause__, KeyError)
-    assert "freeze" in [step["action"] for step in error.progress.get("steps", ())] or verb == "controllers"
+    assert (cluster.surprises and cluster.scaler["spec"] == before["spec"]
+            and cluster.leases == set())
+    assert (error.what == "internal error: KeyError: 'nobody has thought of that'"
+            and error.where.endswith("default/foo"))
+    assert (error.why.splitlines()[-1].endswith(" in surprise")
+            and "plugins/module_utils/run/driver.py:" in error.why)
+    assert (error.next_command.splitlines()[0] == "run the same task again:"
+            and ROLL in error.next_command)
+    assert ("report this whole message" in error.next_command
+            and isinstance(error.__cause__, KeyError))
+    assert ("freeze" in [step["action"] for step in error.progress.get("steps", ())]
+            or verb == "controllers")
 
 
 def test_the_lease_is_looked_at_before_the_autoscaler_is_restored():
-    """An error may come so late that another task has begun since."""
+    """By the time of a late error, another task may have acquired the Lease."""
     cluster, held = Scaled(rc()), []
     cluster.put_lease = lambda lease: None if held else {**lease, "metadata": {
         **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
-    cluster.lease = lambda name: {"metadata": {"name": name}, "spec": {"holderIdentity": "somebody else"}}
+    cluster.lease = lambda name: {"metadata": {"name": name},
+                                  "spec": {"holderIdentity": "somebody else"}}
 
     def write(what):
         if what.kind != AUTOSCALER and cluster.scaler["spec"].get("behavior"):
@@ -769,7 +821,7 @@ def test_the_lease_is_looked_at_before_the_autoscaler_is_restored():
 
 
 def test_what_the_previous_revision_is_the_holder_of_the_lease_knows():
-    """Another task may have updated it while this one has waited for the Lease."""
+    """Another task may have updated foo while this task waited for the Lease."""
     cluster = Cluster(rc())
     cluster.revisions = cluster.cluster.revisions
     cluster.run()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which controllers a task is for, in which order, when no further one is begun, and what is told of them together."""
+"""Fleets: selection and order of controllers, limits on failures, and the joint result."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from builders import SUCCESSOR, new, old, rc, rs
 from migrations import ALL, MIGRATE, MigrationGateway, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks, options
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, shared
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 
 ORDER = "example.com/order"
 
-#: Of every update here.
+#: The flow of every update in this module.
 FLOW = choose(Request("any"))
 
 
 class Cluster(clusters.Cluster):
-    """Labels choose some of its controllers, and some may not be written."""
+    """Cluster where labels select `chosen` controllers, and writes to `refused` are forbidden."""
 
     def __init__(self, *items, chosen=()):
         super().__init__(*items)
@@ -42,7 +42,8 @@ class Cluster(clusters.Cluster):
 
     def write(self, write):
         if write.name in self.refused:
-            raise RolloutError("the change of its size was refused (403)", where=write.name, why="no")
+            raise RolloutError("the change of its size was refused (403)", where=write.name,
+                               why="no")
         return super().write(write)
 
     def rules(self):
@@ -54,12 +55,12 @@ class Cluster(clusters.Cluster):
 
 
 def params(**given):
-    """A module's parameters, as they are without a word of the user's."""
+    """Return the module's parameters: the defaults, updated with `given`."""
     return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | given
 
 
 def controllers(*names, **annotations):
-    """Controllers whose pods no other one selects."""
+    """Return controllers whose selectors do not overlap."""
     found = []
     for name in names:
         item = rc(name, annotations={ORDER: annotations[name]} if name in annotations else None)
@@ -70,6 +71,10 @@ def controllers(*names, **annotations):
 
 def groups(cluster):
     return {Kind.REPLICATION_CONTROLLER: fleet.Group(FLOW, cluster)}
+
+
+def shared_by_one(cluster):
+    return shared.SharedCluster(FLOW, cluster, ["one"])
 
 
 def run(cluster, **given):
@@ -85,14 +90,16 @@ def order(cluster, **given):
 
 @pytest.mark.parametrize("given, sentence", {
     "nothing": ({}, "give exactly one of name, names and label_selectors (given: none)"),
-    "two": ({"name": "foo", "names": ["foo"]}, "give exactly one of name, names and label_selectors (given: name and names)"),
+    "two": ({"name": "foo", "names": ["foo"]},
+            "give exactly one of name, names and label_selectors (given: name and names)"),
     "nobody": ({"names": ["foo"], "concurrency": -1}, "concurrency must be at least 1, not -1"),
     "none": ({"names": ["foo"], "concurrency": 0}, "concurrency must be at least 1, not 0"),
     "kind and kinds": ({"label_selectors": ["a=b"], "kind": "Deployment", "kinds": ["StatefulSet"]},
                        "kind and kinds cannot be combined: give only one of them"),
     "kinds by name": ({"name": "foo", "kinds": ["StatefulSet"]},
                       "kinds can only be used with label_selectors: give kind with name"),
-    "one next": ({"names": ["foo"], "next_name": "foo-v2"}, "next_name can only be used with a single controller: give name"),
+    "one next": ({"names": ["foo"], "next_name": "foo-v2"},
+                 "next_name can only be used with a single controller: give name"),
     "one definition": ({"names": ["foo"], "definition": {"kind": "x"}},
                        "definition can only be used with a single controller: give name"),
     "failures": ({"names": ["foo"], "max_failures": "some"},
@@ -114,7 +121,8 @@ def test_names_are_taken_as_they_are_listed_and_once():
 
 
 def test_what_labels_choose_is_taken_by_name_and_a_next_one_stands_for_the_one_it_updates():
-    cluster = Cluster(old(), new(), *controllers("another"), chosen=[SUCCESSOR, "foo", "another", "gone meanwhile"])
+    cluster = Cluster(old(), new(), *controllers("another"),
+                      chosen=[SUCCESSOR, "foo", "another", "gone meanwhile"])
 
     assert order(cluster, label_selectors=["app"]) == ["another", "foo"]
 
@@ -125,20 +133,23 @@ def test_what_labels_choose_is_taken_by_name_and_a_next_one_stands_for_the_one_i
     ([rc(), new(name="payments")], ["payments"], ["payments"]),
     ([rc(), new(name="payments")], ["foo", "payments"], ["foo", "payments"]),
     ([new(name="payments", label="0123456789")], ["payments"], ["payments"]),
-], ids=["of one that was not chosen", "of one that is gone", "it only says so", "it only says so of one that was chosen",
+], ids=["of one that was not chosen", "of one that is gone", "it only says so",
+        "it only says so of one that was chosen",
         "it only says so of one that is not there"])
 def test_chosen_by_labels_none_stands_for_one_that_was_not(items, chosen, expected):
-    """Whoever may annotate one of them would have the task roll a controller outside of the labels."""
+    """A user with annotate permission must not extend the update beyond the labeled controllers."""
     assert order(Cluster(*items, chosen=chosen), label_selectors=["app"]) == expected
 
 
 @pytest.mark.parametrize("number", range(len(ALL)))
 @pytest.mark.parametrize("selector, expected", [("app=foo", ["foo"]), ("app=bar", None)])
-def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(number, selector, expected):
-    """The ReplicationController that has the labels may be gone, and nothing else be there that has them."""
+def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(
+        number, selector, expected):
+    """The labeled ReplicationController may be deleted, leaving no object with the labels."""
     world = World()
     world.go(number)
-    task = {"image": None, "label_selectors": [selector], "state": "migrated", "to_kind": "Deployment"}
+    task = {"image": None, "label_selectors": [selector], "state": "migrated",
+            "to_kind": "Deployment"}
     many, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
     there = {kind: fleet.Group(flow, MigrationGateway(world.cluster, kind, flow.watches))}
@@ -147,7 +158,9 @@ def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(
             many.requests(params(**task), there)
         return
     (request,) = many.requests(params(**task), there)
-    assert request.name == "foo" and many.why_skipped(request, there[kind].gateway.controllers().get("foo"), False) == ""
+    assert (request.name == "foo"
+            and many.why_skipped(request, there[kind].gateway.controllers().get("foo"), False)
+            == "")
     assert world.go(request=request) == ALL[number:]
 
 
@@ -155,16 +168,19 @@ def test_the_replica_set_of_a_deployment_is_skipped_and_the_reason_is_shown():
     task = params(image="myimage:v2", label_selectors=["app=foo"], kinds=["ReplicaSet"])
     many = fleet.Fleet.from_params(task)
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
-    owned, own = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET) for owners in ([owner], []))
+    owned, own = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
+                  for owners in ([owner], []))
     request = options.request_from({**task, "name": "foo", "kind": "ReplicaSet"})
     assert many.why_skipped(request, owned, False) == "it belongs to Deployment/web"
     assert many.why_skipped(request, own, False) == ""
 
 
 def test_an_annotation_orders_numbers_then_texts_then_the_others():
-    items = controllers("none", "second", "text", "tenth", "first", second="2", text="last", tenth="10", first="1.5")
+    items = controllers("none", "second", "text", "tenth", "first", second="2", text="last",
+                        tenth="10", first="1.5")
 
-    ordered = order(Cluster(*items), names=["none", "second", "text", "tenth", "first"], order_annotation=ORDER)
+    ordered = order(Cluster(*items), names=["none", "second", "text", "tenth", "first"],
+                    order_annotation=ORDER)
 
     assert ordered == ["first", "second", "tenth", "text", "none"]
 
@@ -172,7 +188,7 @@ def test_an_annotation_orders_numbers_then_texts_then_the_others():
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])
 @pytest.mark.parametrize("place", range(4))
 def test_what_is_no_finite_number_is_a_text_in_the_order(text, place):
-    """With a number that is not less than, nor greater than, nor equal to any other, nothing that is sorted has an order."""
+    """NaN is neither less than, nor greater than, nor equal to any number: sorting is undefined."""
     values = ["3", "1", "2"]
     values.insert(place, text)
     items = controllers(*"abcd", **dict(zip("abcd", values, strict=True)))
@@ -196,7 +212,8 @@ def test_each_has_its_result_and_all_have_one():
 
     assert result["msg"] == "3 of 3 controllers are as requested (3 changed)" and result["changed"]
     assert [each["name"] for each in result["results"]] == ["one", "two", "three"]
-    assert all(each["steps"] and each["rollout"]["phase"] == "complete" for each in result["results"])
+    assert all(each["steps"] and each["rollout"]["phase"] == "complete"
+               for each in result["results"])
     assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v2"}
     assert [diff["before_header"] for diff in result["diff"]] == ["one", "two", "three"]
 
@@ -210,19 +227,23 @@ def test_what_is_the_same_for_all_is_asked_for_once():
 
 
 def test_again_nothing_is_changed_and_a_look_is_enough():
-    cluster, task = Cluster(*controllers("one", "two")), params(image="myimage:v2", names=["one", "two"])
+    cluster, task = Cluster(*controllers("one", "two")), params(
+        image="myimage:v2", names=["one", "two"])
     many = fleet.Fleet.from_params(task)
     requests = many.requests(task, groups(cluster))
 
     assert fleet.look(many, requests, groups(cluster), Clock()) is None
     run(cluster, names=["one", "two"])
 
-    for result in (fleet.look(many, requests, groups(cluster), Clock()), run(cluster, names=["one", "two"])):
-        assert not result["changed"] and result["msg"] == "2 of 2 controllers are as requested (0 changed)"
+    for result in (fleet.look(many, requests, groups(cluster), Clock()),
+                   run(cluster, names=["one", "two"])):
+        assert (not result["changed"]
+                and result["msg"] == "2 of 2 controllers are as requested (0 changed)")
 
 
 @pytest.mark.parametrize("max_failures, names, begun", [
-    ("0", "abcd", "a"), ("1", "abcd", "abc"), ("50%", "abcd", "abcd"), ("49%", "abcd", "abc"), ("100%", "abcd", "abcd"),
+    ("0", "abcd", "a"), ("1", "abcd", "abc"), ("50%", "abcd", "abcd"), ("49%", "abcd", "abc"),
+    ("100%", "abcd", "abcd"),
 ])
 def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, begun):
     cluster = Cluster(*controllers(*names))
@@ -237,15 +258,16 @@ def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, be
     assert error.value.what == f"{len(failed)} of 4 controllers failed ({', '.join(failed)})"
     assert error.value.why == "the change of its size was refused (403): no"
     assert all(each["failure"]["what"] for each in results.values() if each["failed"])
-    assert all("not started, because " in each["msg"] for each in results.values() if each["skipped"])
+    assert all("not started, because " in each["msg"] for each in results.values()
+               if each["skipped"])
 
 
-#: The three ways to answer for many controllers; the last one writes nothing and waits for nothing.
+#: Functions that return the result for many controllers; `look` neither writes nor waits.
 WAYS = [fleet.run, fleet.simulate, fleet.look]
 
 
 def answer(way, cluster, **given):
-    """The task's result, a failure's too."""
+    """Return the task's result, of a failed task as well."""
     task = params(**{"image": "myimage:v2", **given})
     many = fleet.Fleet.from_params(task)
     try:
@@ -254,12 +276,15 @@ def answer(way, cluster, **given):
         return error.as_result() | {"failed": True}
 
 
-@pytest.mark.parametrize("names", [["one", "wrong", "two"], ["wrong", "one", "two"], ["one", "two", "wrong"]])
+@pytest.mark.parametrize("names",
+                         [["one", "wrong", "two"], ["wrong", "one", "two"],
+                          ["one", "two", "wrong"]])
 @pytest.mark.parametrize("wrong", ["nobody", "controlled"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_name_that_is_wrong_is_told_before_anything_is_changed(way, wrong, names):
     items = controllers("one", "two", "wrong")
-    items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x", "controller": True}]
+    items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
+                                                "controller": True}]
     cluster = Cluster(*(items if wrong == "controlled" else items[:2]))
     cluster.refused = {"one", "two"}
 
@@ -267,52 +292,62 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_changed(way, wrong, nam
 
     assert [(each["name"], each["failed"], each["skipped"]) for each in result["results"]] == [
         (name, name == "wrong", name != "wrong") for name in names]
-    assert {each["msg"] for each in result["results"] if each["skipped"]} == {"not started, because 1 of the others failed (wrong)"}
+    assert {each["msg"] for each in result["results"]
+            if each["skipped"]} == {"not started, because 1 of the others failed (wrong)"}
     reason = {"nobody": "there is no such ReplicationController",
-              "controlled": "it is controlled by DeploymentConfig/x, which would undo every step"}[wrong]
-    assert result["failure"]["what"] == "1 of 3 controllers failed (wrong)" and result["failure"]["why"] == reason
+              "controlled": "it is controlled by DeploymentConfig/x, which would undo every step"}[
+                  wrong]
+    assert (result["failure"]["what"] == "1 of 3 controllers failed (wrong)"
+            and result["failure"]["why"] == reason)
     assert result["msg"].count(reason) == 1 and not result["changed"]
     assert set(cluster.controllers()) <= {"one", "two", "wrong"}
 
 
 def in_progress(**holder):
-    """foo on its way to v2, and whose Lease that is."""
+    """Return a cluster with foo in mid-update to v2, and the Lease of `holder`, if any."""
 
     class Held(Cluster):
         def lease(self, name):
             process = Process.mine()._replace(**holder)
-            return {"metadata": {"annotations": {marks.HOLDER: str(process)}}, "spec": {"holderIdentity": "jane"}}
+            return {"metadata": {"annotations": {object_meta.HOLDER: str(process)}},
+                    "spec": {"holderIdentity": "jane"}}
 
     return (Held if holder else Cluster)(old(2), new(1), *controllers("one"))
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("holder", [{}, {"started": "0"}], ids=["nobody", "one that was killed"])
+@pytest.mark.parametrize("holder", [{}, {"start": "0"}], ids=["nobody", "one that was killed"])
 def test_another_update_in_progress_is_told_before_anything_is_changed(way, holder):
     cluster = in_progress(**holder)
     cluster.refused = {"one"}
 
     result = answer(way, cluster, image="myimage:v3", names=["one", "foo"])
 
-    assert [(each["failed"], each["skipped"]) for each in result["results"]] == [(False, True), (True, False)]
+    assert [(each["failed"], each["skipped"]) for each in result["results"]] == [
+        (False, True), (True, False)]
     assert "another update is in progress: to myimage:v2" in result["failure"]["why"]
 
 
 def test_an_update_that_somebody_may_be_at_work_on_is_left_to_whoever_waits_for_it():
-    assert answer(fleet.look, in_progress(machine="another"), image="myimage:v3", names=["one", "foo"]) is None
+    assert answer(fleet.look, in_progress(machine="another"), image="myimage:v3",
+                  names=["one", "foo"]) is None
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_all_names_that_are_wrong_are_told_at_once_and_one_that_is_as_wanted_is_so(way):
     items = controllers("one", "two", "three")
-    items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x", "controller": True}]
+    items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
+                                                "controller": True}]
 
-    result = answer(way, Cluster(*items), image="myimage:v1", names=["nobody", "one", "three", "nothing", "two"])
+    result = answer(way, Cluster(*items), image="myimage:v1",
+                    names=["nobody", "one", "three", "nothing", "two"])
 
-    assert [each["name"] for each in result["results"] if each["failed"]] == ["nobody", "three", "nothing"]
+    assert [each["name"] for each in result["results"] if each["failed"]] == [
+        "nobody", "three", "nothing"]
     assert not any(each["changed"] or each["skipped"] for each in result["results"])
-    assert result["failure"]["why"] == ("nobody, nothing: there is no such ReplicationController\nthree: it is controlled by "
-                                        "DeploymentConfig/x, which would undo every step")
+    assert result["failure"]["why"] == (
+        "nobody, nothing: there is no such ReplicationController\nthree: it is controlled by "
+        "DeploymentConfig/x, which would undo every step")
     assert "2 of 5 controllers are as requested (0 changed)" in result["msg"]
 
 
@@ -322,24 +357,33 @@ def test_as_many_wrong_names_as_may_fail_keep_nobody_from_being_rolled(way):
 
     result = answer(way, cluster, names=["nobody", "one", "two"], max_failures="1")
 
-    assert [(each["failed"], each["changed"]) for each in result["results"]] == [(True, False), (False, True), (False, True)]
+    assert [(each["failed"], each["changed"]) for each in result["results"]] == [
+        (True, False), (False, True), (False, True)]
     is_real = way is fleet.run
-    assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v2" if is_real else "myimage:v1"}
+    assert {each.images["web"]
+            for each in cluster.controllers().values()} == {
+                "myimage:v2" if is_real else "myimage:v1"}
 
 
 def test_a_wrong_name_counts_against_the_failures_that_are_allowed():
     cluster = Cluster(*controllers("one", "two"))
     cluster.refused = {"one"}
 
-    result = answer(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1", concurrency=1)
+    result = answer(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1",
+                    concurrency=1)
 
-    assert [(each["failed"], each["skipped"]) for each in result["results"]] == [(True, False), (False, True), (True, False)]
-    assert result["results"][1]["msg"] == "not started, because 2 of the others failed (one, nobody)"
+    assert [(each["failed"], each["skipped"]) for each in result["results"]] == [
+        (True, False), (False, True), (True, False)]
+    assert result["results"][1][
+        "msg"] == "not started, because 2 of the others failed (one, nobody)"
 
 
 @pytest.mark.parametrize("way, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
 def test_what_a_template_becomes_is_asked_for_once_for_each_that_it_is_applied_to(way, times):
-    """The old one, and at the end, where there is one, the new one; the look costs nothing more."""
+    """The dry run is for the old controller and, at the end of run(), for the new controller.
+
+    The look needs no further request.
+    """
     cluster = Cluster(*controllers("one", "two"))
     cluster.stores = "myimage:v2"
 
@@ -374,7 +418,8 @@ def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repo
 
     result = run(cluster, label_selectors=["app"])
 
-    assert [(each["name"], each["changed"], each["skipped"], each["msg"]) for each in result["results"]][1] == (
+    assert [(each["name"], each["changed"], each["skipped"], each["msg"])
+            for each in result["results"]][1] == (
         "two", False, True, "it does not run myimage")
     assert result["msg"] == "1 of 2 controllers are as requested (1 changed), 1 skipped (two)"
     assert cluster.controllers()["two"].images == {"web": "other:v1"}
@@ -383,7 +428,8 @@ def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repo
 def test_chosen_by_labels_an_image_that_only_an_init_container_runs_is_for_that_one():
     (item,) = controllers("one")
     item["spec"]["template"]["spec"] |= {"containers": [{"name": "web", "image": "other:v1"}],
-                                         "initContainers": [{"name": "migrate", "image": "myimage:v1"}]}
+                                         "initContainers": [{"name": "migrate",
+                                                             "image": "myimage:v1"}]}
     cluster = Cluster(item, chosen=["one"])
 
     run(cluster, label_selectors=["app"])
@@ -404,7 +450,8 @@ def test_chosen_by_labels_a_rollback_is_for_those_that_are_being_updated():
 
 
 def test_check_mode_changes_nothing_and_reports_the_same_steps():
-    cluster, task = Cluster(*controllers("one", "two")), params(image="myimage:v2", names=["one", "two"])
+    cluster, task = Cluster(*controllers("one", "two")), params(
+        image="myimage:v2", names=["one", "two"])
     many = fleet.Fleet.from_params(task)
 
     planned = fleet.simulate(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
@@ -412,7 +459,8 @@ def test_check_mode_changes_nothing_and_reports_the_same_steps():
     real = run(cluster, names=["one", "two"])
 
     def steps(result):
-        return [[(step["action"], step["name"], step["to"]) for step in each["steps"]] for each in result["results"]]
+        return [[(step["action"], step["name"], step["to"]) for step in each["steps"]]
+                for each in result["results"]]
 
     assert steps(planned) == steps(real) and planned["changed"]
 
@@ -426,7 +474,8 @@ def test_a_lost_connection_ends_all_that_are_at_work_and_each_says_how_far_it_go
         run(Unreachable(*controllers("one", "two")), names=["one", "two"])
 
     results = error.value.as_result()["results"]
-    assert all(each["failed"] and "cannot be reached" in each["msg"] and each["steps"] for each in results)
+    assert all(each["failed"] and "cannot be reached" in each["msg"] and each["steps"]
+               for each in results)
 
 
 def test_a_surprise_is_the_failure_of_one_controller():
@@ -435,11 +484,14 @@ def test_a_surprise_is_the_failure_of_one_controller():
             return 1 // 0 if write.name == "two" else super().write(write)
 
     cluster = Strange(*controllers("one", "two", "three"))
-    result = answer(fleet.run, cluster, names=["one", "two", "three"], max_failures="1", concurrency=1)
+    result = answer(fleet.run, cluster, names=["one", "two", "three"], max_failures="1",
+                    concurrency=1)
 
-    assert [(each["failed"], each["changed"]) for each in result["results"]] == [(False, True), (True, False), (False, True)]
+    assert [(each["failed"], each["changed"]) for each in result["results"]] == [
+        (False, True), (True, False), (False, True)]
     assert result["failure"]["what"] == "1 of 3 controllers failed (two)"
-    assert result["results"][1]["failure"]["what"] == "internal error: ZeroDivisionError: integer division or modulo by zero"
+    assert result["results"][1]["failure"][
+        "what"] == "internal error: ZeroDivisionError: integer division or modulo by zero"
 
 
 def test_a_surprise_while_news_are_read_ends_all_with_their_results():
@@ -449,7 +501,8 @@ def test_a_surprise_while_news_are_read_ends_all_with_their_results():
 
     result = answer(fleet.run, Strange(*controllers("one", "two")), names=["one", "two"])
 
-    assert all(each["failed"] and "internal error: RuntimeError: dictionary" in each["msg"] and each["steps"]
+    assert all(each["failed"] and "internal error: RuntimeError: dictionary" in each["msg"]
+               and each["steps"]
                for each in result["results"])
 
 
@@ -459,16 +512,17 @@ def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
             super().wait(seconds)
             return set()
 
-    monkeypatch.setattr(fleet, "LOOK_UP", 0.01)
+    monkeypatch.setattr(shared, "LOOK_UP", 0.01)
 
     assert run(Silent(*controllers("one")), names=["one"])["changed"]
 
 
-@pytest.mark.parametrize("write, asked", [(FREEZE, 2), (TO_2, 1)], ids=["of an autoscaler", "of a size"])
+@pytest.mark.parametrize("write, asked", [(FREEZE, 2), (TO_2, 1)],
+                         ids=["of an autoscaler", "of a size"])
 def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, asked):
-    """Each driver sees those that another one has frozen, whether that has landed or not."""
+    """Drivers observe autoscalers frozen by other drivers, even if the write ended in an error."""
     cluster = Cluster()
-    view = fleet._Shared(groups(cluster)[Kind.REPLICATION_CONTROLLER], ["one"]).view(Request("one"))
+    view = shared_by_one(cluster).gateway_for("one")
     cluster.refused = {write.name}
     view.objects("horizontalpodautoscalers")
 
@@ -481,25 +535,25 @@ def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, asked):
 
 
 def test_a_driver_without_news_looks_up_once_in_a_while_or_as_seldom_as_it_wants_to():
-    view = fleet._Shared(groups(Cluster())[Kind.REPLICATION_CONTROLLER], ["one"]).view(Request("one"))
+    view = shared_by_one(Cluster()).gateway_for("one")
     waits = []
     view.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
 
-    view.wait(fleet.LOOK_UP / 5)
-    view.wait(fleet.LOOK_UP * 5)
+    view.wait(shared.LOOK_UP / 5)
+    view.wait(shared.LOOK_UP * 5)
 
-    assert waits == [fleet.LOOK_UP, fleet.LOOK_UP * 5]
+    assert waits == [shared.LOOK_UP, shared.LOOK_UP * 5]
 
 
 def test_news_wake_a_driver_once_and_the_end_of_all_news_is_an_error_of_its_own_for_each():
-    """Each adds to the error what its own controller has got to."""
-    shared = fleet._Shared(groups(Cluster())[Kind.REPLICATION_CONTROLLER], ["one"])
-    view, errors = shared.view(Request("one")), []
+    """Each driver adds its own controller's progress to the error."""
+    cluster = shared_by_one(Cluster())
+    view, errors = cluster.gateway_for("one"), []
     view.woken.set()
     view.wait(0)
     assert not view.woken.is_set()
 
-    shared.end(RolloutError("no more news"))
+    cluster.end(RolloutError("no more news"))
     for _driver in range(2):
         with pytest.raises(RolloutError, match="no more news") as error:
             view.wait(0)
@@ -530,7 +584,8 @@ def test_many_names_are_not_all_told():
 
 def result_of(name, **failure):
     return {"name": name, "changed": False, "failed": True, "skipped": False,
-            "failure": {"what": "it failed", "why": "", "next_command": "", "causes": [], **failure}}
+            "failure": {"what": "it failed", "why": "", "next_command": "", "causes": [],
+                        **failure}}
 
 
 @pytest.mark.parametrize("whys, reason", [
@@ -541,7 +596,8 @@ def result_of(name, **failure):
      "\n".join([*(f"c{number}: it failed: {number}" for number in range(5)), "and 2 more"])),
 ], ids=["one with causes", "one", "several", "many"])
 def test_the_reasons_of_several_have_a_line_each(whys, reason):
-    results = {f"c{number}": result_of(f"c{number}", why=why, next_command="do this, then:\nkubectl")
+    results = {f"c{number}": result_of(f"c{number}", why=why,
+                                       next_command="do this, then:\nkubectl")
                for number, why in enumerate(whys)}
 
     with pytest.raises(RolloutError) as caught:

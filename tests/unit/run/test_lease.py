@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One driver at a time: who gets the lease, who waits, who is refused, and who stops."""
+"""Leases: a single driver at a time; acquisition, waiting, refusal and loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
     is_name,
@@ -36,30 +36,32 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import 
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import AT_WORK, Process, started_at
 
 NAME = "baton-kubernetes.replicationcontroller.foo"
-#: The Lease of versions that have left out the kind.
+#: Name of the Lease in earlier versions, without the kind.
 WITHOUT_KIND = "baton-kubernetes-foo"
 
 
 class Server:
-    """Leases as the API server keeps them, and its clock."""
+    """Leases stored by the API server, and the server's clock."""
 
     def __init__(self):
         self.leases, self.now, self.version, self.writes = {}, 1_000_000.0, 0, collections.Counter()
-        #: On a slow line, what is under way; None on another.
+        #: Background requests in flight on a slow line; None on a fast line.
         self.beside_others = None
-        #: Whether there is a connection for that.
+        #: Whether a connection is free for background requests.
         self.is_free = True
 
     def lease(self, name):
         return self.leases.get(name)
 
     def put_lease(self, it):
-        known, version = self.leases.get(it["metadata"]["name"]), it["metadata"].get("resourceVersion")
+        known, version = self.leases.get(it["metadata"]["name"]), it["metadata"].get(
+            "resourceVersion")
         if (known or {"metadata": {}})["metadata"].get("resourceVersion") != version:
             return None
         self.version += 1
         self.writes[it["metadata"]["name"]] += 1
-        stored = {**it, "metadata": {**it["metadata"], "uid": "1", "resourceVersion": str(self.version)}}
+        stored = {**it,
+                  "metadata": {**it["metadata"], "uid": "1", "resourceVersion": str(self.version)}}
         self.leases[it["metadata"]["name"]] = stored
         return stored
 
@@ -81,7 +83,7 @@ class Server:
 
 
 class UnderWay(concurrent.futures.Future):
-    """A request that is answered when a test says so, or somebody waits for it."""
+    """Request in flight, answered by the test, or when the caller waits for the result."""
 
     def __init__(self, work, is_sent=True):
         super().__init__()
@@ -102,16 +104,18 @@ class UnderWay(concurrent.futures.Future):
 
 
 class Client:
-    """A task; every second that it sleeps passes on the server too, and others do then what they do."""
+    """Task with a Lease. While the task sleeps, the server's clock advances and `others` acts."""
 
-    def __init__(self, server, machine="", lock_timeout=0, others=lambda: None, kind=Kind.REPLICATION_CONTROLLER,
+    def __init__(self, server, machine="", lock_timeout=0, others=lambda: None,
+                 kind=Kind.REPLICATION_CONTROLLER,
                  process=None, renew_after=lease.RENEW_AFTER, **options):
         self.server, self.others, self.lines, self.slept, self.clock = server, others, [], 0.0, 0.0
         self.reason = ""
-        request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"}, lock_timeout=lock_timeout, **options)
+        request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
+                          lock_timeout=lock_timeout, **options)
         process = process or Process.mine(str(kind))._replace(machine=machine)
-        self.lease = Lease(server, request, lambda: self.clock, self.sleep, lambda: self.reason, self.lines.append, renew_after,
-                           process)
+        self.lease = Lease(server, request, lambda: self.clock, self.sleep, lambda: self.reason,
+                           self.lines.append, renew_after, process)
 
     def sleep(self, seconds):
         assert self.slept < 120, "this wait has no end"
@@ -125,7 +129,7 @@ class Client:
         self.server.now += seconds
 
     def works(self):
-        """Renews whenever another one sleeps."""
+        """Renew the Lease while another client sleeps."""
         self.clock += lease.LOOK_AGAIN
         self.lease.keep()
 
@@ -142,7 +146,8 @@ def test_it_is_there_while_it_is_held_and_gone_afterwards(server):
     held = server.leases[NAME]
     client.lease.release()
 
-    assert held["spec"]["leaseDurationSeconds"] == DURATION and ", process " in held["spec"]["holderIdentity"]
+    assert (held["spec"]["leaseDurationSeconds"] == DURATION
+            and ", process " in held["spec"]["holderIdentity"])
     assert held["spec"]["renewTime"] == held["spec"]["acquireTime"] == "1970-01-12T13:46:40.000000Z"
     assert server.leases == {} and client.lines == []
 
@@ -157,8 +162,10 @@ def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
 
     holder = server.leases[NAME]["spec"]["holderIdentity"]
     assert error.value.what == f"another task is already working on it: {holder}, since 1970-01-12T13:46:40.000000Z"
-    assert "lock_timeout" in error.value.next_command and error.value.where == "ReplicationController shop/foo"
-    assert second.slept <= lease.RENEW_AFTER + lease.LOOK_AGAIN and second.lines == [f"waiting for the task of {holder} to end"]
+    assert ("lock_timeout" in error.value.next_command
+            and error.value.where == "ReplicationController shop/foo")
+    assert (second.slept <= lease.RENEW_AFTER + lease.LOOK_AGAIN
+            and second.lines == [f"waiting for the task of {holder} to end"])
 
 
 def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its_duration(server):
@@ -174,7 +181,7 @@ def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its
 
 @pytest.mark.parametrize("minutes", [-7, 7])
 def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes):
-    """A holder behind something that hides the server's time, so that it writes its own."""
+    """A proxy hides the server's time, so the holder writes the local time to renewTime."""
     right = server.server_time
 
     def wrong():
@@ -200,7 +207,7 @@ def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes)
 
 @pytest.mark.parametrize("seconds", [-3600, -12, 12, 3600])
 def test_a_fleet_s_holder_that_writes_its_own_time_is_not_robbed(server, seconds):
-    """It renews every 7 s; a lease that seemed old was taken 2.5 s after it was seen."""
+    """A fleet renews every 7 s; a Lease with an old renewTime was once taken after 2.5 s."""
     class Elsewhere(Client):
         def works(self):
             now, server.server_time = server.server_time, lambda: server.now + seconds
@@ -234,7 +241,7 @@ def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monk
 def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         its = Process.mine("ReplicationController")._replace(machine="here", pid=str(process.pid),
-                                                             started=started_at(str(process.pid)))
+                                                             start=started_at(str(process.pid)))
         Client(server, process=its).lease.take()
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine="here").lease.take()
@@ -251,13 +258,15 @@ def test_a_process_number_that_is_used_again_is_another_process():
     mine = Process.mine()
 
     assert Process.from_text(str(mine)) == mine and mine.pid in str(mine)
-    assert mine._replace(pid="1", started="another time").has_ended()
-    assert not mine._replace(pid="1", started=started_at("1")).has_ended()
+    assert mine._replace(pid="1", start="another time").has_ended()
+    assert not mine._replace(pid="1", start=started_at("1")).has_ended()
 
 
-@pytest.mark.parametrize("answer, has_ended", [(None, False), (PermissionError, False), (ProcessLookupError, True)])
-def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(monkeypatch, answer, has_ended):
-    """Mounted with hidepid, /proc shows nothing of what another user runs."""
+@pytest.mark.parametrize("answer, has_ended",
+                         [(None, False), (PermissionError, False), (ProcessLookupError, True)])
+def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
+        monkeypatch, answer, has_ended):
+    """/proc hides other users' processes if mounted with hidepid."""
     asked = []
 
     def kill(pid, number):
@@ -272,18 +281,20 @@ def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
     assert asked == [(7, 0)]
 
 
-@pytest.mark.parametrize("text", ["", "m/1/2", "m/../2/t", "m/-1/2/t", "m/0/2/t", "m/\u0661/2/t", f"m/{'9' * 5000}/2/t",
-                                  "m" * 10**6 + "/1/2/t"])
+@pytest.mark.parametrize("text",
+                         ["", "m/1/2", "m/../2/t", "m/-1/2/t", "m/0/2/t", "m/\u0661/2/t",
+                          f"m/{'9' * 5000}/2/t",
+                          "m" * 10**6 + "/1/2/t"])
 def test_what_no_task_has_written_is_no_process(text):
     assert Process.from_text(text) is None
 
 
-# What somebody else has written
+# Leases written by another client
 
 
 def a_living_process_of_this_machine():
-    """As anybody may name it who has seen one Lease of this machine."""
-    return str(Process.mine()._replace(machine="here", pid="1", started=started_at("1"), task="x"))
+    """Return a holder annotation that any reader of a Lease from this machine can forge."""
+    return str(Process.mine()._replace(machine="here", pid="1", start=started_at("1"), task="x"))
 
 
 FORGED = {
@@ -301,13 +312,15 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("process", [lambda: None, a_living_process_of_this_machine, lambda: ["x"], lambda: "[" * 10**5],
+@pytest.mark.parametrize("process",
+                         [lambda: None, a_living_process_of_this_machine, lambda: ["x"],
+                          lambda: "[" * 10**5],
                          ids=["nobody", "process 1 of this machine", "a list", "nonsense"])
 @pytest.mark.parametrize("forged", [{}, *FORGED.values()], ids=["nothing", *FORGED])
 def test_no_lease_locks_out_for_longer_than_our_own_duration(server, forged, process):
     Client(server).lease.take()
     server.leases[NAME]["spec"] |= {"holderIdentity": "somebody", **forged}
-    server.leases[NAME]["metadata"]["annotations"] = {marks.HOLDER: process()}
+    server.leases[NAME]["metadata"]["annotations"] = {object_meta.HOLDER: process()}
     server.now += 1 + DURATION
 
     client = Client(server, machine="here")
@@ -317,12 +330,14 @@ def test_no_lease_locks_out_for_longer_than_our_own_duration(server, forged, pro
     assert 0 <= server.leases[NAME]["spec"]["leaseTransitions"] < 2**31
 
 
-@pytest.mark.parametrize("nothing", [{}, {"metadata": None, "spec": None}, {"metadata": [], "spec": "x"},
-                                     {"metadata": {"annotations": "x"}, "spec": {"holderIdentity": 7}}])
+@pytest.mark.parametrize("nothing",
+                         [{}, {"metadata": None, "spec": None}, {"metadata": [], "spec": "x"},
+                          {"metadata": {"annotations": "x"}, "spec": {"holderIdentity": 7}}])
 def test_a_lease_without_anything_is_nobody_s(server, nothing):
     client = Client(server)
     server.put_lease = lambda it, put=server.put_lease: put(it) if server.leases else None
-    server.lease = lambda name: server.leases.setdefault(NAME, {"metadata": {"resourceVersion": ""}}) and nothing
+    server.lease = lambda name: server.leases.setdefault(
+        NAME, {"metadata": {"resourceVersion": ""}}) and nothing
 
     client.lease.take()
 
@@ -359,7 +374,8 @@ def test_the_wait_for_a_holder_at_work_ends(server):
 def test_a_lease_that_can_never_be_taken_is_an_error(server):
     server.put_lease = lambda it: None
 
-    with pytest.raises(RolloutError, match=r"could not acquire the Lease .*: other tasks kept getting it first"):
+    with pytest.raises(RolloutError,
+                       match=r"could not acquire the Lease .*: other tasks kept getting it first"):
         Client(server).lease.take()
 
 
@@ -383,7 +399,8 @@ def test_a_process_that_nobody_has_waited_for_yet_has_ended():
 
 
 @pytest.mark.parametrize("state, started", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
-def test_when_a_process_has_started_and_whether_only_its_number_is_left(monkeypatch, state, started):
+def test_when_a_process_has_started_and_whether_only_its_number_is_left(
+        monkeypatch, state, started):
     fields = " ".join([state, *map(str, range(1, 50))])
     monkeypatch.setattr(Path, "read_text", lambda *_args: f"7 (a b) c) {fields}\n")
 
@@ -410,7 +427,7 @@ def test_it_is_renewed_in_time_and_not_at_every_turn(server):
 
 
 def test_its_age_counts_from_before_the_request_that_has_renewed_it(server):
-    """The server has set the time of the renewal by then, whenever the answer comes."""
+    """The server sets renewTime before the answer, however late the answer arrives."""
     client = Client(server)
     write, put = server.put_lease, []
 
@@ -445,16 +462,18 @@ def test_a_lease_that_somebody_deletes_or_touches_is_held_again(server):
     client = Client(server)
     client.lease.take()
     for spoil in (server.leases.clear,
-                  lambda: server.leases[NAME]["metadata"].update(resourceVersion="7", labels={"a": "b"})):
+                  lambda: server.leases[NAME]["metadata"].update(
+                      resourceVersion="7", labels={"a": "b"})):
         spoil()
         client.later(lease.RENEW_AFTER)
         client.lease.keep()
-        assert server.leases[NAME]["metadata"]["annotations"] == {marks.HOLDER: str(client.lease.process)}
+        assert server.leases[NAME]["metadata"]["annotations"] == {
+            object_meta.HOLDER: str(client.lease.process)}
 
 
 @pytest.fixture
 def slow(server):
-    """A client on a slow line, whose Lease is due to be renewed."""
+    """Return a client on a slow line whose Lease is due for renewal."""
     client = Client(server)
     client.lease.take()
     server.beside_others = []
@@ -487,7 +506,8 @@ def test_on_a_slow_line_both_leases_are_created_and_deleted_at_once(server):
 
 
 def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server, monkeypatch):
-    monkeypatch.setattr(concurrent.futures, "wait", lambda under_way: [each.answer() for each in under_way])
+    monkeypatch.setattr(concurrent.futures, "wait",
+                        lambda under_way: [each.answer() for each in under_way])
     first = Client(server)
     first.lease.take()
     del server.leases[WITHOUT_KIND]
@@ -503,7 +523,7 @@ def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server,
 
 def test_nothing_is_done_any_more_before_a_renewal_that_is_late(server, slow):
     slow.lease.keep()
-    slow.later(lease.AT_LATEST - lease.RENEW_AFTER)
+    slow.later(lease.RENEW_BEFORE - lease.RENEW_AFTER)
     assert server.writes[NAME] == 1
 
     slow.lease.keep()
@@ -512,7 +532,7 @@ def test_nothing_is_done_any_more_before_a_renewal_that_is_late(server, slow):
 
 
 def test_a_renewal_that_was_answered_long_ago_is_none(server, slow):
-    """A write that was tried again and again, or a machine that was suspended: meanwhile somebody else may have the Lease."""
+    """After many retries of a write, or a suspended machine, another client may hold the Lease."""
     slow.lease.keep()
     server.beside_others[0].answer()
     slow.later(DURATION + 1)
@@ -524,10 +544,10 @@ def test_a_renewal_that_was_answered_long_ago_is_none(server, slow):
 
 
 def test_a_renewal_that_waits_for_a_connection_is_sent_without_when_it_is_late(server, slow):
-    """In a large fleet there may be hundreds before it."""
+    """In a large fleet, hundreds of requests may be queued before the renewal."""
     server.is_free = False
     slow.lease.keep()
-    slow.later(lease.AT_LATEST - lease.RENEW_AFTER)
+    slow.later(lease.RENEW_BEFORE - lease.RENEW_AFTER)
 
     slow.lease.keep()
 
@@ -556,7 +576,8 @@ def test_a_renewal_beside_that_finds_another_holder_stops_the_driver(server, slo
     assert slow.lease.is_lost
 
 
-def test_a_renewal_beside_that_fails_is_told_by_the_next_one_who_needs_the_lease(server, slow, monkeypatch):
+def test_a_renewal_beside_that_fails_is_told_by_the_next_one_who_needs_the_lease(
+        server, slow, monkeypatch):
     def fails(_lease):
         raise RolloutError("the API server cannot be reached")
 
@@ -569,7 +590,8 @@ def test_a_renewal_beside_that_fails_is_told_by_the_next_one_who_needs_the_lease
 
 
 def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
-    monkeypatch.setattr(concurrent.futures, "wait", lambda under_way: [each.answer() for each in under_way])
+    monkeypatch.setattr(concurrent.futures, "wait",
+                        lambda under_way: [each.answer() for each in under_way])
     slow.lease.keep()
 
     slow.lease.release()
@@ -580,26 +602,31 @@ def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
 def test_the_names_of_leases_fit_and_differ():
     long, other = "a" * 253, "a" * 252 + "b"
     names = [name for controller in (long, other, "foo", "deployment.foo", "deployment-foo")
-             for name in (lease_name_without_kind(controller), *(lease_name(kind, controller) for kind in Kind))]
+             for name in (lease_name_without_kind(controller),
+                          *(lease_name(kind, controller) for kind in Kind))]
 
     assert len(set(names)) == len(names) and all(map(is_name, names))
 
 
-# Kinds of one name, and the version that has left them out
+# Kinds that share a name, and the earlier version without the kind
 
 
 class Earlier(Client):
-    """A task of a version whose Leases are not named by kind."""
+    """Task of an earlier version, without the kind in the Lease's name."""
 
     def __init__(self, server, **options):
         super().__init__(server, **options)
-        task = self.lease._leases[0]._task._replace(process=self.lease.process._replace(task=self.lease.process.task[:8]))
+        task = self.lease._leases[0]._task._replace(
+            process=self.lease.process._replace(task=self.lease.process.task[:8]))
         self.lease._leases = [lease._Exclusive(task, WITHOUT_KIND, lease.RENEW_AFTER)]
 
 
 @pytest.mark.parametrize("machine", ["", "here"])
 def test_two_kinds_of_one_name_are_worked_on_at_once(server, machine):
-    """By one process, as a fleet does, for longer than a Lease lasts; a third task for either kind is refused."""
+    """A fleet updates both kinds in a single process for longer than a Lease lasts.
+
+    A third task for either kind is refused.
+    """
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     fleet = [Client(server, machine, kind=kind, renew_after=7.0) for kind in kinds]
     for client in fleet:
@@ -613,7 +640,8 @@ def test_two_kinds_of_one_name_are_worked_on_at_once(server, machine):
     assert [client.slept for client in fleet] == [0, 0]
     for kind in kinds:
         with pytest.raises(RolloutError, match="another task is already working on it"):
-            Client(server, machine, kind=kind, others=lambda: [client.works() for client in fleet]).lease.take()
+            Client(server, machine, kind=kind,
+                   others=lambda: [client.works() for client in fleet]).lease.take()
     for client in fleet:
         client.lease.keep()
         client.lease.release()
@@ -623,8 +651,10 @@ def test_two_kinds_of_one_name_are_worked_on_at_once(server, machine):
 @pytest.mark.parametrize("first, second", [(Earlier, Client), (Client, Earlier)])
 @pytest.mark.parametrize("machine", ["", "here"])
 @pytest.mark.parametrize("kind", [Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT])
-def test_a_version_without_kinds_and_this_one_exclude_each_other(server, first, second, machine, kind, monkeypatch):
-    monkeypatch.setattr(Process, "has_ended", lambda process: False)  # an earlier version runs in another process
+def test_a_version_without_kinds_and_this_one_exclude_each_other(
+        server, first, second, machine, kind, monkeypatch):
+    # an earlier version runs in another process
+    monkeypatch.setattr(Process, "has_ended", lambda process: False)
     one = first(server, machine=machine, kind=kind)
     one.lease.take()
     other = second(server, machine=machine, others=one.works)
@@ -682,7 +712,7 @@ def test_a_migration_keeps_tasks_for_the_deployment_out(server, state):
 
 
 def test_a_task_that_ended_in_this_process_is_followed_at_once(server):
-    """Killed tests aside, a task lets its Lease go; where that request failed, the process knows that it is over."""
+    """The process knows the end of the task even if the release of the Lease failed."""
     first = Client(server, machine="here")
     first.lease.take()
     first.lease.forget()
@@ -697,7 +727,8 @@ def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(serve
     client = Client(server)
     client.lease.take()
     client.later(3)
-    server.leases[NAME] = {"metadata": {"name": NAME, "resourceVersion": "99"}, "spec": {"holderIdentity": "somebody"}}
+    server.leases[NAME] = {"metadata": {"name": NAME, "resourceVersion": "99"},
+                           "spec": {"holderIdentity": "somebody"}}
 
     with pytest.raises(RolloutError) as error:
         client.lease.keep()
@@ -706,9 +737,9 @@ def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(serve
     assert client.lease.is_lost
 
 
-#: Who may stand in a Lease, and whether the next task of another process follows at once, after DURATION, or not at all while that
-#: one renews it.
-ENDED, LIVES = {"pid": "1", "started": "0"}, {"pid": "1", "started": started_at("1")}
+#: Holders of a Lease, and the time at which another process's task acquires the Lease: at once,
+#: later (after DURATION) or never (while the holder renews).
+ENDED, LIVES = {"pid": "1", "start": "0"}, {"pid": "1", "start": started_at("1")}
 WHO = {
     "nobody": (None, "at once"),
     "a process here that has ended": (dict(machine="here", **ENDED), "at once"),
@@ -718,32 +749,40 @@ WHO = {
     "a process elsewhere that renews": (dict(machine="there", renews=True, **ENDED), "never"),
     "a task of this process that is over": (dict(machine="here"), "at once"),
     "a task of this process that is silent": (dict(machine="here", is_at_work=True), "never"),
-    "a task of this process that renews": (dict(machine="here", is_at_work=True, renews=True), "never"),
+    "a task of this process that renews": (dict(machine="here", is_at_work=True, renews=True),
+                                           "never"),
 }
-#: What the Lease without a kind is: of an earlier version, of this version's task for another kind, of both its tasks.
-SHARES = {"an earlier version": [""], "another kind": ["Deployment"], "two other kinds": ["Deployment", "DaemonSet"]}
+#: Holders of the Lease without a kind, and their kinds: an earlier version, this version's task for
+#: another kind, or tasks for two other kinds.
+SHARES = {"an earlier version": [""], "another kind": ["Deployment"],
+          "two other kinds": ["Deployment", "DaemonSet"]}
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own Lease", "the one without kind"])
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("share", SHARES)
 def test_the_state_space_of_a_lease(server, is_own, who, share):
-    """Whatever stands in either Lease: nobody who may be at work is robbed, and nobody who is not keeps others out for long."""
+    """No holder that may be alive loses a Lease; no dead holder blocks other tasks for long."""
     holder, expected = WHO[who]
     name = NAME if is_own else WITHOUT_KIND
     kinds = ["ReplicationController"] if is_own else SHARES[share]
     if holder is not None:
-        fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "started")}
+        fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
         processes = [Process.mine(kind)._replace(**fields) for kind in kinds]
         AT_WORK.update(each.task for each in processes if holder.get("is_at_work"))
-        server.put_lease({"metadata": {"name": name, "annotations": {marks.HOLDER: " ".join(map(str, processes))}},
-                          "spec": {"holderIdentity": "jane", "renewTime": "1970-01-12T13:46:40.000000Z"}})
+        server.put_lease({"metadata": {"name": name,
+                                       "annotations": {object_meta.HOLDER: " ".join(
+                                           map(str, processes))}},
+                          "spec": {"holderIdentity": "jane",
+                                   "renewTime": "1970-01-12T13:46:40.000000Z"}})
     if not is_own and share != "an earlier version":
         expected = "at once"
 
     def work():
         if holder and holder.get("renews") and client.slept % 2 == 0:
-            server.put_lease({**server.leases[name], "spec": {**server.leases[name]["spec"], "renewTime": f"{client.slept}"}})
+            server.put_lease({**server.leases[name],
+                              "spec": {**server.leases[name]["spec"],
+                                       "renewTime": f"{client.slept}"}})
 
     client = Client(server, machine="here", others=work)
     if expected == "never":
@@ -751,7 +790,8 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
             client.lease.take()
     else:
         client.lease.take()
-        assert {"at once": client.slept == 0, "later": DURATION < client.slept < DURATION + 2}[expected]
+        assert {"at once": client.slept == 0,
+                "later": DURATION < client.slept < DURATION + 2}[expected]
     client.lease.release()
 
     if expected == "never" or (not is_own and share != "an earlier version" and who not in (
@@ -762,14 +802,18 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
 
 
 class Turns:
-    """Threads of which one runs at a time: at each request and each wait, chance says which is next. Time passes when all wait."""
+    """Scheduler that runs a single thread at a time.
+
+    At each request and each wait, the next thread is random. Time passes while all threads wait.
+    """
 
     def __init__(self, chance):
         self.chance, self.now, self.threads = chance, 0.0, []
         self.current, self.overlaps = None, []
 
     def add(self, work):
-        it = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0), wakes=0.0, is_over=False)
+        it = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0),
+                                   wakes=0.0, is_over=False)
 
         def run():
             it.go.acquire()
@@ -797,11 +841,14 @@ class Turns:
 
 
 class Died(BaseException):
-    """A client does nothing more."""
+    """Death of a client."""
 
 
 class Racer:
-    """A task that takes its Lease, works several times, and lets it go; or dies, or is suspended, at any request."""
+    """Task that acquires the Lease, works several times and releases the Lease.
+
+    Any request may kill or suspend the task.
+    """
 
     def __init__(self, turns, server):
         chance, self.turns = turns.chance, turns
@@ -809,14 +856,19 @@ class Racer:
         self.kind = chance.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
         client = self.make(server, kind=self.kind)
         self.lease, self.works, self.error, self.is_holding = client.lease, 0, None, False
-        ask = types.SimpleNamespace(lease=self.request(server.lease), put_lease=self.request(server.put_lease),
-                                    drop_lease=self.request(server.drop_lease), server_time=lambda: turns.now,
+        ask = types.SimpleNamespace(lease=self.request(server.lease),
+                                    put_lease=self.request(server.put_lease),
+                                    drop_lease=self.request(server.drop_lease),
+                                    server_time=lambda: turns.now,
                                     beside=lambda work: None)
         for each in self.lease._leases:
-            each._task = each._task._replace(gateway=ask, elapsed=lambda: turns.now, sleep=turns.wait)
+            each._task = each._task._replace(gateway=ask, elapsed=lambda: turns.now,
+                                             sleep=turns.wait)
             each._gateway, each._elapsed = ask, each._task.elapsed
-            each._request = dataclasses.replace(each._request, lock_timeout=chance.choice((0, 0, 60)))
-        self.left, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice((None, chance.randrange(1, 15)))
+            each._request = dataclasses.replace(each._request,
+                                                lock_timeout=chance.choice((0, 0, 60)))
+        self.left, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice(
+            (None, chance.randrange(1, 15)))
 
     def request(self, ask):
         def asked(it):
@@ -837,7 +889,8 @@ class Racer:
             for _step in range(self.left):
                 self.lease.keep()
                 self.works += 1
-                assert not [it for it in racers if it is not self and self.excludes(it) and it.may_work()]
+                assert not [it for it in racers
+                            if it is not self and self.excludes(it) and it.may_work()]
                 self.turns.wait(self.turns.chance.choice((0, 1, 3, 3, 2 * DURATION)))
         except RolloutError as error:
             self.error = error
@@ -850,13 +903,16 @@ class Racer:
         return self.kind is other.kind or Earlier in (self.make, other.make)
 
     def may_work(self):
-        """Whether it could write without a look at its Lease."""
-        return self.is_holding and all(self.turns.now - it._renewed_at < lease.AT_LATEST for it in self.lease._leases)
+        """Return whether the task may write without a renewal of the Lease."""
+        return (self.is_holding
+                and all(self.turns.now - it._renewal_time < lease.RENEW_BEFORE
+                        for it in self.lease._leases))
 
 
-@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)], ids=str)
+@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
+                         ids=str)
 def test_no_order_of_requests_lets_two_tasks_work_at_once(seeds):
-    """Of both versions and of two kinds; each may be suspended for long, or die, at any moment."""
+    """Tasks of both versions and two kinds may be suspended for long, or die, at any request."""
     worked = collections.Counter()
     for seed in seeds:
         turns, server = Turns(random.Random(seed)), Server()
@@ -872,15 +928,18 @@ def test_no_order_of_requests_lets_two_tasks_work_at_once(seeds):
 
 
 def test_a_task_with_nothing_to_change_deletes_the_leases_of_one_that_died_here(server):
-    Client(server, machine="here", process=Process("here", "1", "0", "1.ReplicationController")).lease.take()
+    Client(server, machine="here",
+           process=Process("here", "1", "0", "1.ReplicationController")).lease.take()
 
     Client(server, machine="here").lease.clean_up()
 
     assert server.leases == {}
 
 
-@pytest.mark.parametrize("seconds, stays", [(0, True), (DURATION + 1, True), (lease.ABANDONED + 1, False)])
-def test_a_task_with_nothing_to_change_deletes_leases_that_were_not_renewed_for_long(server, seconds, stays):
+@pytest.mark.parametrize("seconds, stays",
+                         [(0, True), (DURATION + 1, True), (lease.ABANDONED + 1, False)])
+def test_a_task_with_nothing_to_change_deletes_leases_that_were_not_renewed_for_long(
+        server, seconds, stays):
     Client(server, machine="elsewhere").lease.take()
     server.now += seconds
 
@@ -893,7 +952,8 @@ def test_a_holder_whose_lease_was_taken_for_abandoned_has_it_again(server):
     client = Client(server, machine="elsewhere")
     client.lease.take()
     for each in server.leases.values():
-        each["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"  # anybody may have written that
+        # Any client with permission to update Leases can forge renewTime.
+        each["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"
     Client(server, machine="here").lease.clean_up()
     client.later(lease.RENEW_AFTER + lease.RENEW_SHARED_AFTER)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""For how long new pods are watched, in one task and over several; and what a mark that somebody has forged makes of it."""
+"""The soak of new pods: length, in a single task or over several; forged annotations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339, seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
@@ -31,22 +31,22 @@ WHOLE = dataclasses.replace(UPDATE, soak=SOAK)
 
 
 class Killed(BaseException):
-    """The client dies here."""
+    """Death of the client."""
 
 
 class Watched(Cluster):
-    """One whose pods can be watched: all of them, as ready as their controller says, since a time that a test may change."""
+    """Cluster with observable pods, ready since a time set by the test."""
 
     def __init__(self, *items):
         super().__init__(*items)
         self.clock.now = 1_000_000.0
         self.lines, self.events = [], []
-        #: By name of a pod, what it shows otherwise; and since when it is there.
+        #: Fields that differ from a ready pod's, and the time of creation, both by the pod's name.
         self.shows, self.since = {}, {}
         self.is_seen = True
-        #: How new pods have been since somebody last looked.
+        #: States of the successor's pods since the last observation.
         self.meanwhile = []
-        #: What happens at a time, once.
+        #: Time and function of each scheduled action.
         self.at = []
 
     def server_time(self):
@@ -73,14 +73,17 @@ class Watched(Cluster):
     def pod(self, controller, number):
         name = f"{controller.name}-{number}"
         since = rfc3339(self.since.setdefault(name, self.clock.now))
-        shown = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since, "created": since, "reason": "",
-                 **self.shows.get(name, {})}
+        shown = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
+                 "created": since, "reason": "", **self.shows.get(name, {})}
         return shown["uid"] and {
-            "metadata": {"name": name, "uid": shown["uid"], "creationTimestamp": shown["created"], "labels": {}},
+            "metadata": {"name": name, "uid": shown["uid"], "creationTimestamp": shown["created"],
+                         "labels": {}},
             "spec": {"containers": [{"name": "web"}]},
             "status": {"phase": "Running", "conditions": [
-                {"type": "Ready", "status": shown["ready"], "reason": shown["reason"], "lastTransitionTime": shown["since"]}],
-                "containerStatuses": [{"name": "web", "restartCount": shown["restarts"], "ready": True, "state": {
+                {"type": "Ready", "status": shown["ready"], "reason": shown["reason"],
+                 "lastTransitionTime": shown["since"]}],
+                "containerStatuses": [{"name": "web", "restartCount": shown["restarts"],
+                                       "ready": True, "state": {
                     "running": {"startedAt": shown["since"]}}}]}}
 
     def wait(self, seconds):
@@ -90,7 +93,8 @@ class Watched(Cluster):
         return heard
 
     def run(self, request=WHOLE, **more):
-        return super().run(request, say=lambda line: self.lines.append((self.clock.now, line)), **more)
+        return super().run(request, say=lambda line: self.lines.append((self.clock.now, line)),
+                           **more)
 
     def runs_for(self, request=WHOLE):
         began = self.clock.now
@@ -98,14 +102,14 @@ class Watched(Cluster):
         return self.clock.now - began, result
 
     def after(self, seconds, act):
-        """Let something happen after as many seconds from now on."""
+        """Schedule an action `seconds` from now."""
         self.at.append((self.clock.now + seconds, act))
 
     def changes(self, number=0, **shows):
         return lambda: self.shows.__setitem__(f"{SUCCESSOR}-{number}", shows)
 
     def killed(self, seconds, request=WHOLE):
-        """A task whose client dies after as many seconds."""
+        """Run a task whose client dies after `seconds`."""
         def die():
             raise Killed
 
@@ -118,29 +122,34 @@ class Watched(Cluster):
 
     @property
     def marks_written(self):
-        return sum(operation["path"].endswith("~1soak") for _now, write in self.writes if hasattr(write, "operations")
+        return sum(operation["path"].endswith("~1soak")
+                   for _now, write in self.writes if hasattr(write, "operations")
                    for operation in write.operations if operation["op"] == "add")
 
 
-@pytest.mark.parametrize("request_, phase, written", [(PAUSED, "paused", 2), (WHOLE, "complete", 1)])
+@pytest.mark.parametrize("request_, phase, written",
+                         [(PAUSED, "paused", 2), (WHOLE, "complete", 1)])
 def test_it_lasts_as_long_as_it_says_and_writes_once_when_it_begins(request_, phase, written):
     cluster = Watched(rc())
 
     seconds, result = cluster.runs_for(request_)
 
     assert SOAK <= seconds < SOAK + 5 and result["rollout"]["phase"] == phase
-    assert cluster.marks_written == written  # at a pause, what it has come to goes with the pause
+    # The write of the pause includes the outcome of the soak.
+    assert cluster.marks_written == written
     assert 5 <= len(cluster.told("watching: ")) <= 10 and len(cluster.told("watched: ")) == 1
     size = 1 if request_ is PAUSED else 3
     assert cluster.told("watching: ")[0] == f"watching: {SUCCESSOR} {size} new, 6 of 60 s"
-    assert f"annotate foo: watching {size} new pod{'s' if size > 1 else ''} for 60 s" in [line for _now, line in cluster.lines]
+    assert f"annotate foo: watching {size} new pod{'s' if size > 1 else ''} for 60 s" in [
+        line for _now, line in cluster.lines]
     left = cluster.cluster.items["foo"]["metadata"]["annotations"]
-    assert (marks.SOAK in left) == (request_ is PAUSED)
+    assert (object_meta.SOAK in left) == (request_ is PAUSED)
 
 
-@pytest.mark.parametrize("request_, has_failed", [(PAUSED, False), (WHOLE, False), (WHOLE, True)], ids=["pause", "end", "failure"])
+@pytest.mark.parametrize("request_, has_failed", [(PAUSED, False), (WHOLE, False), (WHOLE, True)],
+                         ids=["pause", "end", "failure"])
 def test_the_sizes_tell_when_it_was_watched(request_, has_failed):
-    """The beginning of a soak and its end, which a report shows."""
+    """Sizes include the start and the end of the soak, for the report."""
     cluster, request = Watched(rc()), dataclasses.replace(request_, return_sizes=True)
     cluster.clock.instant = lambda: rfc3339(cluster.clock.now)
     if has_failed:
@@ -166,11 +175,13 @@ def test_a_pause_that_has_been_watched_is_not_watched_again_and_nothing_is_writt
 
     seconds, result = cluster.runs_for(PAUSED)
 
-    assert (seconds, result["changed"], len(cluster.writes)) == (0, False, writes) and "already paused" in result["msg"]
+    assert ((seconds, result["changed"], len(cluster.writes)) == (0, False, writes)
+            and "already paused" in result["msg"])
 
 
 @pytest.mark.parametrize("again, least", [
-    (dataclasses.replace(PAUSED, soak=2 * SOAK), SOAK), (dataclasses.replace(PAUSED, pause_at=Size(2)), SOAK)],
+    (dataclasses.replace(PAUSED, soak=2 * SOAK), SOAK),
+    (dataclasses.replace(PAUSED, pause_at=Size(2)), SOAK)],
     ids=["for longer", "with more pods"])
 def test_what_has_not_been_watched_yet_is(again, least):
     cluster = Watched(rc())
@@ -185,12 +196,13 @@ def test_what_has_not_been_watched_yet_is(again, least):
 def test_a_pause_of_before_is_watched_when_that_is_asked_for():
     cluster = Watched(rc())
     cluster.run(dataclasses.replace(PAUSED, soak=0))
-    assert marks.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
+    assert object_meta.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
     cluster.clock.sleep(1000)
 
     seconds, result = cluster.runs_for(PAUSED)
 
-    assert SOAK <= seconds < SOAK + 2 and [step["action"] for step in result["steps"]] == ["annotate", "annotate"]
+    assert (SOAK <= seconds < SOAK + 2
+            and [step["action"] for step in result["steps"]] == ["annotate", "annotate"])
     assert not cluster.runs_for(PAUSED)[1]["changed"]
 
 
@@ -224,7 +236,8 @@ def test_the_time_counts_in_which_nothing_has_happened(request_, away):
     lambda cluster, now: cluster.changes(since=now),
     lambda cluster, now: cluster.changes(uid="another", created=now),
     lambda cluster, now: lambda: cluster.events.append({
-        "metadata": {"uid": "e"}, "involvedObject": {"uid": f"uid of {SUCCESSOR}-0"}, "lastTimestamp": now}),
+        "metadata": {"uid": "e"}, "involvedObject": {"uid": f"uid of {SUCCESSOR}-0"},
+        "lastTimestamp": now}),
 ], ids=["a restart", "a while in which it was not ready", "another pod", "a warning"])
 def test_from_what_has_happened_while_nobody_watched_it_begins_anew(happens):
     cluster = Watched(rc())
@@ -252,7 +265,7 @@ def test_a_soak_that_has_failed_begins_anew():
     assert SOAK <= seconds <= SOAK + 3 and result["rollout"]["phase"] == "complete"
 
 
-# What happens
+# Failures during the soak
 
 
 @pytest.mark.parametrize("request_", [PAUSED, WHOLE], ids=["at a pause", "before the end"])
@@ -265,15 +278,17 @@ def test_what_happens_to_a_new_pod_ends_it(request_, shows, kind):
 
     error = cluster.refusal(request_)
 
-    assert error.what == "the new pods have not passed the soak" and error.where == "ReplicationController default/foo"
+    assert (error.what == "the new pods have not passed the soak"
+            and error.where == "ReplicationController default/foo")
     assert [cause["kind"] for cause in error.causes] == [kind] and f"pod {SUCCESSOR}-0" in error.why
     assert "of 60 s had passed" in error.why
-    assert error.next_command.endswith("'name=foo image=myimage:v2'\nor:\nansible localhost -m baton.kubernetes.rolling_update "
-                                       "-a 'name=foo state=rolled_back'")
+    assert error.next_command.endswith(
+        "'name=foo image=myimage:v2'\nor:\nansible localhost -m baton.kubernetes.rolling_update "
+        "-a 'name=foo state=rolled_back'")
 
 
 def test_what_was_over_before_anybody_looked_ends_it_too():
-    """Within a second, for which the time of the condition is the same."""
+    """The pod recovers within a second, so lastTransitionTime does not change."""
     cluster = Watched(rc())
 
     def flickers():
@@ -293,8 +308,10 @@ def test_it_is_rolled_back_where_that_is_asked_for():
 
     error = cluster.refusal(dataclasses.replace(WHOLE, rolls_back=True))
 
-    assert error.what.startswith("the new pods have not passed the soak; foo is rolled back to myimage:v1")
-    assert list(cluster.cluster.items) == ["foo"] and marks.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
+    assert error.what.startswith(
+        "the new pods have not passed the soak; foo is rolled back to myimage:v1")
+    assert (list(cluster.cluster.items) == ["foo"]
+            and object_meta.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"])
 
 
 def test_what_happens_to_an_old_pod_does_not():
@@ -308,10 +325,12 @@ def test_warnings_about_new_pods_end_it_and_as_many_about_old_ones_do_not():
     for about, fails in ((["new"], True), (["new", "old"], False)):
         cluster = Watched(rc())
         names = {"new": f"uid of {SUCCESSOR}-0", "old": "uid of foo-0"}
-        events = [{"metadata": {"uid": each}, "involvedObject": {"uid": names[each]}, "reason": "Unhealthy", "count": 2}
+        events = [{"metadata": {"uid": each}, "involvedObject": {"uid": names[each]},
+                   "reason": "Unhealthy", "count": 2}
                   for each in about for _old in range(1)]
-        # Two old pods are left: what is one of each on average must be told of both.
-        events += [{**events[-1], "metadata": {"uid": "b"}, "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
+        # Two old pods remain: the average per old pod needs warnings about both pods.
+        events += [{**events[-1], "metadata": {"uid": "b"},
+                    "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
         cluster.after(30, functools.partial(cluster.events.extend, events))
         if fails:
             assert cluster.refusal(PAUSED).causes[0]["kind"] == "warnings"
@@ -320,11 +339,12 @@ def test_warnings_about_new_pods_end_it_and_as_many_about_old_ones_do_not():
 
 
 def warned(about, count=1, uid="e"):
-    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about}, "reason": "DNSConfigForming", "count": count,
+    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about},
+            "reason": "DNSConfigForming", "count": count,
             "lastTimestamp": "1970-01-01T00:00:00Z"}
 
 
-#: The uid of one of foo's, as the model of a cluster counts them.
+#: The uid of an old pod of foo in the simulated cluster.
 OLD_POD = "0"
 
 
@@ -340,14 +360,14 @@ def test_nor_does_it_in_a_task_that_is_run_again_when_no_old_pod_is_left():
     cluster = Watched(rc())
     cluster.events = [warned(OLD_POD, 5)]
     cluster.killed(20)
-    cluster.events = []  # the API server has forgotten it
+    cluster.events = []  # the API server has deleted the expired Event
     cluster.after(10, lambda: cluster.events.append(warned(f"uid of {SUCCESSOR}-0", 6, "f")))
 
     assert cluster.run()["rollout"]["phase"] == "complete"
 
 
 def test_what_new_pods_alone_were_warned_of_before_is_not_usual():
-    """Else the first run after a soak that has failed for it would pass."""
+    """Otherwise the first run after a soak that failed with these warnings would pass."""
     cluster = Watched(rc())
     cluster.killed(20)
     cluster.events = [warned(f"uid of {SUCCESSOR}-0", 5)]
@@ -357,14 +377,16 @@ def test_what_new_pods_alone_were_warned_of_before_is_not_usual():
 
 
 def test_that_foo_was_deleted_meanwhile_is_told():
-    """The update itself goes on: foo comes back from its successor."""
+    """The update itself continues: foo is recreated from the successor."""
     cluster = Watched(rc())
     cluster.after(30, lambda: cluster.cluster.items.pop("foo"))
 
     result = cluster.run()
 
-    told = "somebody deleted ReplicationController default/foo while its new pods were watched: the soak has ended there, after 2"
-    assert [line for line in result["warnings"] if line.startswith(told)] and result["rollout"]["phase"] == "complete"
+    told = ("somebody deleted ReplicationController default/foo while its new pods were watched: "
+            "the soak has ended there, after 2")
+    assert ([line for line in result["warnings"] if line.startswith(told)]
+            and result["rollout"]["phase"] == "complete")
     assert len(cluster.told(f"warning: {told}")) == 1 and not cluster.told("watched: ")
 
 
@@ -375,7 +397,8 @@ def test_nothing_is_told_of_it_where_foo_stays():
 def test_what_takes_longer_than_the_whole_task_may_ends_it():
     cluster = Watched(rc())
 
-    assert cluster.refusal(dataclasses.replace(WHOLE, soak=600, timeout=100)).what == "not finished within 100 s"
+    assert cluster.refusal(dataclasses.replace(WHOLE, soak=600,
+                                               timeout=100)).what == "not finished within 100 s"
 
 
 def test_a_soak_is_no_lack_of_progress():
@@ -392,7 +415,8 @@ def test_a_rollback_is_not_watched():
 
     seconds, result = cluster.runs_for(dataclasses.replace(BACK, soak=SOAK))
 
-    assert seconds < 5 and result["changed"] and marks.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
+    assert (seconds < 5 and result["changed"]
+            and object_meta.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"])
 
 
 def test_where_pods_may_not_be_seen_nothing_is_begun():
@@ -403,7 +427,7 @@ def test_where_pods_may_not_be_seen_nothing_is_begun():
     assert cluster.run(UPDATE)["changed"]
 
 
-# Forged
+# Forged annotations
 
 MARK = Soak("0123", 0.0)
 
@@ -413,13 +437,13 @@ def with_mark(cluster, text):
 
 
 def truth(cluster):
-    """A mark that is as true as one can make it: of the right template, since ever, and passed."""
-    mark = json.loads(cluster.cluster.items["foo"]["metadata"]["annotations"][marks.SOAK])
+    """Return the best forgery of the annotation: right template, started in 1970, passed."""
+    mark = json.loads(cluster.cluster.items["foo"]["metadata"]["annotations"][object_meta.SOAK])
     return {**mark, "began": "1970-01-01T00:00:00Z", "passed": 1, "seconds": 10**6}
 
 
 def test_a_mark_that_says_that_all_has_passed_is_believed_no_more_than_the_pods_say():
-    """They have been ready for 20 seconds. Each field of such a mark may be anything else as well."""
+    """The pods have been ready for 20 s. Any field of a forged annotation may hold any value."""
     cluster = Watched(rc())
     cluster.killed(20, PAUSED)
     with_mark(cluster, json.dumps(truth(cluster)))
@@ -441,8 +465,9 @@ def test_nor_where_it_is_paused_without_having_been_watched():
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(KEYS[marks.SOAK]), st.booleans())
-def test_whatever_somebody_has_written_no_soak_is_skipped_and_none_ends_with_a_traceback(text, is_paused):
+@given(st.sampled_from(KEYS[object_meta.SOAK]), st.booleans())
+def test_whatever_somebody_has_written_no_soak_is_skipped_and_none_ends_with_a_traceback(
+        text, is_paused):
     cluster = Watched(rc())
     request = dataclasses.replace(PAUSED if is_paused else WHOLE, soak=10)
     cluster.killed(1, request)
@@ -467,10 +492,11 @@ def test_one_of_another_template_is_none():
 def test_one_from_the_future_is_none():
     cluster = Watched(rc())
     cluster.killed(1, PAUSED)
-    with_mark(cluster, json.dumps({**truth(cluster), "began": "2999-01-01T00:00:00Z", "passed": None}))
+    with_mark(cluster,
+              json.dumps({**truth(cluster), "began": "2999-01-01T00:00:00Z", "passed": None}))
 
     assert SOAK - 5 <= cluster.runs_for(PAUSED)[0] <= SOAK + 5
-    assert "2999" not in cluster.cluster.items["foo"]["metadata"]["annotations"][marks.SOAK]
+    assert "2999" not in cluster.cluster.items["foo"]["metadata"]["annotations"][object_meta.SOAK]
 
 
 @pytest.mark.parametrize("request_", [PAUSED, WHOLE], ids=["pause", "end"])
@@ -497,4 +523,4 @@ def test_one_by_a_clock_that_is_a_little_ahead_counts():
 
     cluster.run(PAUSED)
 
-    assert ahead in cluster.cluster.items["foo"]["metadata"]["annotations"][marks.SOAK]
+    assert ahead in cluster.cluster.items["foo"]["metadata"]["annotations"][object_meta.SOAK]

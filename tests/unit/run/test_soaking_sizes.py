@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods that come and go while they are watched, because somebody scales, and what a soak holds against none of them."""
+"""Pods created and deleted by scaling during a soak, without being counted as failures."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import pytest
 from builders import UPDATE, rc
 from clusters import FakeClock
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Holder, Side, Standing
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Holder, RolloutStatus, Side
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Watch
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import soaking
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import incidents, soaking
 
 REQUEST = dataclasses.replace(UPDATE, soak=600)
 OWNER = types.SimpleNamespace(uid="new", name="new", selector={})
@@ -34,9 +34,13 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 def pod(name, ready=True, restarts=0, labels=None, **metadata):
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": LONG_AGO}],
-              "containerStatuses": [{"name": "web", "restartCount": restarts, "ready": ready, "state": {}}]}
-    return {"metadata": {"name": name, "uid": name, "creationTimestamp": LONG_AGO, "labels": labels or {}, **metadata},
+    status = {"phase": "Running",
+              "conditions": [{"type": "Ready", "status": str(ready),
+                              "lastTransitionTime": LONG_AGO}],
+              "containerStatuses": [{"name": "web", "restartCount": restarts, "ready": ready,
+                                     "state": {}}]}
+    return {"metadata": {"name": name, "uid": name, "creationTimestamp": LONG_AGO,
+                         "labels": labels or {}, **metadata},
             "spec": {"containers": [{"name": "web"}]}, "status": status}
 
 
@@ -49,15 +53,18 @@ def going(name):
 
 
 def warning(about, count=1, reason="Unhealthy", uid="e", **more):
-    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about}, "type": "Warning", "reason": reason, "count": count,
+    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about}, "type": "Warning",
+            "reason": reason, "count": count,
             "message": "Readiness probe failed", **more}
 
 
 class Followed:
-    """A soak that sees one look after the other, as a test says."""
+    """Soak with a sequence of observations set by the test."""
 
     def __init__(self, monkeypatch, began=1_000_000.0):
-        monkeypatch.setattr(soaking.soak, "subject", lambda seen: "new template")
+        monkeypatch.setattr(soaking, "decide",
+                            lambda flow, request, seen: flow.decide(request, seen))
+        monkeypatch.setattr(incidents.soak, "subject", lambda carrier: "new template")
         self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
         self.clock.now = began
         self.goal, self.own, self.labels = 2, None, {}
@@ -65,10 +72,11 @@ class Followed:
         self.soaking = soaking.Soaking(self, self.clock, self.lines.append, self.told)
         item = rc()
         item["metadata"]["annotations"] = {
-            **item["metadata"].get("annotations", {}), marks.SOAK: Soak("new template", self.clock.now).text}
+            **item["metadata"].get("annotations", {}),
+            object_meta.SOAK: Soak("new template", self.clock.now).text}
         self.seen = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
         self.looked_up = []
-        #: The pods that only a look at the very end sees.
+        #: Pods listed only at the end of the soak.
         self.pods_at_last = []
 
     def watched_pods(self, _controller):
@@ -91,7 +99,10 @@ class Followed:
 
     def standing(self, _request, _seen):
         new = None if self.own is None else Side("new", "new", self.own, self.own, {})
-        return Standing(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
+        return RolloutStatus(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
+
+    def carrier(self, _seen):
+        return None
 
     def decide(self, _request, seen):
         return Watch(False) if seen.soaked is None else "the end"
@@ -99,12 +110,12 @@ class Followed:
     def look(self, goal, there, events=(), own=None, seconds=10.0):
         self.goal, self.own, self.pods, self.events = goal, own, there, list(events)
         self.clock.now += seconds
-        return self.soaking.planned(self, REQUEST, self.seen)
+        return self.soaking.decide(self, REQUEST, self.seen)
 
     def fails(self, *args, **kwargs):
-        self.look(*args, **kwargs)  # what is gone has to be so for a moment
+        self.look(*args, **kwargs)  # a pod must be missing for FLICKER seconds
         with pytest.raises(RolloutFailed) as failed:
-            self.look(*args, **{**kwargs, "seconds": soaking.FLICKER})
+            self.look(*args, **{**kwargs, "seconds": incidents.FLICKER})
         return [(cause["kind"], cause["pod"]) for cause in failed.value.causes]
 
 
@@ -116,14 +127,16 @@ def followed(monkeypatch):
 @pytest.mark.parametrize("looks", [
     [(2, pods("a", "b")), (4, pods("a", "b", "x", "y")), (2, pods("a", "b"))],
     [(4, pods("a", "b", "x", "y")), (2, pods("a", "b")), (4, pods("a", "b", "m", "n"))],
-    [(4, pods("a", "b", "x", "y")), (2, pods("a", "b", "x", "y")), (2, pods("a", "b", "x")), (2, pods("a", "b"))],
+    [(4, pods("a", "b", "x", "y")), (2, pods("a", "b", "x", "y")), (2, pods("a", "b", "x")),
+     (2, pods("a", "b"))],
     [(2, pods("a", "b")), (3, [*pods("a", "b"), pod("x", ready=False)]), (3, pods("a", "b", "y"))],
 ], ids=["up and down", "down and up", "one after the other", "one that has not been ready yet"])
 def test_pods_that_leave_because_somebody_scales_do_not_fail_it(followed, looks):
     for goal, there in looks:
         followed.look(goal, there)
 
-    assert followed.fails(looks[-1][0], there[1:]) == [("gone", "a")]  # by now none may go any more
+    # The scale-down is over: a further missing pod is a failure.
+    assert followed.fails(looks[-1][0], there[1:]) == [("gone", "a")]
 
 
 def test_pods_may_be_seen_to_go_before_the_smaller_size_is(followed):
@@ -145,7 +158,7 @@ def test_a_soak_that_ever_more_pods_begin_anew_ends(followed):
 
 @pytest.mark.parametrize("before", [300, 10], ids=["of an earlier task", "of this task"])
 def test_a_pod_that_comes_later_begins_it_anew(monkeypatch, before):
-    """Whatever counts up to then does not count for that pod."""
+    """The seconds before the pod's creation do not count for the new pod."""
     followed = Followed(monkeypatch, began=seconds(LONG_AGO) + 3600)
     followed.look(2, pods("a", "b"), seconds=before)
     followed.look(2, pods("a", "b"), seconds=250)
@@ -165,7 +178,8 @@ def test_a_successor_that_somebody_has_scaled_up_may_be_scaled_back(followed):
 def test_how_a_pod_starts_that_comes_later_does_not_fail_it(followed):
     starting, late = warning("x", reason="FailedScheduling"), warning("x", 2, uid="f")
     followed.look(2, pods("a", "b"))
-    for ready, restarts, events in ((False, 0, []), (False, 1, [starting]), *[(True, 1, [starting, late])] * 2):
+    for ready, restarts, events in ((False, 0, []), (False, 1, [starting]),
+                                    *[(True, 1, [starting, late])] * 2):
         followed.look(3, [*pods("a", "b"), pod("x", ready, restarts)], events)
 
     with pytest.raises(RolloutFailed, match="have not passed the soak"):
@@ -181,7 +195,7 @@ def test_pods_are_looked_at_once_more_when_the_time_is_over(followed):
     followed.look(2, pods("a", "b"))
     followed.pods_at_last = pods("b")
 
-    assert isinstance(followed.look(2, pods("a", "b"), seconds=600), Watch)  # and not the end
+    assert isinstance(followed.look(2, pods("a", "b"), seconds=600), Watch)  # not yet the end
     with pytest.raises(RolloutFailed, match="have not passed the soak"):
         followed.look(2, pods("b"))
 
@@ -196,7 +210,7 @@ def test_where_nothing_is_known_of_revisions_its_pods_stay_what_they_were(follow
 
 
 def test_what_has_happened_in_between_is_found_while_others_are_missed(followed):
-    """For a moment it is waited whether the size has become smaller; the rest is not forgotten over that."""
+    """While a soak waits for a possible smaller size, other failures are still recorded."""
     flickered = pod("b", ready=False)
     followed.look(3, pods("a", "b", "c"))
 
@@ -206,11 +220,12 @@ def test_what_has_happened_in_between_is_found_while_others_are_missed(followed)
 
 
 def test_pods_that_have_not_changed_cost_nothing(followed, monkeypatch):
-    """0.2 s of processor time at each turn, with 3,000 of them: five turns a second."""
+    """Parsing 3,000 pods takes 0.2 s of processor time per turn, at five turns a second."""
     read = []
-    of, is_well = soaking.health.Vitals.of, soaking.health.is_well
-    monkeypatch.setattr(soaking.health.Vitals, "of", lambda pod: read.append(pod) or of(pod))
-    monkeypatch.setattr(soaking.health, "is_well", lambda pod: read.append(pod) or is_well(pod))
+    of, is_well = incidents.pod_health.Vitals.of, incidents.pod_health.is_well
+    monkeypatch.setattr(incidents.pod_health.Vitals, "of", lambda pod: read.append(pod) or of(pod))
+    monkeypatch.setattr(incidents.pod_health, "is_well",
+                        lambda pod: read.append(pod) or is_well(pod))
     there = pods(*map(str, range(100)))
     followed.look(100, there)
     read.clear()
@@ -229,23 +244,26 @@ def test_pods_that_have_not_changed_cost_nothing(followed, monkeypatch):
 
 
 def test_a_controller_that_was_made_again_is_another_one(followed):
-    """Its soak begins anew, and that of the former one has ended."""
+    """The recreated controller's soak starts again; the deleted controller's soak has ended."""
     followed.look(2, pods("a", "b"))
     item = rc(uid="another")
     followed.seen = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
 
     followed.look(2, pods("a", "b"))
 
-    assert len(followed.told) == 1 and followed.told[0].endswith("the soak has ended there, after 10 of 600 s")
+    assert (len(followed.told) == 1
+            and followed.told[0].endswith("the soak has ended there, after 10 of 600 s"))
 
 
 def test_what_it_takes_is_only_imported_where_it_is_asked_for():
-    names = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{each}" for each in ("run.soaking", "explain.diagnosis")])
-    program = f"import sys, {soaking.__name__.replace('soaking', 'driver')}; print([it for it in {names} if it in sys.modules])"
+    names = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{each}"
+                        for each in ("run.soaking", "explain.diagnosis")])
+    program = (f"import sys, {soaking.__name__.replace('soaking', 'driver')}; print([it for it in "
+               f"{names} if it in sys.modules])")
 
     collections = pathlib.Path(next(iter(sys.modules["ansible_collections"].__path__))).parent
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True,
-                            env={**os.environ, "PYTHONPATH": str(collections)})
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True,
+                            text=True, env={**os.environ, "PYTHONPATH": str(collections)})
     assert answer.stdout == "[]\n"
 
 
@@ -258,15 +276,17 @@ def test_a_pod_that_is_gone_is_missed_although_another_one_has_come(followed):
 def test_a_pod_beyond_the_size_that_never_gets_ready_delays_nothing(followed):
     there = [*pods("a", "b"), pod("x", ready=False)]
 
-    assert [followed.look(2, there, seconds=REQUEST.soak / 2) == "the end" for _look in range(3)] == [False, False, True]
+    assert [followed.look(2, there, seconds=REQUEST.soak / 2) == "the end"
+            for _look in range(3)] == [False, False, True]
 
 
 def test_what_is_over_stays_over_where_no_pod_has_come_since(followed):
-    """The write that says so may be refused, whatever has become of the mark by then."""
+    """The write that ends the soak may be refused, and the annotation changed meanwhile."""
     for _look in range(3):
         end = followed.look(2, pods("a", "b"), seconds=REQUEST.soak)
     assert end == "the end"
-    followed.seen.primary.annotations[marks.SOAK] = Soak("new template", followed.clock.now).text
+    followed.seen.primary.annotations[object_meta.SOAK] = Soak(
+        "new template", followed.clock.now).text
 
     assert followed.look(2, pods("a", "b"), seconds=1) == "the end"
     assert isinstance(followed.look(2, pods("a", "c"), seconds=1), Watch)
@@ -274,7 +294,7 @@ def test_what_is_over_stays_over_where_no_pod_has_come_since(followed):
 
 def test_check_mode_begins_a_soak_once_whatever_pods_come_on_the_real_cluster(followed):
     followed.clock.is_real = False
-    del followed.seen.primary.annotations[marks.SOAK]
+    del followed.seen.primary.annotations[object_meta.SOAK]
 
     assert followed.look(2, pods("a", "b")).action == "annotate"
     assert followed.look(2, pods("a", "x")) == "the end"

@@ -2,259 +2,206 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""DaemonSets in memory, for check mode and for the tests that explore what may happen. Pure.
+"""DaemonSets in memory, for check mode. Pure.
 
-A small model of the server's DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon): one change of a pod per
-turn, and the status after it. Pods that are deleted are gone at once. Nodes are names, and each of them takes a pod.
+A small model of the server's DaemonSet controller (manage and rollingUpdate in
+pkg/controller/daemon): one change of a pod per sync, and the status after it. Nodes are names, and
+each node takes a pod.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 import typing as t
 
-from ...model import marks, observed
-from ...model.by_server import DaemonSet
+from ...model import object_meta
 from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller
-from ...model.steps import Delete, Patch, Write
+from ...model.server_driven import DaemonSet
 from ...model.thresholds import Size
-from ..by_revisions.simulated import is_broken, revision_of, trimmed, written
-from ..flow import Model
-from ..simulated import MOST_PODS, Move
-from .find import DaemonPod, most_missing
+from ..controller_revisions.simulated import (
+    Pod,
+    SimulatedByRevisions,
+    State,
+    revision_of,
+    trimmed,
+    with_counts,
+    without,
+)
+from ..simulated import MOST_PODS, LookUpRevisions
+from .observed import DaemonPod, most_missing
+
+LookUpPods: t.TypeAlias = "t.Callable[[Controller], list[Json] | None]"
 
 
-class Pod(t.NamedTuple):
-    """A pod: its node, from which ControllerRevision it was made (the label), and whether it is ready (and so available)."""
+class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
+    """The DaemonSets of a namespace, their pods and their ControllerRevisions."""
 
-    name: str
-    uid: str
-    node: str
-    revision: str
-    ready: bool
-    #: The number of its template (the deprecated label), where the DaemonSet has one.
-    generation: str = ""
-
-
-class SimulatedDaemonSets(Model):
-    """The DaemonSets of one namespace, their pods and their ControllerRevisions."""
+    kind = Kind.DAEMON_SET
 
     def __init__(self, items: t.Iterable[Json],
-                 look_up_revisions: t.Callable[[t.Sequence[str]], list[Json] | None] = lambda _uids: [],
-                 look_up_pods: t.Callable[[Controller], list[Json] | None] = lambda _controller: None,
-                 nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset()) -> None:
-        """look_up_revisions, look_up_pods and nodes: what the real cluster has of these."""
-        self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
-        self._look_up_revisions, self._look_up_pods, self._look_up_nodes = look_up_revisions, look_up_pods, nodes
-        #: ControllerRevisions by the uid of their DaemonSet, and the pods and nodes by its name, once somebody has asked for them.
-        self.kept: dict[str, tuple[Json, ...]] = {}
-        self._pods: dict[str, tuple[Pod, ...]] = {}
+                 look_up_revisions: LookUpRevisions = lambda _uids: [],
+                 look_up_pods: LookUpPods = lambda _controller: None,
+                 nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset(),
+                 ) -> None:
+        """Take over the state of a cluster; the functions return the real objects."""
+        super().__init__(items, look_up_revisions)
+        self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
+        #: Nodes by the name of their DaemonSet, read on first use.
         self._nodes: dict[str, tuple[str, ...]] = {}
-        #: Templates of which no pod ever gets ready, by image.
-        self.broken: frozenset[str] = frozenset()
-        #: Pods that were not ready at first may never be: somebody who looks meanwhile has to see them so.
-        self._late: set[Move] = set()
-        self._made = 0
-
-    def copy(self) -> SimulatedDaemonSets:
-        """An independent one in the same state."""
-        other = copy.copy(self)
-        other.items, other.kept = dict(self.items), dict(self.kept)
-        other._pods, other._nodes = dict(self._pods), dict(self._nodes)
-        return other
-
-    # What a client sees and does
-
-    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        return {name: DaemonSet.from_api(item) for name, item in self.items.items()} if kind in (None, Kind.DAEMON_SET) else {}
-
-    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        return [item for uid in uids for item in self._kept(uid)]
+        self._syncs = 0
 
     def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
-        owners = [controller.reference]
-        return [{"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
-                              "labels": {marks.POD_REVISION: pod.revision, marks.POD_GENERATION: pod.generation},
-                              "ownerReferences": owners},
-                 "spec": {"nodeName": pod.node}, "status": {"conditions": [{"type": "Ready", "status": str(pod.ready)}]}}
+        return [self._shown(controller, pod)
                 for pod in self.pods(controller.name) if pod.revision != but_of]
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self._look_up_nodes(selector)
 
-    def troubled_pods(self, controller: Controller) -> list[Json]:
-        pods = {pod.name for pod in self.pods(controller.name) if not pod.ready}
-        return [item for item in self.all_pods(controller) or () if item["metadata"]["name"] in pods]
+    def _shown(self, controller: Controller, pod: Pod) -> Json:
+        item = super()._shown(controller, pod)
+        labels = {**item["metadata"]["labels"], object_meta.POD_GENERATION: pod.generation}
+        return {**item, "metadata": {**item["metadata"], "labels": labels},
+                "spec": {"nodeName": pod.node},
+                "status": {"conditions": [{"type": "Ready", "status": str(pod.ready)}]}}
 
-    def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        """Of all DaemonSets: whose they are is asked anyway."""
-        return tuple(observed.Pod(pod.name, pod.uid, {marks.POD_REVISION: pod.revision}, item["metadata"].get("uid", ""))
-                     for name, item in self.items.items() for pod in self.pods(name))
+    def _with_template_number(self, item: Json, changed: Json) -> Json:
+        is_changed = changed["spec"]["template"] != item["spec"]["template"]
+        return _with_template_generation(changed, is_changed)
 
-    def write(self, write: Write) -> bool:
-        """Carry out a patch of a DaemonSet, or the deletion of a pod; False when what it assumes does not hold."""
-        if isinstance(write, Delete):
-            return self._delete_pod(write)
-        item = self.items.get(write.name)
-        if item is None or not isinstance(write, Patch):
-            return False
-        if changed := written(item, write):
-            self.items[write.name] = _numbered(changed, changed["spec"]["template"] != item["spec"]["template"])
-        return changed is not None
-
-    def _delete_pod(self, write: Delete) -> bool:
-        for name in self.items:
-            there = self.pods(name)
-            for pod in there:
-                if pod.name == write.name and write.preconditions == {"uid": pod.uid, "resourceVersion": str(pod.ready)}:
-                    self._pods[name] = tuple(each for each in there if each is not pod)
-                    return True
-        return False
-
-    # What the cluster does by itself
-
-    def moves(self) -> list[Move]:
-        """Everything that may happen next; empty when the cluster has come to rest."""
-        found = [Move("sync", name) for name in sorted(self.items) if self._sync(name) != self._state(name)]
-        return found + [Move("ready", pod.name) for name in sorted(self.items) for pod in self.pods(name)
-                        if not pod.ready and not self._is_broken(name, pod)]
-
-    def make(self, move: Move) -> None:
-        """Let one of the moves happen."""
-        if move.verb == "sync":
-            self._pods[move.name], status, revisions = self._sync(move.name)
-            item = self.items[move.name]
-            version = str(int(item["metadata"].get("resourceVersion") or 0) + 1)
-            self.items[move.name] = {**item, "metadata": {**item["metadata"], "resourceVersion": version}, "status": status}
-            self.kept[item["metadata"].get("uid", "")] = revisions
-            self._made += 1
-            return
-        for name in self.items:
-            self._pods[name] = tuple(pod._replace(ready=True) if pod.name == move.name else pod for pod in self.pods(name))
-
-    def settle(self) -> None:
-        """Let everything happen that can, for instance every pod become ready; one that was not ready at first, after all else."""
-        early = [move for move in self.moves() if move not in self._late]
-        while moves := [move for move in self.moves() if not early or move not in self._late]:
-            self.make(moves[0])
-
-    def set_nodes(self, name: str, nodes: t.Iterable[str], *, others_stay: bool = False) -> None:
-        """Those that take its pods from now on; pods of others go with their nodes, unless these are there still, with a taint."""
-        pods = self.pods(name)
-        self._nodes[name] = tuple(sorted(nodes))
-        self._pods[name] = tuple(pod for pod in pods if others_stay or pod.node in self._nodes[name])
-
-    def pods(self, name: str) -> tuple[Pod, ...]:
-        """The pods of a DaemonSet; of one with more than a model can have, none."""
-        if name not in self._pods:
-            it = t.cast(DaemonSet, self.controllers()[name])
-            found = self._look_up_pods(it)
-            if found is None or it.current > MOST_PODS:
-                self._pods[name] = self._as_counted(it)
-            else:
-                own = (DaemonPod.from_api(item) for item in found if marks.owner_uid(item) == it.uid)
-                self._pods[name] = tuple(Pod(pod.name, pod.uid, pod.node, pod.revision, pod.is_ready, pod.generation) for pod in own
-                                         if not pod.is_going)
-            self._late |= {Move("ready", pod.name) for pod in self._pods[name] if not pod.ready}
-            there = dict.fromkeys(pod.node for pod in self._pods[name])
-            more = (f"node {number}" for number in itertools.count())
-            missing = max(0, it.replicas - len(there)) if it.replicas <= MOST_PODS else 0
-            self._nodes.setdefault(name, tuple(sorted([*there, *itertools.islice(more, missing)])))
-        return self._pods[name]
-
-    def _as_counted(self, it: DaemonSet) -> tuple[Pod, ...]:
-        """As many as the status says, where nobody has seen them: which ones are new does not matter then."""
-        present, others = revision_of(it, self._kept(it.uid))
-        old = next((each for each in others if each is not present), present)
-        count = it.current if it.current <= MOST_PODS else 0
-        return tuple(Pod(f"{it.name}-{number}", f"uid {number}", f"node {number}",
-                         _label(present if number < it.updated else old), number < it.ready) for number in range(count))
-
-    def _kept(self, uid: str) -> tuple[Json, ...]:
-        if uid not in self.kept:
-            self.kept[uid] = tuple(filter(marks.server_revision, self._look_up_revisions([uid]) or ()))  # not what others have made
-        return self.kept[uid]
-
-    def _is_broken(self, name: str, pod: Pod) -> bool:
-        kept = self._kept(self.items[name]["metadata"].get("uid", ""))
-        return is_broken(next((it for it in kept if _label(it) == pod.revision), None), self.broken)
-
-    def _state(self, name: str) -> tuple[tuple[Pod, ...], Json, tuple[Json, ...]]:
+    def _set_state(self, name: str, state: State) -> None:
+        super()._set_state(name, state)
         item = self.items[name]
-        return self.pods(name), item.get("status") or {}, self._kept(item["metadata"].get("uid", ""))
+        version = str(int(item["metadata"].get("resourceVersion") or 0) + 1)
+        self.items[name] = {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
+        self._syncs += 1
 
-    def _sync(self, name: str) -> tuple[tuple[Pod, ...], Json, tuple[Json, ...]]:
-        """Pods, status and ControllerRevisions after the server's controller has worked on it once."""
-        item, it = self.items[name], t.cast(DaemonSet, self.controllers()[name])
+    def _first_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
+        found = self._look_up_pods(controller)
+        if found is None or controller.current > MOST_PODS:
+            pods = self._as_counted(controller)
+        else:
+            own = (DaemonPod.from_api(item) for item in found
+                   if object_meta.owner_uid(item) == controller.uid)
+            pods = tuple(
+                Pod(pod.name, pod.uid, pod.revision, pod.is_ready, pod.node, pod.generation)
+                for pod in own if not pod.is_going)
+        nodes = dict.fromkeys(pod.node for pod in pods)
+        size = controller.replicas if controller.replicas <= MOST_PODS else 0
+        more = (f"node {number}" for number in itertools.count())
+        missing = itertools.islice(more, max(0, size - len(nodes)))
+        self._nodes.setdefault(controller.name, tuple(sorted([*nodes, *missing])))
+        return pods
+
+    def _as_counted(self, controller: DaemonSet) -> tuple[Pod, ...]:
+        """Return as many pods as the status counts, without the permission to list them."""
+        present, revisions = revision_of(controller, self._kept(controller.uid))
+        old = next((revision for revision in revisions if revision is not present), present)
+        count = controller.current if controller.current <= MOST_PODS else 0
+        return tuple(Pod(f"{controller.name}-{number}", f"uid {number}",
+                         label_of(present if number < controller.updated else old),
+                         number < controller.ready, f"node {number}") for number in range(count))
+
+    def _synced(self, name: str) -> State:
+        item, controller = self.items[name], self._controller(name)
         pods = self.pods(name)
-        if it.is_deleting or it.replicas > MOST_PODS:
+        if controller.is_deleting or controller.replicas > MOST_PODS:
             return self._state(name)
-        present, revisions = revision_of(it, self._kept(it.uid))
-        nodes = self._nodes[name]
-        pods = _turn(it, pods, nodes, _label(present), f"{it.name}-made-{self._made}")
+        present, revisions = revision_of(controller, self._kept(controller.uid))
+        update, nodes = label_of(present), self._nodes[name]
+        pods = _next_pods(controller, pods, nodes, update, f"{name}-made-{self._syncs}")
         live = {pod.revision for pod in pods}
-        revisions = trimmed(it, revisions, present, lambda each: _label(each) in live, counts_live=True)
+        revisions = trimmed(controller, revisions, present, counts_live=True,
+                            is_live=lambda revision: label_of(revision) in live)
         oldest = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready = sum(pod.ready for pod in oldest.values())
-        status = {"observedGeneration": it.generation, "desiredNumberScheduled": len(nodes), "currentNumberScheduled": len(oldest),
-                  "numberReady": ready, "numberAvailable": ready,
+        updated = sum(_is_updated(controller, pod, update) for pod in oldest.values())
+        status = {"observedGeneration": controller.generation, "desiredNumberScheduled": len(nodes),
+                  "currentNumberScheduled": len(oldest), "numberReady": ready,
+                  "numberAvailable": ready,
                   "numberMisscheduled": len({pod.node for pod in pods} - set(nodes)),
-                  "updatedNumberScheduled": sum(_is_updated(it, pod, _label(present)) for pod in oldest.values())}
-        before = item.get("status") or {}
-        is_same = all(before.get(field, 0) == value for field, value in status.items())
-        return pods, before if is_same else {**before, **status}, revisions
+                  "updatedNumberScheduled": updated}
+        return State(pods, with_counts(item, status), revisions)
 
 
-def _turn(it: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], present: str, name: str) -> tuple[Pod, ...]:
-    """The pods after one change: nodes without one get one first, then old pods go, or get a new one beside them."""
-    there = {pod.node for pod in pods}
-    empty = next((node for node in nodes if node not in there), None)
-    made = Pod(name, f"uid of {name}", "", present, ready=False, generation=marks.template_generation(it.annotations))
+def label_of(revision: Json) -> str:
+    """Return the label on pods with the name of their ControllerRevision."""
+    return t.cast(object_meta.Revision, object_meta.server_revision(revision)).pods
+
+
+def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], update: str,
+               name: str) -> tuple[Pod, ...]:
+    """Return the pods after one change: fill an empty node, or replace an old pod.
+
+    update, name: the revision and the name of a pod that is created.
+    """
+    generation = object_meta.template_generation(controller.annotations)
+    created = Pod(name, f"uid of {name}", update, ready=False, generation=generation)
+    filled = {pod.node for pod in pods}
+    empty = next((node for node in nodes if node not in filled), None)
     if empty is not None:
-        return (*pods, made._replace(node=empty))
-    if not it.is_replaced_by_server:
+        return (*pods, created._replace(node=empty))
+    if not controller.is_replaced_by_server:
         return _without_second(pods)
-    numbers = it.numbers
-    old, new = ([pod for pod in pods if _is_updated(it, pod, present) is is_new] for is_new in (False, True))
-    by_node = {pod.node: pod for pod in new}
-    surge = Size.from_api(numbers["maxSurge"]).of(len(nodes), round_up=True)
-    going = next((pod for pod in old if not pod.ready and (surge == 0 or pod.node in by_node)), None)
+    surge = Size.from_api(controller.numbers["maxSurge"]).of(len(nodes), round_up=True)
     if surge:
-        going = going or next((pod for pod in old if pod.node in by_node and by_node[pod.node].ready), None)
-        beside = sum(pod.node in by_node for pod in old)
-        alone = next((pod for pod in old if pod.node not in by_node and (beside < surge or not pod.ready)), None)
-        if going is None and alone is not None:
-            return (*pods, made._replace(node=alone.node))
-    elif going is None and len(nodes) - sum(pod.ready for pod in pods) < most_missing(numbers, len(nodes)):
-        going = next(iter(old), None)
-    return tuple(pod for pod in pods if pod is not going)
+        return _with_surge(controller, pods, surge, created)
+    return _without_surge(controller, pods, len(nodes), update)
 
 
-def _is_updated(it: DaemonSet, pod: Pod, present: str) -> bool:
-    """Return whether the server counts a pod as one of the present template (IsPodUpdated)."""
-    generation = marks.template_generation(it.annotations)
-    return pod.revision == present or (generation != "" and pod.generation == generation)
+def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, created: Pod,
+                ) -> tuple[Pod, ...]:
+    """Delete an old pod next to a ready new pod, or create a new pod next to an old pod."""
+    old, new = _old_and_new(controller, pods, created.revision)
+    by_node = {pod.node: pod for pod in new}
+    doubled = [pod for pod in old if pod.node in by_node]
+    deleted = next((pod for pod in doubled if not pod.ready), None) or next(
+        (pod for pod in doubled if by_node[pod.node].ready), None)
+    if deleted is not None:
+        return without(pods, deleted)
+    alone = next((pod for pod in old if pod.node not in by_node
+                  and (len(doubled) < surge or not pod.ready)), None)
+    return pods if alone is None else (*pods, created._replace(node=alone.node))
 
 
-def _numbered(item: Json, is_changed: bool) -> Json:
-    """Return the object with the next number of its template where that has changed, and it has one."""
-    annotations = item["metadata"].get("annotations") or {}
-    number = marks.template_generation(annotations)
-    if not (number and is_changed):
-        return item
-    annotations = {**annotations, marks.TEMPLATE_GENERATION: str(int(number) + 1)}
-    return {**item, "metadata": {**item["metadata"], "annotations": annotations}}
+def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, update: str,
+                   ) -> tuple[Pod, ...]:
+    """Delete an unready old pod, or any old pod if maxUnavailable allows the deletion."""
+    old, _new = _old_and_new(controller, pods, update)
+    deleted = next((pod for pod in old if not pod.ready), None)
+    unavailable = size - sum(pod.ready for pod in pods)
+    if deleted is None and unavailable < most_missing(controller.numbers, size):
+        deleted = next(iter(old), None)
+    return without(pods, deleted)
 
 
 def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Without a surge, no node keeps two: the older one stays."""
+    """Delete the younger pod of a node with two, which only a surge allows."""
     first = {pod.node: pod for pod in reversed(pods)}
-    second = next((pod for pod in pods if first[pod.node] is not pod), None)
-    return tuple(pod for pod in pods if pod is not second)
+    return without(pods, next((pod for pod in pods if first[pod.node] is not pod), None))
 
 
-def _label(revision: Json) -> str:
-    return t.cast(marks.Revision, marks.server_revision(revision)).pods
+def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], update: str,
+                 ) -> tuple[list[Pod], list[Pod]]:
+    old: list[Pod] = []
+    new: list[Pod] = []
+    for pod in pods:
+        (new if _is_updated(controller, pod, update) else old).append(pod)
+    return old, new
+
+
+def _is_updated(controller: DaemonSet, pod: Pod, update: str) -> bool:
+    """Return whether the server counts a pod as updated (IsPodUpdated)."""
+    generation = object_meta.template_generation(controller.annotations)
+    return pod.revision == update or (generation != "" and pod.generation == generation)
+
+
+def _with_template_generation(item: Json, is_changed: bool) -> Json:
+    """Return the object with the next template number, if numbered and changed."""
+    annotations = item["metadata"].get("annotations") or {}
+    number = object_meta.template_generation(annotations)
+    if not (number.isdecimal() and is_changed):
+        return item
+    annotations = {**annotations, object_meta.TEMPLATE_GENERATION: str(int(number) + 1)}
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations}}

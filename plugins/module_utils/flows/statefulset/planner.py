@@ -2,153 +2,163 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a StatefulSet: the server's own controller replaces the pods, and is told which of them. Pure.
+"""State table of a StatefulSet: the server's own controller replaces the pods. Pure.
 
-Nothing is remembered between two calls: what must be known stands in the record of the update (recorded.py), and in the status.
+Most rows are in server_driven/planner.py and controller_revisions/planner.py.
 
-A pause is exact because of updateStrategy.rollingUpdate.partition: pods whose number is below it keep the template of before, also
-when one of them dies and comes back. The server replaces the others from the highest number down, one at a time.
+A pause is exact because of updateStrategy.rollingUpdate.partition: a pod with a number below the
+partition keeps the previous template, even if the pod dies and is created again. The server
+replaces the others from the highest number down, one at a time.
 
-What it does not do is to replace a pod that is not ready before that is ready, even when its template has been put back (issue
-67250 of kubernetes): with OrderedReady, which is the default, a StatefulSet that was updated to a broken template stays broken. A
-rollback deletes just these pods, one after the other.
+The server replaces no unready pod, even after the template has been restored (kubernetes issue
+67250): with OrderedReady, the default, a StatefulSet with a broken template stays broken. A
+rollback deletes exactly the unready pods, one after the other.
 """
 
 from __future__ import annotations
 
-import typing as t
-
 from ...model import budgets
-from ...model.by_server import StatefulSet
-from ...model.errors import NoSuchController, RolloutError
+from ...model.errors import RolloutError
 from ...model.fields import Json
-from ...model.marks import Rollout
-from ...model.request import Request
+from ...model.object_meta import Rollout
+from ...model.server_driven import StatefulSet
 from ...model.steps import Action, Decision, Delete, Step
 from ...model.template import without_label
-from .. import recorded
-from ..by_revisions.planner import Turn
-from .find import StatefulSetObserved, is_doubted, most_missing
+from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
+from ..server_driven import recorded
+from .observed import StatefulSetObserved, most_missing
 
 
-def plan(request: Request, seen: StatefulSetObserved) -> Decision:
-    """The next step, or what to wait for, or the end. Raises RolloutError for the rows of the table that are errors."""
-    primary = t.cast("StatefulSet | None", seen.primary)
-    # | foo | record | condition | step |
-    # | - | | | error: no such StatefulSet |
-    if primary is None:
-        raise NoSuchController("there is no such StatefulSet", where=request.where)
-    return _Turn(request, seen, primary).decision()
+class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
+    """The partition, and maxUnavailable if the server has the field."""
 
-
-class _Turn(Turn):
-    """What is particular to StatefulSets: the partition, and pods that are stuck."""
-
-    seen: StatefulSetObserved
     primary: StatefulSet
 
-    def left(self, wanted: Json, *, has_it: bool, is_back: bool) -> str:
-        """Where not all pods have the present template, going back means to the one before; unless that is where it goes."""
-        seen, primary = self.seen, self.primary
-        if has_it and seen.stuck:
-            return seen.stuck[0].revision
-        is_there = any(it.name == primary.current_revision and it.template == without_label(wanted, self.request.label_key)
-                       for it in seen.history)
-        return primary.current_revision if seen.is_rolling and not is_back and not is_there else primary.update_revision
-
-    def first(self, usual: Json, *, has_it: bool, fingerprint: str) -> Step | None:
-        """| yes | - | pause_at, OnDelete, and the status is of before its pods were deleted by hand | pace: by the server, wait |
-
-        A pod that keeps its template is made anew from the revision that the status names. Raises RolloutError.
-        """
-        primary, request = self.primary, self.request
-        if has_it or primary.is_replaced_by_server or primary.current_revision == primary.update_revision or not self.pauses:
-            return None
-        if not primary.is_settled or primary.updated != primary.replicas:
-            raise RolloutError("pause_at cannot be used, because its updateStrategy is OnDelete, and not all of its pods have its "
-                               "present template and are available", where=request.where,
-                               next_command=("delete those that have not, or leave pause_at out; which ones these are:",
-                                             f"{request.kubectl} get pods -L controller-revision-hash"))
-        pace = {**usual, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
-        record = Rollout(Rollout.UPDATING, primary.images, primary.images, self.seen.now, primary.update_revision, 0,
-                         *recorded.changed(usual, pace), fingerprint, recorded.digest(primary), request.to_revision)
-        return Step(Action.PACE, primary.name, recorded.patch(primary, record.text, pace), before="OnDelete", after="RollingUpdate")
-
-    def goes_on(self, record: Rollout) -> Decision | None:
-        primary = self.primary
-        # | yes | rolling back | pods that are not ready have another template | delete the one with the lowest number |
-        if self.request.state.undoes and (step := self._replace_stuck()):
-            return step
-        if not self.pauses:
-            return None if self.seen.is_all_new else self.progress()
-        new = primary.replicas - min(primary.replicas, primary.partition)
-        is_there = primary.is_settled and primary.updated >= new
-        return self.end_at(record, primary.updated, primary.replicas) if is_there else self.progress()
-
-    def _replace_stuck(self) -> Decision | None:
-        """Delete a pod that the server waits for, if no other one is missing: by its uid, and only as it was seen, not ready.
-
-        The lowest number goes first: the server makes none while one with a lower number is not ready, and so those with higher
-        ones may be missing.
-        """
-        seen, primary = self.seen, self.primary
-        first = next((pod for pod in seen.troubled if not pod.is_ready), None)
-        if first not in seen.stuck or first is None:
-            return None
-        lower = sum(primary.start <= number < first.number for number in seen.live or ())
-        if lower < first.number - primary.start or any(pod.is_going and pod.number < first.number for pod in seen.troubled):
-            return self.progress()
-        write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version}, "Pod")
-        return Step(Action.DELETE, first.name, write, after=f"it is not ready, and still of {first.revision}; the cluster makes it "
-                                                            f"anew from {primary.update_revision}")
-
     @property
-    def left_as_it_is(self) -> str:
-        primary = self.primary
-        return "" if self.seen.is_witnessed or not is_doubted(primary) else (
-            f"maxUnavailable of the StatefulSet {primary.name} is left at {primary.numbers.get('maxUnavailable')}: that it was more"
-            f" before the update says nothing but an annotation")
+    def bounds(self) -> tuple[int, int]:
+        """No pod beyond the size; missing pods as provided, or 1 without the feature gate.
 
-    # The pace
+        In a rollback at least one pod may be missing, whatever a budget says: the update may be
+        broken.
+        """
+        request, size = self.request, self.primary.replicas
+        strategy = self.baseline["updateStrategy"] or {}
+        most = most_missing(strategy.get("rollingUpdate") or {}, size)
+        if request.gives_strategy:
+            most = max(1, request.max_unavailable.of(size, round_up=False))
+        allowed = budgets.kept(self.observed.budgets, size,
+                               most if "maxUnavailable" in self.primary.numbers else 1)
+        return 0, max(allowed, request.state.undoes)
 
-    def pace(self, *, is_under_way: bool) -> Json:
-        request, primary, seen = self.request, self.primary, self.seen
-        settings = recorded.usual(request, primary, seen.record)
+    def strategy_of_update(self, *, is_under_way: bool) -> Json:
+        primary, missing = self.primary, self.bounds[1]
         numbers = {**primary.numbers, "partition": self._partition(is_under_way)}
-        most = missing(request, seen, primary)
-        budgets.refuse_standstill(request, seen.budgets, primary.replicas, 0, most)
-        if "maxUnavailable" in numbers and most_missing(numbers, primary.replicas) != most:
-            numbers["maxUnavailable"] = most
-        present = primary.settings["updateStrategy"]
+        budgets.refuse_standstill(
+            self.request, self.observed.budgets, primary.replicas, 0, missing, may_surge=False)
+        if "maxUnavailable" in numbers and most_missing(numbers, primary.replicas) != missing:
+            numbers["maxUnavailable"] = missing
         if primary.is_replaced_by_server and numbers == {"partition": 0, **primary.numbers}:
-            return {**settings, "updateStrategy": present}
-        return {**settings, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
+            return primary.settings["updateStrategy"]
+        return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
     def _partition(self, is_under_way: bool) -> int:
-        """How many pods keep the template of before; those that are new already stay so."""
+        """Return how many pods keep the previous template; no pod loses the new template."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        already = min(primary.updated, primary.replicas - primary.partition) if is_under_way else 0  # others may be anywhere
-        return max(0, primary.replicas - max(pause.of(primary.replicas, round_up=True), already))
+        # Before the update, pods of another template may have any number.
+        updated = min(primary.updated, primary.replicas - primary.partition) if is_under_way else 0
+        return max(0, primary.replicas - max(pause.of(primary.replicas, round_up=True), updated))
 
-    def told(self, settings: Json) -> str:
+    def describe(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
         numbers = strategy.get("rollingUpdate") or {}
-        most = f", max_unavailable {numbers['maxUnavailable']}" if "maxUnavailable" in numbers else ""
+        most = (f", max_unavailable {numbers['maxUnavailable']}"
+                if "maxUnavailable" in numbers else "")
         return f"{max(0, self.primary.replicas - numbers.get('partition', 0))} new pods{most}"
 
 
-def missing(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -> int:
-    """How many pods may be missing at a time: of the task or the StatefulSet, where the server has that at all, else 1.
+class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
+    """Rows of a StatefulSet alone: unready pods that the server does not replace."""
 
-    Where it goes back, at least one, whatever a budget says: it undoes what may be broken.
-    """
-    strategy = recorded.usual(request, primary, seen.record)["updateStrategy"] or {}
-    most = most_missing(strategy.get("rollingUpdate") or {}, primary.replicas)
-    if request.gives_strategy:
-        most = max(1, request.max_unavailable.of(primary.replicas, round_up=False))
-    kept = budgets.kept(seen.budgets, primary.replicas, most if "maxUnavailable" in primary.numbers else 1)
-    return max(kept, request.state.undoes)
+    primary: StatefulSet
+    settings_type = StatefulSetSettings
+
+    def predecessor(self, desired: Json, *, is_back: bool) -> str:
+        """Return the present revision, or the previous one during an update by another client.
+
+        An update to the previous revision itself gets the present one.
+        """
+        observed, primary = self.observed, self.primary
+        if observed.stuck and self.settings.has_template(desired):
+            return observed.stuck[0].revision
+        if is_back or not observed.is_rolling:
+            return primary.update_revision
+        template = without_label(desired, self.request.label_key)
+        is_target = any(revision.name == primary.current_revision and revision.template == template
+                        for revision in observed.history)
+        return primary.update_revision if is_target else primary.current_revision
+
+    def preparation(self, desired: Json, fingerprint: str) -> Step | None:
+        """| yes | - | pause_at, OnDelete, and the status is of before its pods were deleted by hand | pace: by the server, wait |
+
+        The server makes a pod that keeps its template from the revision that the status names.
+        Raises RolloutError.
+        """
+        primary, request = self.primary, self.request
+        if (self.settings.has_template(desired) or primary.is_replaced_by_server
+            or primary.current_revision == primary.update_revision
+                or not self.settings.pauses):
+            return None
+        if not primary.is_settled or primary.updated != primary.replicas:
+            raise RolloutError("pause_at cannot be used, because its updateStrategy is OnDelete, "
+                               "and not all of its pods have its "
+                               "present template and are available", where=request.where,
+                               next_command=("delete those that have not, or leave pause_at out; "
+                                             "which ones these are:",
+                                             f"{request.kubectl} get pods -L "
+                                             "controller-revision-hash"))
+        baseline = self.settings.baseline
+        settings = {**baseline,
+                    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
+        record = Rollout(Rollout.UPDATING, primary.images, primary.images, self.observed.now,
+                         primary.update_revision, 0,
+                         *recorded.changed(baseline, settings), fingerprint,
+                         recorded.digest(primary), request.to_revision)
+        write = recorded.patch(primary, record.text, settings)
+        return Step(Action.PACE, primary.name, write, before="OnDelete", after="RollingUpdate")
+
+    def proceed(self, record: Rollout) -> Decision | None:
+        primary = self.primary
+        # | yes | rolling back | pods that are not ready have another template | delete the one with the lowest number |
+        if self.request.state.undoes and (step := self._replace_stuck()):
+            return step
+        if not self.settings.pauses:
+            return None if self.observed.is_all_new else self.progress()
+        new = primary.replicas - min(primary.replicas, primary.partition)
+        is_reached = primary.is_settled and primary.updated >= new
+        return self.pause(record, primary.updated,
+                          primary.replicas) if is_reached else self.progress()
+
+    def _replace_stuck(self) -> Decision | None:
+        """Return the deletion of an unready pod, if no pod with a lower number is missing.
+
+        The pod is deleted by uid and resourceVersion: only as observed, not ready. The lowest
+        number is first: the server creates no pod as long as a pod with a lower number is not
+        ready, so pods with higher numbers may be missing.
+        """
+        observed, primary = self.observed, self.primary
+        first = next((pod for pod in observed.troubled if not pod.is_ready), None)
+        if first not in observed.stuck or first is None:
+            return None
+        lower = sum(primary.start <= number < first.number for number in observed.live or ())
+        if lower < first.number - primary.start or any(pod.is_going and pod.number < first.number
+                                                       for pod in observed.troubled):
+            return self.progress()
+        write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},
+                       "Pod")
+        return Step(Action.DELETE, first.name, write,
+                    after=f"it is not ready, and still of {first.revision}; the cluster makes it "
+                    f"anew from {primary.update_revision}")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of a migration that a DeploymentConfig adds, there and back, and what is said of what it loses."""
+"""The rows that a DeploymentConfig adds to a migration and its rollback, and the warnings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gi
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done, Wait
@@ -33,22 +33,30 @@ def test_all_steps_in_their_order():
 
 
 def test_what_the_deployment_is_made_of():
-    item = config(annotations={"note": "y", "kubectl.kubernetes.io/last-applied-configuration": "{}"}, revisionHistoryLimit=3,
+    item = config(annotations={"note": "y",
+                               "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+                  revisionHistoryLimit=3,
                   metadata={"labels": {"app": "foo", "deployment": "mine"}}, minReadySeconds=5,
-                  strategy={"type": "Rolling", "rollingParams": {"maxSurge": "10%", "maxUnavailable": 0, "timeoutSeconds": 100}})
+                  strategy={"type": "Rolling",
+                            "rollingParams": {"maxSurge": "10%", "maxUnavailable": 0,
+                                              "timeoutSeconds": 100}})
     world = World(item)
     world.go()
     it = world.cluster.find("Deployment", "foo")
-    assert it["metadata"]["labels"] == item["metadata"]["labels"] and it["metadata"]["annotations"] == {"note": "y"}
+    assert (it["metadata"]["labels"] == item["metadata"]["labels"]
+            and it["metadata"]["annotations"] == {"note": "y"})
     spec = it["spec"]
     assert spec["selector"] == {"matchLabels": {"app": "foo", "deploymentconfig": "foo"}}
-    assert spec["template"]["metadata"] == {"labels": {"app": "foo", "deploymentconfig": "foo"}, "annotations": {"note": "x"}}
-    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}
+    assert spec["template"]["metadata"] == {"labels": {"app": "foo", "deploymentconfig": "foo"},
+                                            "annotations": {"note": "x"}}
+    assert spec["strategy"] == {"type": "RollingUpdate",
+                                "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}
     assert (spec["progressDeadlineSeconds"], spec["revisionHistoryLimit"]) == (105, 3)
 
 
 @pytest.mark.parametrize("strategy, expected", [
-    ({"type": "Recreate"}, {"type": "Recreate"}), ({"type": "Custom"}, {"type": "RollingUpdate"}), ({}, {"type": "RollingUpdate"})])
+    ({"type": "Recreate"}, {"type": "Recreate"}), ({"type": "Custom"}, {"type": "RollingUpdate"}),
+    ({}, {"type": "RollingUpdate"})])
 def test_its_strategy(strategy, expected):
     world = World(config(strategy=strategy))
     world.go()
@@ -56,7 +64,8 @@ def test_its_strategy(strategy, expected):
 
 
 def test_sizes_of_the_task_come_before_the_strategy():
-    request = dataclasses.replace(request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated", "max_surge": "3",
+    request = dataclasses.replace(request_from({"name": "foo", "kind": "DeploymentConfig",
+                                                "state": "migrated", "max_surge": "3",
                                                 "to_kind": "Deployment"}))
     world = World(config(strategy={"type": "Recreate"}))
     world.go(request=request)
@@ -65,13 +74,15 @@ def test_sizes_of_the_task_come_before_the_strategy():
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-@pytest.mark.parametrize("kind, name", [("DeploymentConfig", "foo"), ("ReplicationController", "foo-2"),
-                                        ("ReplicationController", "foo-1")])
+@pytest.mark.parametrize("kind, name",
+                         [("DeploymentConfig", "foo"), ("ReplicationController", "foo-2"),
+                          ("ReplicationController", "foo-1")])
 def test_finalizers_of_what_goes_are_found_before_a_template_is_closed(kind, name, number):
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.go(number)
     world.becomes(kind, name, metadata={"finalizers": ["example.com/a"]})
-    with pytest.raises(RolloutError, match=f"its migration deletes {kind} {name}, which has finalizers") as refused:
+    with pytest.raises(RolloutError,
+                       match=f"its migration deletes {kind} {name}, which has finalizers") as refused:
         world.go()
     short = {"DeploymentConfig": "dc", "ReplicationController": "rc"}[kind]
     assert f"kubectl -n default patch {short} {name} --type=merge" in refused.value.next_command
@@ -86,7 +97,8 @@ def test_finalizers_of_what_goes_are_found_before_a_template_is_closed(kind, nam
 
 
 def test_the_newest_complete_rollout_has_the_pods_and_the_empty_ones_go_one_by_one():
-    world = World(config(latest=10), rollout(9), rollout(10, 0, "Failed"), rollout(2, 0), rollout(1, 0))
+    world = World(config(latest=10), rollout(9), rollout(10, 0, "Failed"), rollout(2, 0),
+                  rollout(1, 0))
     assert world.observe().controller.name == "foo-9"
     assert world.go() == [*ALL[:-2], *["delete ReplicationController"] * 3, *ALL[-2:]]
 
@@ -101,7 +113,8 @@ def test_the_newest_complete_rollout_has_the_pods_and_the_empty_ones_go_one_by_o
     (config(), [rollout(1, ownerReferences=[])], "its rollout foo-1 is in progress"),
     (config(paused=True), [rollout(1, ownerReferences=[])], "it has no complete rollout"),
     (config(paused=True), [rollout("1-x")], "it has no complete rollout"),
-], ids=["a deletion", "a rollout", "one that is about to begin", "pods of two", "none but a failed one", "a number of the future",
+], ids=["a deletion", "a rollout", "one that is about to begin", "pods of two",
+        "none but a failed one", "a number of the future",
         "no owner", "no owner, paused", "no number"])
 def test_what_is_refused_before_the_pause(item, rollouts, words):
     with pytest.raises(RolloutError, match=words):
@@ -116,18 +129,21 @@ def test_one_that_goes_is_refused_also_when_it_was_paused_already():
         world.decide()
 
 
-@pytest.mark.parametrize("held, command", [({}, "scale rc foo-1 --replicas=0"), ({marks.HELD: "true"}, "state=rolled_back")])
+@pytest.mark.parametrize("held, command",
+                         [({}, "scale rc foo-1 --replicas=0"),
+                          ({object_meta.HELD: "true"}, "state=rolled_back")])
 def test_how_pods_of_two_rollouts_become_those_of_one(held, command):
     request = dataclasses.replace(MIGRATE, connection={"context": "{0}"})
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
-        World(config(latest=2, paused=True, annotations=held), rollout(1), rollout(2, 1)).decide(request)
+        World(config(latest=2, paused=True, annotations=held), rollout(1),
+              rollout(2, 1)).decide(request)
     assert command in caught.value.next_command
 
 
 def test_a_rollout_that_only_a_look_at_itself_shows_is_seen():
     """News of the two kinds come on two ways."""
     found = rollout(2, 0, "New")
-    world = World(config(latest=2, paused=True, annotations={marks.HELD: "true"}),
+    world = World(config(latest=2, paused=True, annotations={object_meta.HELD: "true"}),
                   found=lambda kind, name: found if name == "foo-2" else None)
     assert world.decide() == Wait("the rollout foo-2 has ended")
     found["metadata"]["ownerReferences"] = []
@@ -159,7 +175,8 @@ def test_one_that_somebody_resumes_is_paused_again(steps):
 def test_another_rollout_before_there_is_a_replica_set_is_taken_instead():
     world = World(config(latest=2), rollout(1), rollout(2, 0, "Failed"))
     world.go(2)
-    world.becomes("ReplicationController", "foo-2", metadata={"annotations": {marks.ROLLOUT_PHASE: "Complete"}},
+    world.becomes("ReplicationController", "foo-2",
+                  metadata={"annotations": {object_meta.ROLLOUT_PHASE: "Complete"}},
                   spec={"replicas": 2})
     world.becomes("ReplicationController", "foo-1", spec={"replicas": 0}, status={"replicas": 0})
     assert world.go(2) == ["delete ControllerRevision", "create ControllerRevision"]
@@ -170,7 +187,8 @@ def test_an_old_rollout_that_somebody_has_scaled_stops_the_end():
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.go(9)
     world.becomes("ReplicationController", "foo-1", spec={"replicas": 1})
-    with pytest.raises(RolloutError, match="foo-1, which would be deleted with it, asks for 1 pods"):
+    with pytest.raises(RolloutError,
+                       match="foo-1, which would be deleted with it, asks for 1 pods"):
         world.decide()
 
 
@@ -185,7 +203,8 @@ def test_what_is_kept_of_another_name_is_not_readable():
     world.go(2)
     kept = world.cluster.find(REVISION, "foo-migration")
     for name in ("payments", "foo", "foo-x", "foo-1/../../x", ""):
-        forged = {**kept["data"]["manifest"], "metadata": {**kept["data"]["manifest"]["metadata"], "name": name}}
+        forged = {**kept["data"]["manifest"],
+                  "metadata": {**kept["data"]["manifest"]["metadata"], "name": name}}
         world.becomes(REVISION, "foo-migration", data={"manifest": forged})
         with pytest.raises(RolloutError, match="is not readable as what a migration keeps of foo"):
             world.observe()
@@ -213,10 +232,12 @@ def test_back_from_each_step(steps, was_paused):
         return
     back = world.go(request=BACK)
     assert back[-1] == ("delete ControllerRevision" if was_paused else "pace DeploymentConfig")
-    assert world.cluster.controllers()["foo"].is_paused == was_paused and world.owners == {"uid of foo-1"}
+    assert (world.cluster.controllers()["foo"].is_paused == was_paused
+            and world.owners == {"uid of foo-1"})
     template = world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]
-    assert template == rollout()["spec"]["template"] and world.cluster.find(REVISION, "foo-migration") is None
-    assert all(marks.HASH_LABEL not in pod.labels for pod in world.cluster.live_pods({}))
+    assert (template == rollout()["spec"]["template"]
+            and world.cluster.find(REVISION, "foo-migration") is None)
+    assert all(object_meta.HASH_LABEL not in pod.labels for pod in world.cluster.live_pods({}))
     assert world.go() == (ALL[1:] if was_paused else ALL)
 
 
@@ -236,7 +257,8 @@ def test_turned_round_at_each_step_back_it_arrives():
         world.go(5)
         world.go(steps, BACK)
         world.go()
-        assert world.decide() == Done("foo is already a Deployment") and not world.cluster.controllers()
+        assert (world.decide() == Done("foo is already a Deployment")
+                and not world.cluster.controllers())
 
 
 def test_the_replication_controller_is_opened_only_when_it_has_all_pods():
@@ -261,9 +283,11 @@ def test_a_priority_class_comes_back():
     item["spec"]["template"]["spec"]["priorityClassName"] = "high"
     world = World(None, item)
     world.go(4)
-    assert world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
+    assert world.cluster._items["ReplicationController",
+                                "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
     world.go(request=BACK)
-    assert world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
+    assert world.cluster._items["ReplicationController",
+                                "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
 def test_nothing_to_go_back_from():
@@ -278,11 +302,12 @@ def test_nothing_to_go_back_from():
         world.decide(BACK)
 
 
-# What is said
+# Warnings
 
 
 def warnings(item, *rollouts, request=MIGRATE, **memory):
-    return choose(request).warnings(request, Memory(seen=World(item, *rollouts).observe(request), **memory))
+    return choose(request).warnings(request,
+                                    Memory(seen=World(item, *rollouts).observe(request), **memory))
 
 
 def test_nothing_is_lost_of_a_plain_one():
@@ -294,10 +319,15 @@ def test_nothing_is_lost_of_a_plain_one():
     (config(test=True), "test: true has no counterpart"),
     (config(paused=True), "kubectl -n default rollout pause deployment foo"),
     (config(replicas=5), "foo asks for 5 replicas, and foo-1 for 2"),
-    (config(strategy={"rollingParams": {"pre": {"failurePolicy": "Abort"}}}), "the pre hook of foo will not run any more"),
-    (config(strategy={"type": "Recreate", "recreateParams": {"mid": {"x": 1}, "post": {"x": 1}}}), "the mid and post hooks of foo"),
-    (config(strategy={"type": "Custom", "customParams": {"image": "x"}}), "gets the strategy RollingUpdate"),
-    (config(strategy={"type": "Rolling", "rollingParams": {"updatePeriodSeconds": 1, "intervalSeconds": 9}, "resources": {}}),
+    (config(strategy={"rollingParams": {"pre": {"failurePolicy": "Abort"}}}),
+     "the pre hook of foo will not run any more"),
+    (config(strategy={"type": "Recreate", "recreateParams": {"mid": {"x": 1}, "post": {"x": 1}}}),
+     "the mid and post hooks of foo"),
+    (config(strategy={"type": "Custom", "customParams": {"image": "x"}}),
+     "gets the strategy RollingUpdate"),
+    (config(strategy={"type": "Rolling",
+                      "rollingParams": {"updatePeriodSeconds": 1, "intervalSeconds": 9},
+                      "resources": {}}),
      "have no counterpart in a Deployment: intervalSeconds"),
     (config(template=rc(image="myimage:v2")["spec"]["template"]), r"not rolled out \(myimage:v2\)"),
 ])
@@ -315,8 +345,10 @@ def test_an_image_trigger_is_said_with_a_command_that_is_safe_to_paste():
 
 
 def test_a_template_that_was_changed_and_not_rolled_out_is_found_as_openshift_finds_it():
-    then = config(template={**rc()["spec"]["template"], "metadata": {"creationTimestamp": None, "labels": {"app": "foo"}}})
-    annotation = {marks.ROLLOUT_PHASE: "Complete", "openshift.io/encoded-deployment-config": json.dumps(then)}
+    then = config(template={**rc()["spec"]["template"],
+                            "metadata": {"creationTimestamp": None, "labels": {"app": "foo"}}})
+    annotation = {object_meta.ROLLOUT_PHASE: "Complete",
+                  "openshift.io/encoded-deployment-config": json.dumps(then)}
     assert warnings(config(), rollout(annotations=annotation)) == []
     changed = rc()["spec"]["template"]
     changed["spec"]["hostNetwork"] = True
@@ -334,11 +366,13 @@ def test_an_autoscaler_of_it_is_told_with_what_to_type():
 
 
 def test_who_has_a_manifest_of_it_is_told_and_not_of_its_rollout():
-    item = config(annotations={gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
+    item = config(annotations={
+        gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
     seen = World(item).observe()
-    (warning,) = gitops.warnings(MIGRATE, seen.named)
-    assert warning.startswith("Argo CD (application shop) manages foo") and "creates the DeploymentConfig foo again" in warning
-    assert gitops.warnings(MIGRATE, seen.primary) == []
+    (warning,) = gitops.warnings(choose(MIGRATE), MIGRATE, seen.named)
+    assert (warning.startswith("Argo CD (application shop) manages foo")
+            and "creates the DeploymentConfig foo again" in warning)
+    assert gitops.warnings(choose(MIGRATE), MIGRATE, seen.primary) == []
 
 
 def test_where_it_stands_is_told_with_both_commands():
@@ -347,15 +381,19 @@ def test_where_it_stands_is_told_with_both_commands():
     world.go(3)
     seen = world.observe(BACK)
     resume, back = flow.commands(BACK, seen)
-    assert "kind=DeploymentConfig state=migrated to_kind=Deployment" in resume and "state=rolled_back" in back
+    assert ("kind=DeploymentConfig state=migrated to_kind=Deployment" in resume
+            and "state=rolled_back" in back)
     assert "deployment_label_key" not in resume and flow.standing(BACK, seen).survivor.name == "foo"
 
 
 @pytest.mark.parametrize("params, words", [
-    ({"image": "x"}, "a DeploymentConfig can only be migrated here"), ({"state": "restarted"}, "can only be migrated here"),
+    ({"image": "x"}, "a DeploymentConfig can only be migrated here"),
+    ({"state": "restarted"}, "can only be migrated here"),
     ({"state": "rolled_back", "to_revision": 1}, "can only be migrated here"),
-    ({"state": "migrated", "to_kind": "Deployment", "release_owner": True}, "release_owner cannot be used with kind="),
-    ({"state": "migrated", "to_kind": "Deployment", "next_name": "x"}, "next_name cannot be used with kind=DeploymentConfig"),
+    ({"state": "migrated", "to_kind": "Deployment", "release_owner": True},
+     "release_owner cannot be used with kind="),
+    ({"state": "migrated", "to_kind": "Deployment", "next_name": "x"},
+     "next_name cannot be used with kind=DeploymentConfig"),
 ])
 def test_what_makes_no_sense_with_it(params, words):
     with pytest.raises(RolloutError, match=words):

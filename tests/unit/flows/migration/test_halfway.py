@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A migration that is killed after any of its writes: rolling_update_info shows it, with commands that finish it or go back."""
+"""Migrations killed after any write: their commands to finish or roll back in the info module."""
 
 from __future__ import annotations
 
@@ -27,20 +27,23 @@ RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Ki
 def info(monkeypatch):
     """Let rolling_update_info look at a simulated migration."""
     def look(cluster, may_see=True, **params):
-        monkeypatch.setattr(task, "_gateway", lambda _params, wish, flow, watches_pods=True: MigrationGateway(
-            cluster, flow.watches[0], flow.watches, may_see))
+        monkeypatch.setattr(task, "_gateway",
+                            lambda _params, wish, flow, watches_pods=True: MigrationGateway(
+                                cluster, flow.watches[0], flow.watches, may_see))
         return task.info({"namespace": "default", "name": None, "kind": None, **params})["rollouts"]
     return look
 
 
 def typed(command):
-    """The request that a command makes."""
+    """Return the request of a command."""
     text = shlex.split(command)[-1]
     given = dict(pair.split("=", 1) for pair in shlex.split(text))
-    return request_from({option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | given)
+    return request_from({option: spec.get("default")
+                         for option, spec in options.ARGUMENT_SPEC.items()} | given)
 
 
-ASKED = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"}, {"kind": "ReplicationController"}, {"names": ["foo"]},
+ASKED = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
+         {"kind": "ReplicationController"}, {"names": ["foo"]},
          {"label_selectors": ["app=foo"], "kind": "ReplicationController"}, {}]
 
 
@@ -50,13 +53,15 @@ def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, 
     world = World()
     assert len(world.go(number)) == number
 
-    (told,) = info(world.cluster, **asked)
+    (rollout,) = info(world.cluster, **asked)
 
-    assert (told["name"], told["kind"], told["phase"], told["direction"]) == ("foo", RC, "progressing", "forward")
-    assert told["desired"] == 2 and told["rollback_command"] is None
-    assert (told["controller"] is None) == (world.find("ReplicationController") is None)
-    assert (told["next"] and told["next"]["name"]) == (world.replica_set and world.replica_set["metadata"]["name"])
-    assert world.go(request=typed(told["resume_command"])) == ALL[number:]
+    assert (rollout["name"], rollout["kind"], rollout["phase"], rollout["direction"]) == (
+        "foo", RC, "progressing", "forward")
+    assert rollout["desired"] == 2 and rollout["rollback_command"] is None
+    assert (rollout["controller"] is None) == (world.find("ReplicationController") is None)
+    assert (rollout["next"] and rollout["next"]["name"]) == (
+        world.replica_set and world.replica_set["metadata"]["name"])
+    assert world.go(request=typed(rollout["resume_command"])) == ALL[number:]
     assert world.decide() == Done("foo is already a Deployment")
 
 
@@ -66,16 +71,16 @@ def test_its_deployment_and_its_replica_set_are_in_progress_as_well(info, number
     world.go(number)
     is_halfway = 0 < number < len(ALL)
     for kind in (DEPLOYMENT, Kind.REPLICA_SET):
-        for told in info(world.cluster, kind=str(kind)):
-            assert (told["kind"], told["phase"] == "progressing") == (kind, is_halfway)
-            assert not is_halfway or told["resume_command"] == MIGRATE.command()
+        for rollout in info(world.cluster, kind=str(kind)):
+            assert (rollout["kind"], rollout["phase"] == "progressing") == (kind, is_halfway)
+            assert not is_halfway or rollout["resume_command"] == MIGRATE.command()
 
 
 @pytest.mark.parametrize("number", [0, len(ALL)])
 def test_before_the_first_write_and_after_the_last_nothing_is_in_progress(info, number):
     world = World()
     world.go(number)
-    assert [each["phase"] for each in info(world.cluster, name="foo")] == ["complete"]
+    assert [rollout["phase"] for rollout in info(world.cluster, name="foo")] == ["complete"]
 
 
 def test_what_other_labels_have_is_not_listed(info):
@@ -85,7 +90,8 @@ def test_what_other_labels_have_is_not_listed(info):
 
 def test_a_task_that_may_not_see_it_shows_what_it_sees(info):
     world = after("annotate ReplicationController")
-    assert [each["phase"] for each in info(world.cluster, may_see=False, name="foo")] == ["complete"]
+    assert [each["phase"]
+            for each in info(world.cluster, may_see=False, name="foo")] == ["complete"]
 
 
 def test_another_label_key_is_in_the_command(info):
@@ -93,36 +99,38 @@ def test_another_label_key_is_in_the_command(info):
     item["spec"]["template"]["metadata"]["labels"]["example.com/color"] = "blue"
     world = World(item)
     world.go(2, dataclasses.replace(MIGRATE, label_key="example.com/color"))
-    (told,) = info(world.cluster, name="foo")
-    assert typed(told["resume_command"]).label_key == "example.com/color"
-    assert world.go(request=typed(told["resume_command"])) == ALL[2:]
+    (rollout,) = info(world.cluster, name="foo")
+    assert typed(rollout["resume_command"]).label_key == "example.com/color"
+    assert world.go(request=typed(rollout["resume_command"])) == ALL[2:]
 
 
 @pytest.mark.parametrize("number", range(1, len(ALL_OF_CONFIG)))
 @pytest.mark.parametrize("goes_back", [False, True])
-def test_the_migration_of_a_deployment_config_is_in_progress_after_each_write_but_the_last(info, number, goes_back):
+def test_the_migration_of_a_deployment_config_is_in_progress_after_each_write_but_the_last(
+        info, number, goes_back):
     world = ConfigWorld()
     world.go(number)
 
-    (told,) = info(world.cluster, kind="DeploymentConfig")
+    (rollout,) = info(world.cluster, kind="DeploymentConfig")
 
-    assert (told["name"], told["kind"], told["phase"]) == ("foo", CONFIG, "progressing")
+    assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo", CONFIG, "progressing")
     may_go_back = number <= ALL_OF_CONFIG.index("delete ReplicationController")
-    assert (told["rollback_command"] is not None) == may_go_back
+    assert (rollout["rollback_command"] is not None) == may_go_back
     if not goes_back:
-        world.go(request=typed(told["resume_command"]))
+        world.go(request=typed(rollout["resume_command"]))
         assert world.decide() == Done("foo is already a Deployment")
     elif may_go_back:
-        world.go(request=typed(told["rollback_command"]))
+        world.go(request=typed(rollout["rollback_command"]))
         assert not world.observe().in_progress and world.observe().controller.name == "foo-1"
 
 
 def test_the_replication_controller_of_a_rollout_leads_to_its_deployment_config(info):
     world = ConfigWorld()
     world.go(4)
-    (told,) = info(world.cluster, kind="ReplicationController")
-    assert (told["name"], told["kind"], told["phase"]) == ("foo-1", RC, "progressing")
-    assert told["resume_command"] == MIGRATE_CONFIG.command() and told["rollback_command"] == BACK.command()
+    (rollout,) = info(world.cluster, kind="ReplicationController")
+    assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo-1", RC, "progressing")
+    assert (rollout["resume_command"] == MIGRATE_CONFIG.command()
+            and rollout["rollback_command"] == BACK.command())
 
 
 def test_what_somebody_else_has_made_is_no_migration():

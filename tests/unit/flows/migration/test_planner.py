@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of a migration, and that each state leads to the next one."""
+"""The rows of a migration, and the transitions between its states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from migrations import ALL, MIGRATE, World, after
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete, Done, Step, Wait
 
@@ -29,26 +29,28 @@ def test_all_steps_in_their_order():
 
 
 def test_what_the_deployment_is_made_of():
-    item = rc(replicas=2, label="abc", annotations={"note": "x", marks.LAST_ROLLOUT: "{}"})
-    item["metadata"]["labels"] = {"app": "foo", marks.DEPLOYMENT_LABEL: "abc"}
+    item = rc(replicas=2, label="abc", annotations={"note": "x", object_meta.LAST_ROLLOUT: "{}"})
+    item["metadata"]["labels"] = {"app": "foo", object_meta.DEPLOYMENT_LABEL: "abc"}
     item["spec"]["minReadySeconds"] = 700
     world = World(item)
     world.go()
     it = world.find("Deployment")
-    assert it["metadata"]["labels"] == {"app": "foo"} and it["metadata"]["annotations"] == {"note": "x"}
+    assert (it["metadata"]["labels"] == {"app": "foo"}
+            and it["metadata"]["annotations"] == {"note": "x"})
     assert it["spec"]["selector"] == {"matchLabels": {"app": "foo"}} and it["spec"]["replicas"] == 2
     assert it["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
-    assert it["spec"]["progressDeadlineSeconds"] > it["spec"]["minReadySeconds"] == 700 and "paused" not in it["spec"]
+    assert (it["spec"]["progressDeadlineSeconds"] > it["spec"]["minReadySeconds"] == 700
+            and "paused" not in it["spec"])
 
 
 def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
     item = rc(replicas=2, label="abc")
-    item["spec"]["selector"] = {marks.DEPLOYMENT_LABEL: "abc"}
+    item["spec"]["selector"] = {object_meta.DEPLOYMENT_LABEL: "abc"}
     world = World(item)
     world.go()
     it = world.find("Deployment")
-    assert it["spec"]["selector"] == {"matchLabels": {marks.DEPLOYMENT_LABEL: "abc"}}
-    assert it["spec"]["template"]["metadata"]["labels"][marks.DEPLOYMENT_LABEL] == "abc"
+    assert it["spec"]["selector"] == {"matchLabels": {object_meta.DEPLOYMENT_LABEL: "abc"}}
+    assert it["spec"]["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
 
 
 @pytest.mark.parametrize("number", range(len(ALL)))
@@ -62,23 +64,27 @@ def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
 def test_neither_can_make_a_pod_while_they_are_handed_over():
     world = after("annotate ReplicationController")
     for it in (world.find("ReplicationController"), world.replica_set):
-        assert it["spec"]["template"]["spec"]["priorityClassName"] == CLOSED and it["spec"]["replicas"] == 2
+        assert (it["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
+                and it["spec"]["replicas"] == 2)
 
 
 def test_each_pod_gets_the_replica_set_as_its_controller_and_its_label():
     world = after("annotate ReplicationController")
     write = world.decide().write
     assert [pod.name for pod in write.pods] == ["foo-a", "foo-b"] and write.giver == "uid of foo"
-    assert (write.taker["kind"], write.taker["uid"]) == ("ReplicaSet", world.replica_set["metadata"]["uid"])
-    assert write.labels == {marks.HASH_LABEL: world.kept["hash"]}
+    assert (write.taker["kind"], write.taker["uid"]) == (
+        "ReplicaSet", world.replica_set["metadata"]["uid"])
+    assert write.labels == {object_meta.HASH_LABEL: world.kept["hash"]}
     assert world.replica_set["spec"]["selector"]["matchLabels"].items() >= write.labels.items()
 
 
 @pytest.mark.parametrize("whose", ["ReplicationController", "ReplicaSet"])
 def test_no_pod_is_handed_over_before_the_controller_manager_has_seen_both(whose):
     world = after("annotate ReplicationController")
-    world.becomes(world.replica_set if whose == "ReplicaSet" else world.find(whose), observedGeneration=-1)
-    assert world.decide() == Wait(f"the controller manager sees {world.replica_set['metadata']['name']} and foo")
+    world.becomes(world.replica_set if whose == "ReplicaSet" else world.find(whose),
+                  observedGeneration=-1)
+    assert world.decide() == Wait(
+        f"the controller manager sees {world.replica_set['metadata']['name']} and foo")
 
 
 def test_the_controller_goes_only_when_its_status_counts_no_pod():
@@ -93,7 +99,8 @@ def test_a_pod_that_comes_after_the_others_is_handed_over_too():
     world = after("hand over Pod")
     world.pods("uid of foo", world.replica_set["metadata"]["uid"])
     assert world.go(1) == ["hand over Pod"] and len(world.cluster.live_pods({})) == 2
-    assert {pod.owner for pod in world.cluster.live_pods({})} == {world.replica_set["metadata"]["uid"]}
+    assert {pod.owner
+            for pod in world.cluster.live_pods({})} == {world.replica_set["metadata"]["uid"]}
 
 
 def test_a_size_that_changes_in_the_middle_is_the_replica_set_s_too():
@@ -108,7 +115,7 @@ def test_pods_of_a_controller_that_somebody_has_deleted_are_saved():
     world = after("annotate ReplicationController")
     world.cluster._items["ReplicationController", "foo"] = None
     assert world.go() == ALL[3:4] + ALL[5:]
-    assert all(marks.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
+    assert all(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
 
 def test_a_controller_that_is_deleted_before_there_is_a_replica_set_gets_one():
@@ -132,9 +139,10 @@ def test_the_replica_set_can_make_pods_when_it_has_heard_of_all_that_live(status
 
 
 def test_a_pod_without_an_owner_is_waited_for_if_the_replica_set_can_adopt_it():
-    """Whoever deletes the controller in the middle, without its pods, leaves some that nothing selects."""
+    """Deleting the controller with orphaned pods half way leaves pods that no selector matches."""
     world = after("delete ReplicationController")
-    uid, labels = world.replica_set["metadata"]["uid"], world.replica_set["spec"]["template"]["metadata"]["labels"]
+    uid, labels = world.replica_set["metadata"]["uid"], world.replica_set["spec"]["template"][
+        "metadata"]["labels"]
     world.becomes(world.replica_set, replicas=1)
 
     world.pods(uid, "", **labels)
@@ -154,13 +162,16 @@ def test_a_priority_class_of_the_template_is_put_back():
 
 
 @pytest.mark.parametrize("change", [{"replicas": 3}, {"selector": {"app": "foo", "more": "x"}},
-                                    {"template": rc(image="myimage:v9")["spec"]["template"]}], ids=["size", "selector", "template"])
+                                    {"template": rc(image="myimage:v9")["spec"]["template"]}],
+                         ids=["size", "selector", "template"])
 def test_a_controller_that_changes_before_there_is_a_replica_set_is_looked_at_anew(change):
     world = after("create ControllerRevision")
     item = world.find("ReplicationController")
     item["spec"] = {**item["spec"], **change}
     assert world.go(2) == ["delete ControllerRevision", "create ControllerRevision"]
-    assert world.find(REVISION, "foo-migration")["data"]["manifest"]["spec"]["replicas"] == item["spec"]["replicas"]
+    assert world.find(REVISION,
+                      "foo-migration")["data"]["manifest"]["spec"]["replicas"] == item["spec"][
+                          "replicas"]
 
 
 def test_a_controller_that_comes_back_is_refused():
@@ -173,7 +184,8 @@ def test_a_controller_that_comes_back_is_refused():
 @pytest.mark.parametrize("item, words", [
     (old(), "an update is in progress"),
     (rc(deletionTimestamp="now"), "it is being deleted"),
-    (rc(ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x", "controller": True}]),
+    (rc(ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x",
+                          "controller": True}]),
      "it is controlled by DeploymentConfig/foo, which would create another one"),
 ], ids=["an update", "a deletion", "an owner"])
 def test_what_cannot_be_migrated(item, words):
@@ -182,7 +194,8 @@ def test_what_cannot_be_migrated(item, words):
 
 
 KEPT = {"finalizers": ["example.com/a"]}
-RELEASE = ("let whoever set the finalizer remove it; if that program is gone:\nkubectl -n default patch rc foo --type=merge "
+RELEASE = ("let whoever set the finalizer remove it; if that program is gone:\nkubectl -n default "
+           "patch rc foo --type=merge "
            """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
 
 
@@ -192,11 +205,13 @@ def test_finalizers_are_found_before_a_template_is_closed(number):
     world.go(number)
     item = world.find("ReplicationController")
     world.becomes({**item, "metadata": {**item["metadata"], **KEPT}})
-    with pytest.raises(RolloutError, match="its migration deletes ReplicationController foo, which has finalizers") as refused:
+    with pytest.raises(RolloutError,
+                       match="its migration deletes ReplicationController foo, which has finalizers") as refused:
         world.go()
     assert refused.value.why == "finalizers keep ReplicationController foo: example.com/a"
     assert refused.value.next_command == RELEASE
-    assert CLOSED not in str(world.find("ReplicationController")) and bool(world.find(REVISION, "foo-migration")) == (number > 0)
+    assert (CLOSED not in str(world.find("ReplicationController"))
+            and bool(world.find(REVISION, "foo-migration")) == (number > 0))
     world.becomes(item)
     assert world.go() == ALL[max(number, 2 if number else 0):]
 
@@ -209,7 +224,8 @@ def test_a_finalizer_that_comes_later_keeps_no_template_closed(number):
     item = world.find("ReplicationController")
     world.becomes({**item, "metadata": {**item["metadata"], **KEPT}})
     assert world.go() == ALL[number:6]
-    assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)", deleted=world.cluster.controllers()["foo"])
+    assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)",
+                                  deleted=world.cluster.controllers()["foo"])
     assert CLOSED not in str(world.replica_set)
     world.cluster.settle()
     assert world.go() == ALL[6:]
@@ -228,7 +244,7 @@ def test_a_replica_set_that_somebody_deletes_and_finalizers_keep_takes_no_pods_w
     assert steps == (["hand over Pod"] if is_primary_there and with_pods else [])
     if is_primary_there:
         assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
-        assert not any(marks.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
+        assert not any(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
     world.cluster.settle()
     assert world.go()[0] == "create ReplicaSet"
     assert world.decide() == Done("foo is already a Deployment")
@@ -237,7 +253,7 @@ def test_a_replica_set_that_somebody_deletes_and_finalizers_keep_takes_no_pods_w
 @pytest.mark.parametrize("number", [3, 4])
 @pytest.mark.parametrize("replicas", [2, 5])
 def test_a_replica_set_that_somebody_deletes_is_created_again_from_what_is_kept(number, replicas):
-    """The template that the controller has then is closed: the Deployment must not get that one."""
+    """The controller's template is closed by then: the Deployment must not get a closed one."""
     world = World()
     world.go(number)
     item = world.find("ReplicationController")
@@ -250,10 +266,11 @@ def test_a_replica_set_that_somebody_deletes_is_created_again_from_what_is_kept(
 
 
 def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
-    """Its template would be the Deployment's, from which no pod can be made."""
+    """The Deployment would get a template from which no pod can be created."""
     world = after("annotate ReplicationController")
     world.cluster._items[REVISION, "foo-migration"] = None
-    with pytest.raises(RolloutError, match=r"its template is closed by the priority class .* somebody removed") as refused:
+    with pytest.raises(RolloutError,
+                       match=r"its template is closed by the priority class .* somebody removed") as refused:
         world.decide()
     assert refused.value.next_command.endswith("kubectl -n default edit rc foo")
 
@@ -285,7 +302,9 @@ def test_a_controller_that_somebody_deletes_and_finalizers_keep(number):
 
 
 def test_an_owner_is_released_on_request():
-    world = World(rc(replicas=2, ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x", "controller": True}]))
+    world = World(rc(replicas=2,
+                     ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x",
+                                       "controller": True}]))
     assert world.go(2, TAKE) == ["create ControllerRevision", "annotate ReplicationController"]
     assert "ownerReferences" not in world.find("ReplicationController")["metadata"]
     assert world.go(request=TAKE) == ALL[1:]
@@ -294,7 +313,9 @@ def test_an_owner_is_released_on_request():
 def test_a_deployment_of_that_name_that_is_there_already():
     there = {"kind": "Deployment", "metadata": {"name": "foo", "uid": "d"},
              "spec": {"template": rc()["spec"]["template"], "selector": {}, "strategy": {}}}
-    with pytest.raises(RolloutError, match="a Deployment named foo already exists and does not belong to this migration"):
+    with pytest.raises(RolloutError,
+                       match="a Deployment named foo already exists and does not belong to this "
+                             "migration"):
         World(Deployment=there).decide()
 
 
@@ -310,14 +331,15 @@ def test_an_autoscaler_is_told_with_what_to_type():
 
     (warning,) = choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[scaler]))
 
-    assert '"kind":"Deployment"' in warning and choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[])) == []
+    assert ('"kind":"Deployment"' in warning
+            and choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[])) == [])
 
 
 # Other hands
 
 
 def changed(kept, *path, value):
-    """The same with another value at the end of a path, or without it."""
+    """Return a copy with another value at a path, or without the field."""
     it = copy.deepcopy(kept)
     inner = it
     for key in path[:-1]:
@@ -332,28 +354,36 @@ SPEC = ("manifest", "spec")
 
 
 @pytest.mark.parametrize("path, value", [
-    (("hash",), "../../x"), (("hash",), "0123456789"), (("hash",), ["x"]), (("hash",), None), (("uid",), 7), (("uid",), ""),
-    (("manifest",), None), ((*SPEC, "replicas"), -1), ((*SPEC, "replicas"), "2"), ((*SPEC, "replicas"), 10**30),
-    ((*SPEC, "selector"), {}), ((*SPEC, "selector"), ["app"]), ((*SPEC, "template"), {}), ((*SPEC, "template", "spec"), None),
+    (("hash",), "../../x"), (("hash",), "0123456789"), (("hash",), ["x"]), (("hash",), None),
+    (("uid",), 7), (("uid",), ""),
+    (("manifest",), None), ((*SPEC, "replicas"), -1), ((*SPEC, "replicas"), "2"),
+    ((*SPEC, "replicas"), 10**30),
+    ((*SPEC, "selector"), {}), ((*SPEC, "selector"), ["app"]), ((*SPEC, "template"), {}),
+    ((*SPEC, "template", "spec"), None),
     ((*SPEC, "template", "metadata"), {"labels": {"app": 7}}), ((*SPEC, "minReadySeconds"), None),
-    (("manifest", "metadata", "labels"), {"app": []}), (("manifest", "metadata", "annotations"), None),
+    (("manifest", "metadata", "labels"), {"app": []}),
+    (("manifest", "metadata", "annotations"), None),
     ((*SPEC, "template"), rc(image="myimage:v9")["spec"]["template"]), (("more",), "x"),
 ])
 def test_what_no_migration_keeps_is_told_with_its_name(path, value):
     world = after("delete ReplicationController")
-    world.becomes({"kind": REVISION, "metadata": {"name": "foo-migration"}, "data": changed(world.kept, *path, value=value)})
-    with pytest.raises(RolloutError, match="ControllerRevision foo-migration is not readable as what a migration keeps of foo"):
+    world.becomes({"kind": REVISION, "metadata": {"name": "foo-migration"},
+                   "data": changed(world.kept, *path, value=value)})
+    with pytest.raises(RolloutError,
+                       match="ControllerRevision foo-migration is not readable as what a migration "
+                             "keeps of foo"):
         world.decide()
 
 
 @pytest.mark.parametrize("data", [None, {}, [], "x", {"hash": "a" * 5000}])
 def test_data_of_any_type_is_told_with_its_name(data):
     with pytest.raises(RolloutError, match="is not readable as what a migration keeps of foo"):
-        World(ControllerRevision={"kind": REVISION, "metadata": {"name": "foo-migration"}, "data": data}).decide()
+        World(ControllerRevision={"kind": REVISION, "metadata": {"name": "foo-migration"},
+                                  "data": data}).decide()
 
 
 def forged(image="myimage:evil"):
-    """What somebody who may create ControllerRevisions and ReplicaSets has made beforehand, to get the pods of foo."""
+    """Return forged ControllerRevisions and ReplicaSets of another client that wants foo's pods."""
     other = World(rc(replicas=2, image=image))
     other.go(2)
     return {REVISION: other.find(REVISION, "foo-migration"), "ReplicaSet": other.replica_set}
@@ -362,26 +392,35 @@ def forged(image="myimage:evil"):
 def test_what_is_kept_of_another_template_gets_no_pods():
     made = forged()
     world = World(**made)
-    with pytest.raises(RolloutError, match="its template or selector is not what the ControllerRevision foo-migration keeps"):
+    with pytest.raises(RolloutError,
+                       match="its template or selector is not what the ControllerRevision "
+                             "foo-migration keeps"):
         world.decide()
     world = World(ControllerRevision=made[REVISION])
-    assert world.go() == ["delete ControllerRevision", *ALL] and world.find("Deployment")["spec"]["template"] == template_of_foo()
+    assert (world.go() == ["delete ControllerRevision", *ALL]
+            and world.find("Deployment")["spec"]["template"] == template_of_foo())
 
 
 def template_of_foo():
     return rc()["spec"]["template"]
 
 
-@pytest.mark.parametrize("field, value", [("template", rc(image="myimage:evil")["spec"]["template"]),
-                                          ("selector", {"matchLabels": {"x": "y"}})])
-@pytest.mark.parametrize("kind, step", [("ReplicaSet", "create ReplicaSet"), ("Deployment", "delete ReplicationController")])
+@pytest.mark.parametrize("field, value",
+                         [("template", rc(image="myimage:evil")["spec"]["template"]),
+                          ("selector", {"matchLabels": {"x": "y"}})])
+@pytest.mark.parametrize("kind, step",
+                         [("ReplicaSet", "create ReplicaSet"),
+                          ("Deployment", "delete ReplicationController")])
 def test_an_object_that_only_has_the_name_gets_nothing(kind, step, field, value):
     world = after(step)
     it = world.replica_set if kind == "ReplicaSet" else {
         "kind": kind, "metadata": {"name": "foo", "uid": "d"},
-        "spec": {"strategy": {}, "template": template_of_foo(), "selector": {"matchLabels": {"app": "foo"}}}}
+        "spec": {"strategy": {}, "template": template_of_foo(),
+                 "selector": {"matchLabels": {"app": "foo"}}}}
     world.becomes({**it, "spec": {**it["spec"], field: value}})
-    with pytest.raises(RolloutError, match=f"a {kind} named .* already exists and does not belong to this migration"):
+    with pytest.raises(RolloutError,
+                       match=f"a {kind} named .* already exists and does not belong to this "
+                             "migration"):
         world.decide()
 
 

@@ -1,0 +1,214 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Outcomes of measurements, metrics and an analysis. Pure.
+
+A violated threshold fails a measurement, even where other values are unknown. An unknown value is
+inconclusive, and passes no threshold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing as t
+
+from ..model.fields import Json
+from ..model.kinds import Word
+from .spec import Analysis, Metric, OnEmpty
+
+
+class Outcome(Word):
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Reading(t.NamedTuple):
+    """A number from Prometheus or from logs, or the reason why there is none."""
+
+    value: float | None
+    #: "no data", "NaN", or the error of the source.
+    why: str = ""
+    #: Whether the source answered: on_empty applies only to an answer.
+    is_answer: bool = True
+    #: Warnings of the source, for instance of partial data.
+    warnings: tuple[str, ...] = ()
+    #: Details that explain a failure.
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Readings:
+    """The values of a metric at one time; None for a value that was not queried.
+
+    A metric may not need the value, or there may be no old pods.
+    """
+
+    new: Reading | None
+    old: Reading | None = None
+    new_samples: Reading | None = None
+    old_samples: Reading | None = None
+
+    def all(self) -> list[Reading]:
+        """Return the values that were queried."""
+        return [reading for reading in (self.new, self.old, self.new_samples, self.old_samples)
+                if reading]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """A measurement of a metric, with its outcome."""
+
+    metric: str
+    #: The number, starting with 1, and the time in RFC 3339.
+    number: int
+    at: str
+    outcome: Outcome
+    reason: str
+    readings: Readings
+
+    def as_json(self) -> Json:
+        readings = self.readings
+        return {"metric": self.metric, "number": self.number, "at": self.at,
+                "outcome": str(self.outcome), "reason": self.reason,
+                "new": _json(readings.new), "old": _json(readings.old),
+                "samples": _json(readings.new_samples)}
+
+
+def judge(metric: Metric, readings: Readings, passes_without_old: bool) -> tuple[Outcome, str]:
+    """Return the outcome of a measurement, and its reason.
+
+    >>> metric = Metric("errors", "$pods", "", {"max": 0.05}, 0, OnEmpty.INCONCLUSIVE)
+    >>> judge(metric, Readings(Reading(0.06)), False)
+    (<Outcome.FAILED: 'failed'>, '0.06 is more than 0.05 (max)')
+    """
+    if readings.new is None:
+        return _without_old(passes_without_old)
+    empty = {OnEmpty.PASS: Outcome.PASSED, OnEmpty.FAIL: Outcome.FAILED}.get(
+        metric.on_empty, Outcome.INCONCLUSIVE)
+    value, outcome, reason = _value(metric, readings.new, readings.new_samples, "new", empty)
+    if value is None:
+        return outcome, reason
+    if broken := _beyond(value, metric.thresholds):
+        outcome, reason = Outcome.FAILED, broken
+    elif metric.is_relative:
+        outcome, reason = _compared(metric, value, readings, passes_without_old)
+    return (outcome,
+            f"{reason}: {readings.new.note}" if outcome is Outcome.FAILED
+            and readings.new.note else reason)
+
+
+def _beyond(value: float, thresholds: t.Mapping[str, float]) -> str:
+    """Return a sentence about a violated absolute threshold, or ""."""
+    if "min" in thresholds and value < thresholds["min"]:
+        return f"{number(value)} is less than {number(thresholds['min'])} (min)"
+    if "max" in thresholds and value > thresholds["max"]:
+        return f"{number(value)} is more than {number(thresholds['max'])} (max)"
+    return ""
+
+
+def _compared(metric: Metric, value: float, readings: Readings,
+              passes_without_old: bool) -> tuple[Outcome, str]:
+    if readings.old is None:
+        return _without_old(passes_without_old)
+    old, outcome, reason = _value(metric, readings.old, readings.old_samples, "old",
+                                  Outcome.INCONCLUSIVE)
+    if old is None:
+        return outcome, reason
+    has_ratio = {"min_ratio_to_old", "max_ratio_to_old"} & metric.thresholds.keys()
+    if math.isinf(old) or (has_ratio and old < 0):
+        return (Outcome.INCONCLUSIVE,
+                f"the old pods have {number(old)}, to which nothing can be compared")
+    for option, least, most in (("min_ratio_to_old", old, None), ("max_ratio_to_old", None, old),
+                                ("max_decrease", old, None), ("max_increase", None, old)):
+        if option not in metric.thresholds:
+            continue
+        threshold = metric.thresholds[option]
+        bound = (threshold * old if "ratio" in option
+                 else old + threshold * (1 if least is None else -1))
+        if value < bound if most is None else value > bound:
+            word = "less" if most is None else "more"
+            return (Outcome.FAILED,
+                    f"{number(value)} is {word} than {number(bound)} ({option} "
+                    f"{number(threshold)}, old {number(old)})")
+    return Outcome.PASSED, ""
+
+
+def _value(metric: Metric, reading: Reading, samples: Reading | None, whose: str,
+           empty: Outcome) -> tuple[float | None, Outcome, str]:
+    """Return the number to compare, or None with the outcome and its reason.
+
+    empty: the outcome of an answer without a number.
+    """
+    if not reading.is_answer:
+        return None, Outcome.INCONCLUSIVE, reading.why
+    if too_few := _too_few(samples, metric.min_samples, whose):
+        return None, Outcome.INCONCLUSIVE, too_few
+    if reading.value is None and metric.on_empty is not OnEmpty.ZERO:
+        return None, empty, f"{reading.why} for the {whose} pods"
+    return 0.0 if reading.value is None else reading.value, Outcome.PASSED, ""
+
+
+def _without_old(passes: bool) -> tuple[Outcome, str]:
+    return (Outcome.PASSED if passes
+            else Outcome.INCONCLUSIVE), "there are no old pods to compare with"
+
+
+def _too_few(samples: Reading | None, least: float, whose: str) -> str:
+    """Return a sentence about too few samples, or ""; a counter without a series counts 0."""
+    if not least or samples is None:
+        return ""
+    if not samples.is_answer:
+        return samples.why
+    count = samples.value or 0.0
+    return (f"{number(count)} samples of the {whose} pods, fewer than {number(least)} (min_samples)"
+            if count < least else "")
+
+
+def of_metric(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
+    """Return the outcome of a metric after some of its measurements.
+
+    A metric without a passed measurement is inconclusive; after the last measurement, one failed
+    measurement fails such a metric: a failure is proven, a success is not.
+    """
+    failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
+    has_passed = Outcome.PASSED in outcomes
+    if (failed > analysis.failure_limit
+            or (failed and not has_passed and len(outcomes) >= analysis.count)):
+        return Outcome.FAILED
+    if inconclusive > analysis.inconclusive_limit or not has_passed:
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASSED
+
+
+def is_decided(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
+    """Return whether no further measurement can change the outcome of the analysis."""
+    is_inconclusive = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
+    return (of_metric(outcomes, analysis) is Outcome.FAILED
+            or (is_inconclusive and not analysis.passes_inconclusive))
+
+
+def of_all(outcomes: t.Iterable[Outcome]) -> Outcome:
+    """Return the outcome of an analysis: the worst outcome of a metric."""
+    distinct = set(outcomes)
+    return next(outcome for outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED)
+                if outcome in distinct)
+
+
+def number(value: float) -> str:
+    """Return a number with six digits, or NaN and infinity in Prometheus' notation.
+
+    >>> number(0.951234567), number(5.0), number(float("inf"))
+    ('0.951235', '5', '+Inf')
+    """
+    return (f"{value:.6g}" if math.isfinite(value) else "NaN" if math.isnan(value)
+            else "+Inf" if value > 0 else "-Inf")
+
+
+def _json(reading: Reading | None) -> float | str | None:
+    """Return a value for JSON, which has no infinite numbers."""
+    if reading is None or reading.value is None:
+        return None
+    return reading.value if math.isfinite(reading.value) else number(reading.value)

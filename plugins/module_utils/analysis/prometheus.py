@@ -1,0 +1,254 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Instant queries to Prometheus, or a server with its HTTP API (Thanos, Mimir, VictoriaMetrics).
+
+A transient error (a restart, an overload) is a reading without a number. A permanent error (the
+query, the credentials, another server at the address) is a RolloutError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+import typing as t
+from urllib.parse import unquote, urlencode, urlsplit
+
+from ..cluster import secrets as hidden
+from ..cluster.connection import USER_AGENT
+from ..cluster.http import CONNECT_TIMEOUT, RETRIED, brief, whole
+from ..model.errors import RolloutError
+from ..model.fields import Json, mapping, pairs, text, told, values
+from .outcome import Reading
+
+#: no_log for each option that may contain a secret: a URL may contain a password.
+ARGUMENT_SPEC: Json = dict(
+    prometheus_url=dict(type="str", no_log=True),
+    prometheus_token=dict(type="str", no_log=True),
+    prometheus_username=dict(type="str"),
+    prometheus_password=dict(type="str", no_log=True),
+    prometheus_ca_cert=dict(type="path"),
+    prometheus_client_cert=dict(type="path", no_log=True),
+    prometheus_client_key=dict(type="path", no_log=True),
+    prometheus_validate_certs=dict(type="bool", default=True),
+    prometheus_timeout=dict(type="float", default=10),
+)
+
+#: The limit of an answer in bytes: a number, its labels and an error message need less.
+MOST_BYTES = 2**20
+#: The most warnings of an answer.
+MOST_WARNINGS = 3
+#: Seconds between two attempts.
+BACKOFF = (0.2, 1.0)
+_PREFIX = "prometheus_"
+_LOOKS = ("it must look like http://prometheus.example.com:9090, maybe with a path; in a user name "
+          "and a password, escape / ? # @ : [ ] by %")
+
+
+class Prometheus:
+    """A connection pool with the address and the credentials of a server."""
+
+    def __init__(self, params: Json) -> None:
+        """Send no request. Raises RolloutError for invalid options."""
+        import urllib3
+
+        options = _provided_options(params)
+        self.server, headers = _address(options)
+        self._headers = {**headers, "User-Agent": USER_AGENT, "Accept": "application/json",
+                         "Content-Type": "application/x-www-form-urlencoded"}
+        self._seconds = options["timeout"]
+        if not 0 < self._seconds < 3600:
+            raise RolloutError("prometheus_timeout must be more than 0 seconds, and at most an "
+                               f"hour, not {self._seconds:g}")
+        for option in ("ca_cert", "client_cert", "client_key"):
+            if option in options and not os.path.isfile(options[option]):
+                raise RolloutError(f"prometheus_{option} {options[option]} does not exist"
+                                   if hidden.is_path(options[option])
+                                   else f"prometheus_{option} must be the path of a file in PEM "
+                                        "format, not its content")
+        if not options["validate_certs"]:
+            urllib3.disable_warnings()
+        # Any, as urllib3's types allow only strings as options of request_encode_url.
+        self._pool: t.Any = urllib3.PoolManager(
+            cert_reqs="CERT_REQUIRED" if options["validate_certs"] else "CERT_NONE",
+            ca_certs=options.get("ca_cert"),
+            cert_file=options.get("client_cert"), key_file=options.get("client_key"))
+
+    def ask(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
+        """Return the present result of a query; stop returns a reason against a retry, or "".
+
+        Raises RolloutError where a retry cannot help.
+        """
+        why = ""
+        for pause in (*BACKOFF, 0):
+            status, data, why = self._once(query)
+            if status and status not in RETRIED and status < 500:
+                return self._read(query, status, data)
+            if status:
+                why = f"Prometheus at {self.server} answers with status {status}: {_said(data)}"
+            if stop():
+                break
+            time.sleep(pause)
+        return Reading(None, why, is_answer=False)
+
+    def _once(self, query: str) -> tuple[int, bytes, str]:
+        """Return status and body of one attempt, or 0 and the error. Raises RolloutError."""
+        import urllib3
+
+        # Milliseconds, as Prometheus accepts no duration such as 2.5s.
+        # In the body of a POST, as a query with many pod names exceeds the limit of a URL.
+        body = urlencode({"query": query,
+                          "timeout": f"{max(1, math.ceil(self._seconds * 1000))}ms"},
+                         errors="replace")
+        timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, self._seconds), read=self._seconds)
+        try:
+            answer = self._pool.request_encode_url(
+                "POST", f"{self.server}/api/v1/query", body=body, headers=self._headers,
+                timeout=timeout, retries=False, redirect=False, preload_content=False)
+            data = whole(answer, MOST_BYTES, self._seconds)
+        except urllib3.exceptions.SSLError as error:
+            raise RolloutError(f"the certificate of Prometheus at {self.server} is not accepted",
+                               why=brief(error),
+                               next_command="give prometheus_ca_cert, or check "
+                                            "prometheus_validate_certs, prometheus_client_cert "
+                                            "and prometheus_client_key") from error
+        except urllib3.exceptions.LocationValueError as error:
+            raise _no_address(self.server, brief(error)) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            return 0, b"", f"Prometheus at {self.server} cannot be reached: {brief(error)}"
+        except ValueError as error:
+            raise _no_address(self.server, brief(error)) from error
+        if data is None:
+            raise RolloutError(f"the answer of Prometheus has more than {MOST_BYTES} bytes",
+                               where=self.server,
+                               next_command="aggregate the query to one number, by sum(), max() or "
+                                            "avg()")
+        return answer.status, data, ""
+
+    def _read(self, query: str, status: int, data: bytes) -> Reading:
+        """Raises RolloutError."""
+        try:
+            answer = json.loads(data)
+        except (ValueError, RecursionError):
+            answer = None
+        if status in (401, 403):
+            raise RolloutError(f"Prometheus does not accept the credentials ({status})",
+                               where=self.server, why=_said(data),
+                               next_command="check prometheus_token, or prometheus_username and "
+                                            "prometheus_password")
+        if text(answer, "status") == "error" and status in (400, 422):
+            raise RolloutError("Prometheus refuses the query", where=self.server, why=_said(data),
+                               next_command=f"correct the query: {_short(query)}")
+        if status == 200 and text(answer, "status") == "success":
+            with contextlib.suppress(ValueError):
+                warnings = tuple(f"Prometheus warns: {told(str(warning))}"
+                                 for warning in values(answer, "warnings")[:MOST_WARNINGS])
+                return self._number(query, mapping(answer, "data"))._replace(warnings=warnings)
+        raise RolloutError(f"{self.server} does not respond like Prometheus",
+                           why=f"status {status}: {_said(data)}",
+                           next_command="check prometheus_url, below which there has to be "
+                                        "/api/v1/query")
+
+    def _number(self, query: str, data: Json) -> Reading:
+        """Return the number of an answer.
+
+        Raises ValueError for a malformed answer, RolloutError for an answer with several numbers.
+        """
+        samples = values(data, "result")
+        if text(data, "resultType") == "scalar":
+            samples = [{"value": samples}]
+        elif text(data, "resultType") != "vector":
+            raise RolloutError("the query comes to a "
+                               f"{told(text(data, 'resultType')) or 'nothing'}, and not to a number",
+                               where=self.server,
+                               next_command=f"correct the query: {_short(query)}")
+        if len(samples) > 1:
+            labels = "; ".join(told(pairs(mapping(sample, "metric"))) for sample in samples[:3])
+            raise RolloutError(f"the query comes to {len(samples)} numbers, and only one can be "
+                               "measured", where=self.server,
+                               why=f"the first ones have the labels {labels}",
+                               next_command="aggregate it, by sum(), max() or avg(): "
+                                            f"{_short(query)}")
+        if not samples:
+            return Reading(None, "no data")
+        value = values(samples[0], "value")
+        if len(value) != 2 or not isinstance(value[1], str):
+            raise ValueError("no sample")
+        number = float(value[1])
+        return Reading(None, "NaN") if math.isnan(number) else Reading(number)
+
+
+def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
+    """Return the secrets in a module's parameters."""
+    options = _provided_options(params)
+    return hidden.of_options({"api_key": options.get("token"), "host": options.get("url"),
+                              **options}, {})
+
+
+def check_address(params: t.Mapping[str, t.Any]) -> None:
+    """Raise RolloutError for an invalid address or credentials, without a request or a file."""
+    _address(_provided_options(params))
+
+
+def _provided_options(params: t.Mapping[str, t.Any]) -> Json:
+    """Return the provided options by their names without the prefix."""
+    provided = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
+    return {option: value
+            for option, value in provided.items() if value is not None and value != ""}
+
+
+def _address(options: Json) -> tuple[str, Json]:
+    """Return the URL without secrets, and the authorization header. Raises RolloutError."""
+    import urllib3
+
+    url = hidden.without_password(options.get("url", ""))
+    try:
+        parts = urlsplit(options.get("url", "").rstrip("/"))
+        _port = parts.port  # raises ValueError for an invalid port
+    except ValueError:  # its text may contain part of an unescaped password
+        raise _no_address(url, _LOOKS) from None
+    if (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
+            or "@" in parts.path):
+        raise _no_address(url, _LOOKS)
+    user, password = options.get("username"), options.get("password")
+    if parts.username is not None and user is None:
+        user, password = unquote(parts.username), unquote(parts.password or "")
+    if (user is None) is not (password is None):
+        raise RolloutError("prometheus_username and prometheus_password need each other")
+    if user is not None and "token" in options:
+        raise RolloutError("prometheus_token cannot be combined with a user name and a password")
+    token = str(options.get("token", "")).strip()
+    if not (token.isascii() and token.isprintable()):
+        raise RolloutError("prometheus_token is not valid: it contains line breaks or non-ASCII "
+                           "characters")
+    address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    if user is not None:
+        # make_headers encodes latin-1
+        pair = f"{user}:{password}".encode(errors="replace").decode("latin-1")
+        return address, urllib3.util.make_headers(basic_auth=pair)
+    return address, {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _no_address(url: str, why: str) -> RolloutError:
+    return RolloutError(f"prometheus_url {told(url)!r} is not a valid address", why=why)
+
+
+def _said(data: bytes) -> str:
+    """Return Prometheus' error message, or the beginning of another server's answer."""
+    try:
+        answer = json.loads(data)
+    except (ValueError, RecursionError):
+        answer = None
+    if said := text(answer, "error"):
+        return told(f"{text(answer, 'errorType')}: {said}")
+    return told(" ".join(data[:256].decode(errors="replace").split())) or "nothing"
+
+
+def _short(query: str) -> str:
+    """Return the query, truncated for a message."""
+    text = " ".join(query.split())
+    return text if len(text) <= 500 else f"{text[:350]} ... {text[-140:]}"

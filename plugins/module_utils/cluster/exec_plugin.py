@@ -1,0 +1,126 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Credential plugins of a kubeconfig: programs with an ExecCredential as their output.
+
+The kubernetes package runs a plugin without a time limit, and only logs a failure. This module
+follows the protocol of client.authentication.k8s.io (v1, v1beta1) itself. Plugins are never
+interactive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json, mapping, objects, text
+
+#: Time limit of a plugin in seconds.
+PATIENCE = 60.0
+#: Fields of a cluster in a kubeconfig passed on by the protocol.
+_CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
+                   "certificate-authority-data", "proxy-url", "disable-compression")
+#: Name of the extension of a cluster for plugins.
+_EXTENSION = "client.authentication.k8s.io/exec"
+
+
+class Credential(t.NamedTuple):
+    """Status of an ExecCredential."""
+
+    token: str
+    #: PEM; "" for a token without a client certificate.
+    certificate: str
+    key: str
+    #: RFC 3339, or "".
+    expires: str
+
+
+def run(plugin: Json, cluster: Json, folder: str, patience: float) -> Credential:
+    """Run a plugin, and return the credential.
+
+    plugin, cluster: the fields exec and cluster of a kubeconfig in the folder ("": from a text).
+    Raises RolloutError.
+    """
+    try:
+        return _credential(plugin, cluster, folder, patience)
+    except (OSError, ValueError, TypeError) as error:
+        raise RolloutError(
+            "the credential plugin in the kubeconfig failed", why=str(error),
+            next_command="log in again, or run the plugin by hand to see what it waits for",
+        ) from None
+
+
+def _credential(plugin: Json, cluster: Json, folder: str, patience: float) -> Credential:
+    for key in ("command", "apiVersion"):
+        if key not in plugin:
+            raise ValueError(f"exec: malformed request. missing key '{key}'")
+    spec: Json = {"interactive": False}
+    if plugin.get("provideClusterInfo"):
+        spec["cluster"] = _cluster_info(cluster)
+    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": spec}
+    variables = {str(variable["name"]): str(variable.get("value", ""))
+                 for variable in objects(plugin, "env") if variable.get("name")}
+    environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+    output = _output([plugin["command"], *(plugin.get("args") or ())], environment, folder,
+                     patience)
+    try:
+        answer = json.loads(output)
+    except ValueError as error:
+        raise ValueError(f"exec: failed to decode process output: {error}") from None
+    return _status(answer, plugin["apiVersion"])
+
+
+def _cluster_info(cluster: Json) -> Json:
+    """Return the cluster as the protocol describes it, with the configuration of the plugin."""
+    info = {field: cluster[field] for field in _CLUSTER_FIELDS if field in cluster}
+    for extension in objects(cluster, "extensions"):
+        if extension.get("name") == _EXTENSION:
+            info["config"] = extension.get("extension")
+    return info
+
+
+def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
+            patience: float) -> str:
+    """Return the standard output of a plugin. Raises OSError, ValueError."""
+    # A session of its own: the children of the plugin end with the plugin.
+    program = subprocess.Popen(  # pylint: disable=ansible-bad-function
+        command, env=environment, cwd=folder or None, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, errors="replace",
+        start_new_session=True)
+    with program:
+        try:
+            output, errors = program.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{os.path.basename(command[0])} did not answer within "
+                               f"{patience:g} s and was ended") from None
+        finally:
+            if program.returncode is None:
+                with contextlib.suppress(OSError):
+                    os.killpg(program.pid, signal.SIGKILL)
+    if program.returncode:
+        reason = f". {errors.strip()}" if errors.strip() else ""
+        raise ValueError(f"exec: process returned {program.returncode}{reason}")
+    return output
+
+
+def _status(answer: t.Any, api_version: str) -> Credential:
+    for key in ("apiVersion", "kind", "status"):
+        if not isinstance(answer, dict) or key not in answer:
+            raise ValueError(f"exec: malformed response. missing key '{key}'")
+    if answer["apiVersion"] != api_version:
+        raise ValueError(f"exec: plugin api version {answer['apiVersion']} does not match "
+                         f"{api_version}")
+    status = mapping(answer, "status")
+    credential = Credential(text(status, "token"), text(status, "clientCertificateData"),
+                            text(status, "clientKeyData"), text(status, "expirationTimestamp"))
+    if not credential.token and not credential.certificate:
+        raise ValueError("exec: missing token or clientCertificateData field in plugin output")
+    if credential.certificate and not credential.key:
+        raise ValueError("exec: missing clientKeyData field in plugin output")
+    return credential

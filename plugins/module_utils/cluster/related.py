@@ -1,0 +1,145 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Related objects of a namespace: Services, quotas, budgets, autoscalers, revisions.
+
+Each call is a request; no informer follows these objects.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ..model import identity, object_meta
+from ..model.fields import Json, text
+from ..model.kinds import ROLLED, Kind
+from .http import METADATA, RETRIED, Namespaced, Refused, quoted
+
+#: API paths of the kinds that an update depends on.
+GROUPS = {
+    "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "horizontalpodautoscalers": "/apis/autoscaling/v2",
+    "controllerrevisions": "/apis/apps/v1",
+    **{kind.resource: f"/apis/{kind.api_version}" if kind.group else "/api/v1" for kind in Kind},
+}
+
+
+class RelatedObjects(Namespaced):
+    """Related objects of a real API server. gateway.py documents the methods."""
+
+    kind: Kind
+    _server_version: tuple[int, int] | None = None
+
+    def collection(self, resource: str) -> str:
+        """Return the path of all objects of a kind."""
+        namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
+        return f"{GROUPS[resource]}{namespace}/{resource}"
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """Raises RolloutError."""
+        try:
+            return self.http.get(self.collection(f"{kind.lower()}s"), kind, self._namespace, name)
+        except Refused as refused:
+            raise refused.as_error(self._where) from refused
+
+    def objects(self, resource: str) -> list[Json] | None:
+        """Raises RolloutError."""
+        try:
+            return self.http.page(self.collection(resource), {}).get("items") or []
+        except Refused as refused:
+            self._raise_if_unhealthy(refused)
+            return None
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """Without uids, return the ControllerRevisions of all controllers. Raises RolloutError."""
+        label = self.kind.history_label
+        # ControllerRevisions of the server's own have no label with the uid of their owner.
+        is_ours = uids and label == object_meta.HISTORY
+        items = self._revisions(f"{label} in ({','.join(uids)})" if is_ours else label)
+        if items is None or not uids:
+            return items
+        return [item for item in items if object_meta.owner_uid(item) in uids]
+
+    def migrations(self) -> list[Json] | None:
+        """Raises RolloutError."""
+        return self._revisions(object_meta.MIGRATION)
+
+    def _revisions(self, selector: str) -> list[Json] | None:
+        path = self.collection("controllerrevisions")
+        try:
+            return self.http.pages(path, {"labelSelector": selector})[0]
+        except Refused as refused:
+            self._raise_if_unhealthy(refused)
+            return None
+
+    def nodes(self, selector: str) -> frozenset[str]:
+        """Raises RolloutError."""
+        query = {"labelSelector": selector}
+        try:
+            items, _version = self.http.pages(self.collection("nodes"), query, accept=METADATA)
+        except Refused as refused:
+            what = f"the nodes with the labels {selector} cannot be listed"
+            raise refused.as_error("nodes", what) from refused
+        return frozenset(item["metadata"]["name"] for item in items)
+
+    def _raise_if_unhealthy(self, refused: Refused) -> None:
+        """Raise RolloutError for a server with a problem: the next request would fail as well.
+
+        Any other refusal hides the objects, and the update goes on without them.
+        """
+        if refused.status in RETRIED:
+            raise refused.as_error(self._where) from refused
+
+    def tells_changes(self) -> bool:
+        """See kubernetes pull request 110058; an unknown version counts as recent.
+
+        Raises RolloutError.
+        """
+        if self._server_version is None:
+            try:
+                answer = self.http.send("GET", "/version")
+            except Refused as refused:
+                self._raise_if_unhealthy(refused)
+                answer = {}
+            # An old server may leave out major and minor.
+            match = re.match(r"v([0-9]{1,3})\.([0-9]{1,3})", text(answer, "gitVersion"))
+            self._server_version = (int(match[1]), int(match[2])) if match else (1, 25)
+        return self._server_version >= (1, 25)
+
+    def rules(self) -> list[Json] | None:
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+                  "spec": {"namespace": self._namespace}}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        try:
+            status = self.http.send("POST", path, review, is_write=False)["status"]
+        except Refused:
+            return None
+        return None if status.get("incomplete") else status.get("resourceRules") or []
+
+    def other_kinds(self, name: str) -> list[str]:
+        """Return the other kinds with a visible object of the same name."""
+        paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
+        return [kind for kind, path in paths.items()
+                if self._status(f"{path}/{quoted(name)}") == 200]
+
+    def why_absent(self, name: str) -> str:
+        homonyms = [f"a {kind} {name}" + (f" (kind={kind})" if kind in ROLLED else "")
+                    for kind in self.other_kinds(name)]
+        if homonyms:
+            return f"there is {' and '.join(homonyms)}"
+        if self._status(f"/api/v1/namespaces/{self._namespace}") == 404:
+            return f"there is no namespace {self._namespace}"
+        migrations = {item["metadata"]["name"] for item in self.migrations() or ()}
+        if identity.migration_name(name) in migrations:
+            return "its migration is not finished: use state=migrated"
+        return ""
+
+    def _status(self, path: str) -> int:
+        try:
+            self.http.send("GET", path)
+        except Refused as refused:
+            return refused.status
+        return 200

@@ -1,0 +1,309 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tables of failure reasons, in which diagnosis.py looks up the symptoms of unavailable pods. Pure.
+
+A container's reason alternates (ErrImagePull and ImagePullBackOff; CrashLoopBackOff, Error and
+Running), so the lookup uses all symptoms, with the last termination and the restarts. The patterns
+match the messages of Kubernetes 1.36: pkg/kubelet, pkg/scheduler/framework/plugins, pkg/controller,
+plugin/pkg/admission.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing as t
+
+#: Linux signals by number, on every platform.
+SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+           9: "SIGKILL", 11: "SIGSEGV",
+           13: "SIGPIPE", 15: "SIGTERM"}
+
+
+class Fatal(enum.Enum):
+    """Whether waiting cannot help."""
+
+    YES = "yes"
+    NO = "no"
+    #: From the second failure on: many containers find their database at the second start.
+    AGAIN = "again"
+
+
+class Row(t.NamedTuple):
+    """Pattern of a symptom, and its meaning."""
+
+    kind: str
+    #: Regular expression on "reason: message"; the suggestion can use its groups. The searched text
+    #: is untrusted, so a match takes linear time (tested for each row).
+    says: str
+    fatal: Fatal
+    #: Advice, with each command on a line of its own. {kubectl} includes the namespace, {cluster}
+    #: is kubectl without a namespace; {pod}, {node}, {container}, {memory} (the limit) etc.
+    #: describe the pod.
+    suggestion: str
+    #: Minimum count of an Event.
+    times: int = 1
+    has_log: bool = False
+
+
+# In each table, the first row that matches a symptom is the cause.
+
+#: The controller manager cannot create pods (ReplicaFailure condition) and retries with growing
+#: intervals. A quota can admit the same template later, after the deletion of other pods. All other
+#: rules reject the template until a user changes the template or the rule.
+REFUSED = (
+    Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
+        "add to resources in the template what the quota {name} asks for: {what}"),
+    Row("quota", r"exceeded quota: (?P<name>[^,]{1,253}),", Fatal.NO,
+        "raise the quota{or_gently}\n{kubectl} edit quota {name}"),
+    Row("quota", r"insufficient quota", Fatal.NO, "{kubectl} describe quota"),
+    Row("limit-range", r"(minimum|maximum) \S{1,253} usage per|max limit to request ratio per",
+        Fatal.YES,
+        "change resources in the template, or the LimitRange:\n{kubectl} describe limitrange"),
+    Row("service-account", r"^(?=.*error looking up service account ).*serviceaccount "
+                           r"\"(?P<name>[^\"]{1,253})\" not found",
+        Fatal.YES,
+        "correct serviceAccountName in the template, or create it:\n{kubectl} create "
+        "serviceaccount {name}"),
+    Row("admission", r"violates PodSecurity", Fatal.YES,
+        "add what the message names to securityContext in the template, or have the namespace's "
+        "PodSecurity level changed"),
+    Row("admission", r"ValidatingAdmissionPolicy '(?P<name>[^']{1,253})'", Fatal.YES,
+        "change the template as the message says; the rule:\n{cluster} get "
+        "validatingadmissionpolicy {name} -o yaml"),
+    Row("admission", r"admission webhook \"(?P<name>[^\"]{1,253})\" denied", Fatal.YES,
+        "change the template as the message says, or ask whoever runs the webhook {name}"),
+    Row("admission", r"no PriorityClass with name (?P<name>\S{1,253})", Fatal.YES,
+        "create the PriorityClass {name}, or correct priorityClassName in the template:\n{cluster} "
+        "get priorityclass"),
+    Row("admission", r"RuntimeClass \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
+        "create the RuntimeClass {name}, or correct runtimeClassName in the template:\n{cluster} "
+        "get runtimeclass"),
+    Row("admission", r"denied the request", Fatal.YES, "change the template as the message says"),
+    # An unreachable webhook can be back in a moment.
+    Row("webhook", r"failed calling webhook \"(?P<name>[^\"]{1,253})\"", Fatal.NO,
+        "check that the service behind the webhook {name} is running: it does not respond"),
+    Row("invalid", r" is invalid: ", Fatal.YES, "correct the template as the message says"),
+    Row("creation", r"", Fatal.NO,
+        "check which part of the template, or which rule of the namespace, the message is about"),
+)
+
+#: The scheduler finds no node (PodScheduled condition). Deleted old pods make room and an
+#: autoscaler can add nodes, so only objects that a user has to create are fatal.
+UNSCHEDULABLE = (
+    Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
+        "create the PersistentVolumeClaim {name} or correct its name in the template:\n{kubectl} "
+        "get pvc"),
+    Row("claim", r"unbound immediate PersistentVolumeClaims|didn't find available persistent "
+                 r"volumes|persistentvolumeclaim",
+        Fatal.NO, "see why the claim is not bound (storage class, provisioner, size):\n{kubectl} "
+                  "describe pvc {claims}"),
+    Row("unschedulable",
+        r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
+        r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", Fatal.NO,
+        "check where its volume is, because no node there takes the pod:\n{kubectl} describe pvc "
+        "{claims}"),
+    Row("unschedulable", r"Insufficient cpu", Fatal.NO,
+        "add nodes, lower resources.requests.cpu ({cpu}){or_gently}"),
+    Row("unschedulable", r"Insufficient memory", Fatal.NO,
+        "add nodes, lower resources.requests.memory ({asked_memory}){or_gently}"),
+    Row("unschedulable", r"Insufficient (?P<what>\S{1,253}?)[,.]?(\s|$)|(?P<pods>Too many pods)",
+        Fatal.NO,
+        "add nodes{or_gently}"),
+    Row("unschedulable", r"didn't have free ports", Fatal.NO,
+        "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 "
+        "max_unavailable=1"),
+    # The scheduler checks taints first, so tainted nodes may be the intended ones, except for the
+    # control plane.
+    Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
+        "check whether the nodes with the labels that the template asks for ({selector}) have a "
+        "taint that it does not tolerate:\n"
+        "{cluster} describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\n"
+        "{cluster} get nodes --show-labels"),
+    Row("unschedulable", r"node affinity/selector|requested node name", Fatal.NO,
+        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one:\n"
+        "{cluster} get nodes --show-labels"),
+    Row("unschedulable", r"affinity rules|topology spread", Fatal.NO,
+        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every "
+        "node; or add nodes; or let old "
+        "pods go first: max_surge=0 max_unavailable=1"),
+    Row("unschedulable", r"taint", Fatal.NO,
+        "tolerate the taint in the template, or remove it from nodes:\n{cluster} describe nodes | "
+        "grep -E '^(Name|Taints):'"),
+    Row("unschedulable", r"were unschedulable", Fatal.NO,
+        "let a cordoned node take pods again:\n{cluster} get nodes\n{cluster} uncordon NODE"),
+    Row("unschedulable", r"^SchedulingGated", Fatal.NO,
+        "let whoever put these schedulingGates on the pod remove them: {gates}"),
+    Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
+)
+
+#: The kubelet cannot create or start a container: waiting reason, or the earlier Events.
+#: A failed pull can succeed at the next attempt, within the driver's failure_grace.
+PULL = ("ErrImagePull", "ImagePullBackOff")
+_PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
+#: RunContainerError and StartError of containerd, CreateContainerError of CRI-O: both quote runc.
+_EXEC = (r"(?=.*no command specified|(?=.*exec: ).*"
+         r"(?:not found|no such file or directory|permission denied))")
+_COMMAND = "compare command and args in the template with what is in the image"
+_START = "correct what the message names: command, volumeMounts or securityContext in the template"
+NOT_STARTED = (
+    Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
+        "correct the image name: lower case, one tag or digest, no empty part"),
+    Row("image", r"ErrImageNeverPull", Fatal.YES,
+        "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template"),
+    Row("image", _PULL + r"no match for platform", Fatal.YES,
+        "build the image for the node's architecture as well"),
+    Row("image", _PULL + r"(toomanyrequests|429 Too Many Requests)", Fatal.YES,
+        "wait, or pull with an account or from a mirror: the registry limits the rate of pulls"),
+    Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is "
+                         r"unreachable|x509|connection reset)", Fatal.YES,
+        "check the registry name in the image, then DNS, proxy and certificates on node {node}, "
+        "which cannot reach it"),
+    Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no "
+                         r"basic auth)", Fatal.YES,
+        "check image and tag; if they are right, the registry needs imagePullSecrets in the "
+        "template or its ServiceAccount"),
+    Row("image", _PULL + r"(not found|manifest unknown)", Fatal.YES,
+        "push that image, or correct its name or tag: the registry does not have it"),
+    Row("image",
+        r"ErrImagePull|ImagePullBackOff|Failed to pull image|ImageInspectError|RegistryUnavailable"
+        r"|SignatureValidationFailed", Fatal.YES,
+        "check image and tag, and that node {node} can reach the registry"),
+    Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]{1,253})\" not found",
+        Fatal.YES,
+        "create the {what} {name}, or correct its name in the template:\n{kubectl} get {what}"),
+    Row("configuration",
+        r"couldn't find key (?P<key>\S{1,253}) in (?P<what>Secret|ConfigMap) [^\s/]{1,253}"
+        r"/(?P<name>[^\s/]{1,253})$", Fatal.YES,
+        "add the key {key} to the {what} {name}, or correct it in the template"),
+    Row("configuration", r"references non-existent \w{1,253} key", Fatal.YES,
+        "add that key, or correct it in the template"),
+    Row("configuration", r"runAsNonRoot", Fatal.YES,
+        "set securityContext.runAsUser in the template, or build the image with another USER than "
+        "root"),
+    Row("configuration", r"^CreateContainerConfigError", Fatal.YES,
+        "correct the template as the message says"),
+    Row("command", "^" + _EXEC, Fatal.YES, _COMMAND),
+    Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", Fatal.YES, _START),
+    Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.AGAIN,
+        "look at lifecycle.postStart in the template",
+        has_log=True),
+    # Another node detaches a volume within six minutes, and a storage server may come back. The
+    # excluded messages come from a kubelet whose cache lacks a new pod, and end at the next
+    # attempt.
+    Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
+        "let the old pod go first, because only one node at a time can use the volume: max_surge=0 "
+        "max_unavailable=1"),
+    Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w{1,253} "
+                  r"cache|not registered))", Fatal.NO,
+        "check whether the volume exists and node {node} can reach it:\n{kubectl} describe pod "
+        "{pod}"),
+    Row("sandbox", r"^FailedCreatePodSandBox", Fatal.NO,
+        "see why the network or the container runtime of node {node} fails:\n{cluster} describe "
+        "node {node}", times=2),
+)
+#: Any other waiting reason of the kubelet.
+OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
+
+_STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.AGAIN,
+               "see what the container answers to its startupProbe ({startup}), or give it more "
+               "time with failureThreshold:\n"
+               "{logs}",
+               has_log=True)
+_LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.AGAIN,
+                "see what the container answers to its livenessProbe ({liveness}); if it only "
+                "starts slowly, give it a "
+                "startupProbe:\n{logs}", has_log=True)
+#: A container has terminated: its exit, and the probes beyond their failureThreshold.
+ENDED = (
+    Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC}", Fatal.YES, _COMMAND),
+    Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _START),
+    Row("memory", r"^OOMKilled", Fatal.AGAIN,
+        "raise resources.limits.memory of container {container} ({memory}), or find out what uses "
+        "so much", has_log=True),
+    _STARTUP,
+    _LIVENESS,
+    Row("crash", r"exit code 0\b", Fatal.AGAIN,
+        "let its process run in the foreground, because it exits by itself: check command and "
+        "args; its log:\n"
+        "{logs}", has_log=True),
+    Row("crash", r"exit code 12[67]\b", Fatal.AGAIN,
+        "compare command and args with what is in the image: a shell could not find or execute "
+        "something; its log:\n"
+        "{logs}", has_log=True),
+    Row("crash", r"SIGKILL", Fatal.AGAIN,
+        "check whether a probe killed it, or the node because of a lack of memory:\n{cluster} "
+        "describe node {node}", has_log=True),
+    Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.AGAIN,
+        "check whether the image was built for another processor, which is a common reason; its "
+        "log:\n{logs}", has_log=True),
+    Row("crash", r"", Fatal.AGAIN, "see its log:\n{logs}", has_log=True),
+)
+
+#: A container runs and is not ready. One failed probe is normal in a healthy start.
+RUNNING = (
+    _STARTUP._replace(times=2),
+    _LIVENESS._replace(times=2),
+    Row("readiness", r"^Unhealthy: .*Readiness probe", Fatal.NO,
+        "see what the container answers to its readinessProbe ({readiness}):\n{logs}", times=2,
+        has_log=True),
+)
+
+#: Kind of a pod that a node rejects after binding (admission in pkg/kubelet). The controller
+#: replaces the pod at once, without end if no node admits the template: run/deadlines.py limits the
+#: number.
+REJECTED = "refused-by-node"
+EVICTED, NODE = "evicted", "node"
+_AT_FIRST = "wait: it will be replaced; if this keeps happening, "
+#: The pod as a whole is lost or rejected. The controller replaces the pod, so no row is fatal.
+LOST = (
+    Row(EVICTED,
+        r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)",
+        Fatal.NO,
+        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, "
+        "or see:\n"
+        "{cluster} describe node {node}"),
+    Row(NODE,
+        r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated"
+        r"|DeletionBy(TaintManager|PodGC))", Fatal.NO,
+        "{cluster} describe node {node}\nits pods are replaced 5 minutes after it was lost, unless "
+        "it comes back"),
+    Row(REJECTED,
+        r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity"
+        r"|UnexpectedAdmission|Unsupported)"
+        r"|: Pod was rejected", Fatal.NO,
+        _AT_FIRST + "see why node {node} refuses it:\n{cluster} describe node {node}"),
+    Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
+        "see who has to set the pod's readiness gate, often a load balancer:\n{kubectl} describe "
+        "pod {pod}"),
+)
+
+#: A deleted pod remains. Without a clock, only causes that cannot end by themselves are reported.
+TERMINATING = (
+    Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
+        "let whoever set the finalizer remove it; if that program is gone:\n{kubectl} patch pod "
+        "{pod} --type=merge -p "
+        """'{{"metadata": {{"finalizers": null}}}}'"""),
+    Row("terminating", r"^FailedKillPod", Fatal.NO,
+        "see why node {node} cannot end its containers:\n{cluster} describe node {node}", times=2),
+    Row("grace", r"^Terminating: its grace period", Fatal.NO,
+        "see what keeps pod {pod} from ending:\n{kubectl} describe pod {pod}\n"
+        "or let new pods come beside it: pod_replacement_policy=TerminationStarted"),
+)
+
+
+def at_last(suggestion: str) -> str:
+    """Return the part of a suggestion that applies when waiting has not helped."""
+    return suggestion.removeprefix(_AT_FIRST)
+
+
+#: Kinds that only a soak can detect: a deleted pod, a pod no longer ready, new warnings.
+GONE, UNREADY, WARNED = "gone", "unready", "warnings"
+#: All kinds, most specific first.
+ORDER = [*dict.fromkeys(
+    row.kind for row in (*NOT_STARTED, OTHER, *ENDED, *REFUSED, *UNSCHEDULABLE, *RUNNING, *LOST,
+                         *TERMINATING)),
+         GONE, UNREADY, WARNED]
+#: Waiting reasons of every healthy start.
+HEALTHY = ("", "ContainerCreating", "PodInitializing")

@@ -1,0 +1,130 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Symptoms of unavailable pods: reasons and messages from statuses and Events. Pure."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ..model.fields import Json
+from ..model.fields import mapping as _map
+from ..model.fields import number as _number
+from ..model.fields import objects as _list
+from ..model.fields import text as _text
+from .failure_reasons import SIGNALS
+
+
+class Symptom(t.NamedTuple):
+    """Reason and message of an object's status or of an Event, before the lookup."""
+
+    reason: str
+    message: str
+    times: int = 1
+    #: Whether the source is an Event and not the object itself.
+    is_from_event: bool = False
+
+
+def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
+    """Return symptoms of a pod that was lost with its node or evicted."""
+    symptoms = [condition_symptom(status)]
+    if has_status(conditions, "DisruptionTarget", "True"):
+        symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
+    if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
+        symptoms.append(condition_symptom(conditions["Ready"]))
+        # A kubelet sets a reason. For a lost node, the node controller only changes the status.
+        containers = _list(status, "containerStatuses")
+        are_ready = bool(containers) and all(state.get("ready") is True for state in containers)
+        if are_ready and not _text(conditions["Ready"], "reason"):
+            node = _text(spec, "nodeName")
+            symptoms.append(Symptom("NodeNotReady", f"node {node} has stopped responding"))
+    return symptoms
+
+
+def condition_symptom(condition: Json) -> Symptom:
+    return Symptom(_text(condition, "reason"), _text(condition, "message"))
+
+
+def finalizer_symptoms(metadata: Json) -> list[Symptom]:
+    """Return the finalizers of a pod that the kubelet is done with (grace period 0)."""
+    names = metadata.get("finalizers")
+    if not isinstance(names, list) or not names or metadata.get("deletionGracePeriodSeconds") != 0:
+        return []
+    return [Symptom("Terminating", "finalizers keep it: " + ", ".join(map(str, names)))]
+
+
+def grace_period_symptom(metadata: Json) -> Symptom:
+    """Return the end of the grace period of a terminating pod that the task waits for."""
+    seconds = _number(metadata, "deletionGracePeriodSeconds")
+    end = _text(metadata, "deletionTimestamp")
+    return Symptom("Terminating", f"its grace period of {seconds} s ends at {end}")
+
+
+def has_status(conditions: dict[str, Json], kind: str, value: str) -> bool:
+    return _text(conditions.get(kind, {}), "status") == value
+
+
+def termination(waiting: str, end: Json, restarts: int) -> Symptom:
+    """Return how a container terminated; CrashLoopBackOff says more than "Error" before."""
+    reason, code = _text(end, "reason"), _number(end, "exitCode")
+    signal = f" ({SIGNALS.get(code - 128, f'signal {code - 128}')})" if 128 < code < 160 else ""
+    if reason in ("StartError", "ContainerCannotRun"):
+        return Symptom(reason, _text(end, "message"))
+    if reason in ("", "Error", "Completed"):
+        reason = waiting or reason or "Error"
+    details = f"exit code {code}{signal}, {restart_text(restarts)}"
+    return Symptom(reason, ": ".join(filter(None, (details, _text(end, "message")))))
+
+
+def restart_text(times: int) -> str:
+    return {0: "not restarted yet", 1: "restarted once"}.get(times, f"restarted {times} times")
+
+
+def probe_failures(events: list[Json]) -> dict[str, Symptom]:
+    """Return the last message and the total count of each failed probe ("startup", ...)."""
+    symptoms: dict[str, Symptom] = {}
+    for symptom in event_symptoms(events):
+        match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
+        if match and symptom.reason == "Unhealthy":
+            probe = match[1].lower()
+            earlier = symptoms[probe].times if probe in symptoms else 0
+            symptoms[probe] = symptom._replace(times=symptom.times + earlier)
+    return symptoms
+
+
+def probe_threshold(spec: Json, probe: str) -> int:
+    """Return the failureThreshold of a probe, or 1."""
+    return _number(_map(spec, f"{probe}Probe"), "failureThreshold") or 1
+
+
+def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
+    """Return the symptoms of Events, oldest first.
+
+    Messages such as "Error: ErrImagePull" are left out: a simultaneous Event has the details.
+    """
+    symptoms = []
+    for event in sorted(events, key=lambda event: (
+            _text(event, "lastTimestamp") or _text(event, "eventTime"))):
+        message = _text(event, "message").removeprefix("(combined from similar events): ")
+        times = _number(event, "count") or _number(_map(event, "series"), "count") or 1
+        if not re.fullmatch(r"Error: \w+", message):
+            symptoms.append(Symptom(_text(event, "reason"), message, times, is_from_event=True))
+    return symptoms
+
+
+def event_field(event: Json) -> str:
+    """Return the field of the pod that an Event is about: "spec.containers{web}", or ""."""
+    return _text(_map(event, "involvedObject"), "fieldPath")
+
+
+def waiting_reason(status: Json) -> tuple[str, str]:
+    waiting = _map(_map(status, "state"), "waiting")
+    return _text(waiting, "reason"), _text(waiting, "message")
+
+
+def has_started(status: Json) -> bool:
+    """Return whether the container runs or has run."""
+    return any(key in _map(status, state) for state in ("state", "lastState")
+               for key in ("running", "terminated"))

@@ -1,0 +1,192 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""StatefulSets and DaemonSets: the history of an update, and its status. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import object_meta
+from ...model.fields import Json, mapping, objects
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.server_driven import ByRevisions
+from .. import refusals
+from ..flow import Cluster, Holder, Memory, RolloutStatus, Rule, Side
+from ..server_driven import recorded
+from ..server_driven.flow import ServerDrivenFlow
+from ..server_driven.planner import resolved
+from .observed import RevisionsObserved
+from .planner import RevisionsT
+
+#: The permission to read the templates for a rollback.
+HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
+
+
+class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
+    """Flow of one StatefulSet or DaemonSet: the server creates and replaces the pods."""
+
+    takes_part_in_migrations = False
+    quota_names = ()
+
+    # Defined by each kind
+
+    def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
+        """Return the object with its history; revisions may contain other controllers' entries."""
+        raise NotImplementedError
+
+    def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
+                      memory: Memory) -> bool:
+        """Whether a decision depends on the ControllerRevisions."""
+        raise NotImplementedError
+
+    def with_pods(self, request: Request, observed: RevisionsT, cluster: Cluster,
+                  memory: Memory) -> RevisionsT:
+        """Return the observation with pods, if a decision depends on pods. Raises RolloutError."""
+        raise NotImplementedError
+
+    def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
+        """Return whether the ControllerRevisions have to be listed again.
+
+        The list may lack the present ControllerRevision, or have its old number: the present number
+        is always the highest.
+        """
+        observed = self.find_in(primary, memory.revisions or ())
+        return observed.present is None or observed.present is not observed.history[0]
+
+    # Common to both kinds
+
+    def wishes(self, request: Request) -> tuple[Rule, ...]:
+        return (HISTORY,)
+
+    def forgo(self, memory: Memory, why: str) -> None:
+        memory.keeps_history = False
+
+    def find(self, request: Request, cluster: Cluster,
+             revisions: t.Sequence[Json] | None = None) -> RevisionsT:
+        return self.find_in(cluster.controllers().get(request.name), revisions or ())
+
+    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+        primary = self.find(request, cluster).primary if request.is_unresolved else None
+        if primary is None:
+            return request
+        revisions = self._revisions(primary, cluster, memory)
+        if revisions is None:
+            raise refusals.unreadable_history(request)
+        observed = _with_record(self.find_in(primary, revisions), cluster)
+        if request.is_previous and not (observed.record or observed.in_progress):
+            observed = self.with_pods(request, observed, cluster,
+                                      memory)  # pods alone may show an update
+        return resolved(request, observed, primary)
+
+    def with_details(self, request: Request, observed: RevisionsT, desired: Json | None,
+                     cluster: Cluster,
+                     memory: Memory) -> RevisionsT:
+        primary = observed.primary
+        if primary is None:
+            return observed
+        is_required = HISTORY in self.needs(request)
+        if (memory.keeps_history
+                or is_required) and self.needs_history(request, observed, desired, memory):
+            revisions = self._revisions(primary, cluster, memory)
+            if revisions is None and is_required:
+                raise refusals.unreadable_history(request)
+            observed = _with_record(self.find_in(primary, revisions or ()), cluster)
+        if not memory.has_begun:
+            memory.settings = recorded.baseline_settings(request, primary, observed.record
+                                                         if observed.in_progress else None)
+        return self.with_pods(request, observed.witnessed(memory.settings), cluster, memory)
+
+    def may_be_result(self, request: Request, observed: RevisionsT, primary: Controller) -> bool:
+        is_undone = bool(observed.record and (observed.record.is_back or observed.is_put_back))
+        return primary.is_observed and super().may_be_result(
+            request, dataclasses.replace(observed, record=None) if is_undone else observed, primary)
+
+    def _revisions(self, primary: ByRevisions, cluster: Cluster,
+                   memory: Memory) -> list[Json] | None:
+        """Return the ControllerRevisions; None if they cannot be read."""
+        if memory.revisions is None or self.is_out_of_date(primary, memory):
+            memory.revisions = cluster.revisions([primary.uid])
+        return memory.revisions
+
+    def status_of_pods(self, observed: RevisionsT, direction: str | None) -> RolloutStatus:
+        primary = observed.primary
+        if primary is None:
+            return RolloutStatus(None)
+        old, new = _sides(observed, primary, direction)
+        new_labels: Json = {}
+        if direction:
+            new_labels[object_meta.POD_REVISION] = _label_of_new_pods(observed, direction)
+        return RolloutStatus(primary, old=old, new=new, grows=primary,
+                             holders=(Holder(primary, new_labels),),
+                             progress=_progress(primary))
+
+
+def _with_record(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
+    """Return the observation with the direction of the stored record, on an old API server.
+
+    Without times in managedFields, nothing shows whether the present template has come back.
+    """
+    record, stored = observed.record, observed.primary.rollout if observed.primary else None
+    if record is None or stored is None or not stored.is_back or record.is_back:
+        return observed
+    if cluster.tells_changes():
+        return observed
+    return dataclasses.replace(observed, record=dataclasses.replace(record, outcome=stored.outcome,
+                                                                    set=stored.set))
+
+
+def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
+    """Return the warning of pods without a probe that shows when they can do their work."""
+    primary = observed.primary
+    if primary is None or primary.replicas <= 1:
+        return
+    spec = mapping(observed.wanted or primary.template, "spec")
+    has_probe = any(container.get("readinessProbe") or container.get("startupProbe")
+                    for container in objects(spec, "containers"))
+    if not has_probe and not objects(spec, "readinessGates"):
+        yield (f"No container of {primary.kind} {primary.name} has a readinessProbe: the next pod "
+               "is replaced as soon as the one before has started, whether it can do its work yet "
+               "or not. Add one, or give min_ready_seconds")
+
+
+def _progress(primary: ByRevisions) -> int:
+    """Return a number that grows with each new or available pod, and each deleted excess pod."""
+    excess = primary.current - primary.replicas
+    return -excess if excess > 0 else 2 * primary.updated + primary.available
+
+
+def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
+    """Return the label of the pods that the update rolls out or has rolled out; "" if unknown.
+
+    A deleted revision that is rolled back has no pods: the name of the revision stands for the
+    label.
+    """
+    if direction == "forward":
+        return (observed.present.pods if observed.present else "") or observed.present_name
+    undone = observed.rollout.set if observed.rollout else ""
+    return next((revision.pods for revision in observed.history if revision.name == undone), undone)
+
+
+def _sides(observed: RevisionsObserved, primary: ByRevisions,
+           direction: str | None) -> tuple[Side, Side | None]:
+    """Return old and new pods.
+
+    The status does not show the available pods: the older pods are assumed available first.
+    """
+    if direction is None:
+        return Side.of(primary), None
+    updated = min(primary.updated, primary.replicas)
+    rest = primary.replicas - updated
+    lasting = min(updated if direction == "back" else rest, primary.available)
+    coming = max(0, primary.available - lasting)
+    if direction == "back":
+        undone = observed.rollout.set if observed.rollout else ""
+        return (dataclasses.replace(Side.of(primary), replicas=updated, available=lasting),
+                Side(undone, primary.uid, rest, coming, observed.images_before))
+    return (Side(primary.name, primary.uid, rest, lasting, observed.images_before),
+            Side(observed.present_name or primary.name, primary.uid, updated, coming,
+                 primary.images))

@@ -1,0 +1,101 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rows of the state table common to StatefulSets and DaemonSets. Pure.
+
+The other rows are in server_driven/planner.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model.fields import Json
+from ...model.object_meta import Rollout
+from ...model.server_driven import ByRevisions
+from ...model.steps import Action, Decision, Done, Step, Wait
+from ..server_driven import recorded
+from ..server_driven.planner import Planner
+from ..server_driven.rules import Settings
+from .observed import RevisionsObserved
+
+RevisionsT = t.TypeVar("RevisionsT", bound=RevisionsObserved)
+
+
+class RevisionsSettings(Settings[RevisionsT]):
+    """Settings of an object with an updateStrategy."""
+
+    primary: ByRevisions
+
+    def strategy_of_update(self, *, is_under_way: bool) -> Json:
+        """Return updateStrategy for the time of the update. Raises RolloutError if no pod may go.
+
+        is_under_way: the controller has the desired template already.
+        """
+        raise NotImplementedError
+
+    def of_update(self, desired: Json | None = None) -> Json:
+        strategy = self.strategy_of_update(is_under_way=desired is None
+                                           or self.has_template(desired))
+        return recorded.with_history({**self.baseline, "updateStrategy": strategy})
+
+    @property
+    def warning_at_end(self) -> str:
+        primary = self.primary
+        return "" if self.observed.is_witnessed or not self.observed.is_doubted else (
+            f"maxUnavailable of the {primary.kind} {primary.name} is left at "
+            f"{primary.numbers.get('maxUnavailable')}: that it was "
+            f"more before the update says nothing but an annotation")
+
+
+class RevisionsPlanner(Planner[RevisionsT]):
+    """State table of an object with templates stored as ControllerRevisions."""
+
+    primary: ByRevisions
+
+    @property
+    def is_behind(self) -> bool:
+        return not self.primary.is_observed
+
+    @property
+    def is_replacing(self) -> bool:
+        return (self.primary.is_replaced_by_server and not self.observed.is_stuck
+                and self.primary.settings == self.settings.of_update())
+
+    def replace_update(self, desired: Json, record: Rollout) -> Decision:
+        primary, observed = self.primary, self.observed
+        # | yes | any | the server's controller has not seen it | wait: nothing tells yet whose template it is |
+        if self.is_behind:
+            return self.progress()
+        # | yes | updating | the template of before is there still, or again | as if it had not begun |
+        is_same_request = record.request == self.request.fingerprint
+        if not record.is_back and observed.is_put_back and is_same_request:
+            return self.progress() if observed.is_rolling else self.begin(desired, Rollout.UPDATING)
+        # | yes | rolling back | all pods have the template of before, available or not | update: nothing is left to undo |
+        if record.is_back and primary.updated >= primary.replicas == primary.current:
+            return self.begin(desired, Rollout.UPDATING)
+        return super().replace_update(desired, record)
+
+    def progress(self) -> Wait:
+        primary = self.primary
+        # The last pod becomes available without another change at the same time.
+        is_last = primary.is_observed and primary.updated >= primary.replicas
+        return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
+                    f"{primary.available} available",
+                    is_of_server=not is_last)
+
+    @property
+    def progress_text(self) -> str:
+        return f"{self.primary.updated} of {self.primary.replicas} pods have it"
+
+    def pause(self, record: Rollout, new: int, size: int) -> Decision:
+        """| yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |"""
+        name = self.primary.name
+        if self.primary.paused != new:
+            record = dataclasses.replace(record, paused=new)
+            return Step(Action.ANNOTATE, name,
+                        recorded.patch(self.primary, record.text, self.primary.settings),
+                        after=f"paused at {new} of {size}", is_last=True)
+        return Done(f"{name} is already paused: {new} of its {size} pods are new")

@@ -1,0 +1,241 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The common part of simulated StatefulSets and DaemonSets: pods and ControllerRevisions. Pure."""
+
+from __future__ import annotations
+
+import abc
+import typing as t
+
+from ...model import identity, object_meta, observed
+from ...model.fields import Json
+from ...model.kinds import Kind
+from ...model.observed import Controller
+from ...model.server_driven import ByRevisions, number_of, parse
+from ...model.steps import REVISION, Delete, Write
+from ...model.template import labels_of, same_template
+from ..flow import Model
+from ..simulated import LookUpRevisions, changed_by, has_counts
+
+Controlled = t.TypeVar("Controlled", bound=ByRevisions)
+
+
+class Pod(t.NamedTuple):
+    """A pod; a ready pod is available."""
+
+    name: str
+    uid: str
+    #: Label with the name of the pod's ControllerRevision.
+    revision: str
+    ready: bool
+    #: Only for DaemonSets: the node, and the number of the template (the deprecated label), or "".
+    node: str = ""
+    generation: str = ""
+
+    @property
+    def number(self) -> int:
+        return number_of(self.name)
+
+
+class State(t.NamedTuple):
+    """Pods, status and ControllerRevisions of a controller."""
+
+    pods: tuple[Pod, ...]
+    status: Json
+    revisions: tuple[Json, ...]
+
+
+class SimulatedByRevisions(Model, t.Generic[Controlled]):
+    """The StatefulSets or DaemonSets of a namespace, their pods and their ControllerRevisions.
+
+    Deleted pods are gone at once.
+    """
+
+    kind: t.ClassVar[Kind]
+
+    def __init__(self, items: t.Iterable[Json], look_up_revisions: LookUpRevisions) -> None:
+        """Take over the state of a cluster."""
+        self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
+        self._look_up_revisions = look_up_revisions
+        #: ControllerRevisions by the uid of their controller, pods by its name; read on first use.
+        self.kept: dict[str, tuple[Json, ...]] = {}
+        self._pods: dict[str, tuple[Pod, ...]] = {}
+        #: Names of pods that were not ready at first. A task has to expect that these pods never
+        #: are.
+        self._late: set[str] = set()
+
+    # The API server
+
+    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
+        if kind not in (None, self.kind):
+            return {}
+        return {name: parse(self.kind, item) for name, item in self.items.items()}
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        return [item for uid in uids for item in self._kept(uid)]
+
+    def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
+        """Return the pods of all controllers: the caller compares their owners."""
+        return tuple(observed.Pod(pod.name, pod.uid, {object_meta.POD_REVISION: pod.revision},
+                                  item["metadata"].get("uid", ""))
+                     for name, item in self.items.items() for pod in self.pods(name))
+
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        return [self._shown(controller, pod)
+                for pod in self.pods(controller.name) if not pod.ready]
+
+    def write(self, write: Write) -> bool:
+        """Carry out a patch, or the deletion of a pod; False if its preconditions fail."""
+        if isinstance(write, Delete):
+            return self._delete_pod(write)
+        item = self.items.get(write.name)
+        changed = changed_by(write, item)
+        if item is None or changed is None:
+            return False
+        self.items[write.name] = self._with_template_number(item, changed)
+        return True
+
+    def _with_template_number(self, item: Json, changed: Json) -> Json:
+        """Return the changed object with the number of its template, where the kind has one."""
+        return changed
+
+    def _delete_pod(self, write: Delete) -> bool:
+        for name in self.items:
+            for pod in self.pods(name):
+                conditions = {"uid": pod.uid, "resourceVersion": str(pod.ready)}
+                if pod.name == write.name and write.preconditions == conditions:
+                    self._pods[name] = without(self.pods(name), pod)
+                    return True
+        return False
+
+    def _shown(self, controller: Controller, pod: Pod) -> Json:
+        """Return a pod as the API server shows it."""
+        return {"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
+                             "labels": {object_meta.POD_REVISION: pod.revision},
+                             "ownerReferences": [controller.reference]}, "status": {}}
+
+    # The server's controller and the nodes
+
+    def settle(self) -> bool:
+        """Complete all possible changes; pods that were not ready at first become ready last."""
+        return self._converge(self._late) or self._converge(())
+
+    def _converge(self, unready: t.Container[str]) -> bool:
+        """Complete all possible changes except the readiness of unready pods."""
+        has_changed = False
+        while self._sync_next() or self._run_pod(unready):
+            has_changed = True
+        return has_changed
+
+    def _sync_next(self) -> bool:
+        for name in sorted(self.items):
+            if (state := self._synced(name)) != self._state(name):
+                self._set_state(name, state)
+                return True
+        return False
+
+    def _run_pod(self, unready: t.Container[str]) -> bool:
+        """Make the first pod ready that can be."""
+        for name in sorted(self.items):
+            for pod in self.pods(name):
+                if not pod.ready and pod.name not in unready:
+                    self._set_ready(pod.name)
+                    return True
+        return False
+
+    def _set_ready(self, pod_name: str) -> None:
+        for name in self.items:
+            self._pods[name] = tuple(pod._replace(ready=True) if pod.name == pod_name else pod
+                                     for pod in self.pods(name))
+
+    def _state(self, name: str) -> State:
+        item = self.items[name]
+        revisions = self._kept(item["metadata"].get("uid", ""))
+        return State(self.pods(name), item.get("status") or {}, revisions)
+
+    def _set_state(self, name: str, state: State) -> None:
+        item = self.items[name]
+        self.items[name] = {**item, "status": state.status}
+        self._pods[name] = state.pods
+        self.kept[item["metadata"].get("uid", "")] = state.revisions
+
+    def pods(self, name: str) -> tuple[Pod, ...]:
+        """Return the pods of a controller; none of one with more pods than fit into memory."""
+        if name not in self._pods:
+            self._pods[name] = self._first_pods(self._controller(name))
+            self._late |= {pod.name for pod in self._pods[name] if not pod.ready}
+        return self._pods[name]
+
+    def _controller(self, name: str) -> Controlled:
+        return t.cast(Controlled, parse(self.kind, self.items[name]))
+
+    def _kept(self, uid: str) -> tuple[Json, ...]:
+        if uid not in self.kept:
+            found = self._look_up_revisions([uid]) or ()
+            self.kept[uid] = tuple(filter(object_meta.server_revision, found))  # no other client's
+        return self.kept[uid]
+
+    @abc.abstractmethod
+    def _first_pods(self, controller: Controlled) -> tuple[Pod, ...]:
+        """Return the pods that a controller has in the real cluster."""
+
+    @abc.abstractmethod
+    def _synced(self, name: str) -> State:
+        """Return the state after the server's controller has worked on an object once."""
+
+
+def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
+    """Return the pods but this one."""
+    return tuple(pod for pod in pods if pod is not deleted)
+
+
+def with_counts(item: Json, status: Json) -> Json:
+    """Return the status of an object with these counts; unchanged with equal counts."""
+    before = item.get("status") or {}
+    return before if has_counts(item, status) else {**before, **status}
+
+
+def revision_of(controller: ByRevisions, revisions: tuple[Json, ...],
+                ) -> tuple[Json, tuple[Json, ...]]:
+    """Return the ControllerRevision of the present template, and all of them.
+
+    The revision of a template that comes back gets the highest number.
+    """
+    newest = max((item["revision"] for item in revisions), default=0)
+    for item in revisions:
+        template = {field: value for field, value in item["data"]["spec"]["template"].items()
+                    if field != "$patch"}
+        if same_template(template, controller.template, controller.kind.server_label):
+            if item["revision"] == newest:
+                return item, revisions
+            fields = [{"time": f"9999, after {newest:09} others"}]
+            renumbered = {**item, "metadata": {**item["metadata"], "managedFields": fields},
+                          "revision": newest + 1}
+            return renumbered, (*(other for other in revisions if other is not item), renumbered)
+    digest = identity.digest(controller.template)
+    has_hash = controller.kind.history_label == object_meta.POD_REVISION
+    labels = {**labels_of(controller.template),
+              **({object_meta.POD_REVISION: digest} if has_hash else {})}
+    metadata = {"name": f"{controller.name}-{digest}", "ownerReferences": [controller.reference],
+                "labels": labels, "creationTimestamp": f"9999, after {newest:09} others"}
+    created: Json = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata,
+                     "revision": newest + 1, "data": {"spec": {"template": controller.template}}}
+    return created, (*revisions, created)
+
+
+def trimmed(controller: ByRevisions, revisions: tuple[Json, ...], present: Json,
+            is_live: t.Callable[[Json], bool], *, counts_live: bool) -> tuple[Json, ...]:
+    """Return the ControllerRevisions within revisionHistoryLimit; live ControllerRevisions stay.
+
+    counts_live: whether live ControllerRevisions count towards the limit (DaemonSet:
+    cleanupHistory) or not (StatefulSet: truncateHistory).
+    """
+    limit = controller.settings["revisionHistoryLimit"]
+    others = sorted((item for item in revisions if item is not present),
+                    key=lambda item: t.cast(int, item["revision"]))
+    dead = [item for item in others if not is_live(item)]
+    surplus = len(others if counts_live else dead) - (10 if limit is None else limit)
+    removed = dead[:max(0, surplus)]
+    return tuple(item for item in revisions if not any(item is other for other in removed))

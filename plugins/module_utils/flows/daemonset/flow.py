@@ -1,0 +1,203 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""DaemonSets: the pods of an update, and the warnings before it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import object_meta
+from ...model.errors import RolloutError
+from ...model.fields import Json
+from ...model.kinds import Kind
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.server_driven import ByRevisions, DaemonSet
+from ...model.steps import Write
+from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
+from ..flow import Cluster, Memory, Model, RealCluster, Rule
+from ..server_driven import recorded
+from .observed import DaemonPod, DaemonSetObserved, find, miscounted, most_missing
+from .planner import DaemonSetPlanner, DaemonSetSettings
+
+#: Seconds until the pods are listed again although the status of the DaemonSet is unchanged: after
+#: a list with changes, and after one without.
+LOOK_AGAIN, LOOK_AT_THE_SAME_AGAIN = 2.0, 30.0
+
+
+class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
+    """Flow of one DaemonSet: the server creates a pod on each node."""
+
+    watches = (Kind.DAEMON_SET,)
+    planner = DaemonSetPlanner
+    is_scalable = False
+    has_pod_per_node = True
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        own: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
+        if request.pause_at is not None and not request.state.undoes:
+            own = (*own, HISTORY, ("", "pods", ("list", "delete")))
+        elif request.state.undoes or request.rolls_back:
+            own = (*own, HISTORY, ("", "pods", ("list",)))
+        return (*own, ("", "nodes", ("list",))) if _asks_for_nodes(request) else own
+
+    def find_in(self, primary: Controller | None,
+                revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
+        return find(primary, revisions)
+
+    def needs_history(self, request: Request, observed: DaemonSetObserved, desired: Json | None,
+                      memory: Memory) -> bool:
+        """Whether a decision depends on the ControllerRevisions.
+
+        The first write of an update names the present ControllerRevision; a converged task needs
+        none.
+        """
+        primary = observed.primary
+        if primary is None:
+            return False
+        return (request.undoes or observed.in_progress or observed.record is not None
+                or recorded.pauses(request, primary)
+                or _are_counted_as_new(primary)
+                or (memory.has_begun and not recorded.is_desired(request, primary, desired or {})))
+
+    def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
+        """Return whether the ControllerRevisions have to be listed again: after each new template.
+
+        The server creates or renumbers the present ControllerRevision before the status shows the
+        change.
+        """
+        last = memory.seen.primary
+        is_news = last is None or not last.is_observed or last.generation != primary.generation
+        return primary.is_observed and (is_news or super().is_out_of_date(primary, memory))
+
+    def with_pods(self, request: Request, observed: DaemonSetObserved, cluster: Cluster,
+                  memory: Memory) -> DaemonSetObserved:
+        """Return the observation with all pods, if the task may have to delete a pod.
+
+        A changed status shows that another list is worth its cost. Raises RolloutError.
+        """
+        primary, last = observed.primary, memory.seen
+        if primary is None:
+            return observed
+        if request.undoes:
+            observed = _with_revisions_in_use(observed, primary, cluster)
+        if not recorded.pauses(request, primary):
+            return _with_miscounted(observed, primary, cluster, memory)
+        known = last.by_node if isinstance(last, DaemonSetObserved) else None
+        is_news = last.primary is None or last.primary.resource_version != primary.resource_version
+        if known is not None and not is_news and memory.seconds < memory.look_at_pods_from:
+            return _with_by_node(observed, primary, known, memory)
+        pods = cluster.all_pods(primary)
+        if pods is None:
+            raise RolloutError("its pods cannot be listed, and pause_at needs to know them",
+                               where=request.where,
+                               why="not allowed: list on pods",
+                               next_command="ask for the Role in docs/permissions.md")
+        if _asks_for_nodes(request) and memory.nodes is None:
+            memory.nodes = cluster.nodes(request.nodes)
+        own = (DaemonPod.from_api(item)
+               for item in pods if object_meta.owner_uid(item) == primary.uid)
+        by_node = tuple(sorted(own, key=lambda pod: (pod.node, pod.name)))
+        memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == known
+                                                     else LOOK_AGAIN)
+        return _with_by_node(observed, primary, by_node, memory)
+
+    def note(self, write: Write, memory: Memory) -> None:
+        memory.look_at_pods_from = 0
+        # Until the status of the DaemonSet changes, a deleted pod counts as terminating.
+        version, pods = memory.miscounted
+        memory.miscounted = version, tuple(pod._replace(is_going=True) if pod.name == write.name
+                                           else pod for pod in pods)
+
+    def model(self, real: RealCluster) -> Model:
+        from .simulated import SimulatedDaemonSets
+
+        return SimulatedDaemonSets(real.items(), real.revisions, real.all_pods, real.nodes)
+
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        observed = memory.seen
+        rollback = _rollback_warnings(request,
+                                      observed) if isinstance(observed, DaemonSetObserved) else ()
+        return [*super().warnings(request, memory), *rollback]
+
+    def own_warnings(self, request: Request, observed: DaemonSetObserved) -> list[str]:
+        primary = observed.primary
+        return [] if primary is None else [*_strategy_warnings(request, primary),
+                                           *readiness_warnings(observed)]
+
+
+def _asks_for_nodes(request: Request) -> bool:
+    return bool(request.nodes) and not request.state.undoes
+
+
+def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
+                           cluster: Cluster) -> DaemonSetObserved:
+    """Return the observation with the revisions of the pods, if the last one is not certain."""
+    if len(observed.others) < 2 or observed.before is None or (observed.record
+                                                               and observed.record.is_back):
+        return observed
+    labels = (pod.labels for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)
+    return dataclasses.replace(observed, in_use=frozenset(map(object_meta.pod_revision, labels)))
+
+
+def _with_by_node(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
+                  memory: Memory) -> DaemonSetObserved:
+    wrong = miscounted(primary, observed.present.pods, pods) if observed.present else ()
+    return dataclasses.replace(observed, by_node=pods, nodes=memory.nodes, miscounted=wrong)
+
+
+def _are_counted_as_new(primary: DaemonSet) -> bool:
+    """Return whether status and labels agree that all pods are new."""
+    return primary.is_observed and 0 < primary.current <= primary.updated
+
+
+def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
+                     memory: Memory) -> DaemonSetObserved:
+    """Return the observation with the old pods that the status counts as new.
+
+    Without permission to list pods or revisions, the status is believed.
+    """
+    if observed.present is None or not _are_counted_as_new(primary):
+        return observed
+    if memory.miscounted[0] != primary.resource_version:
+        others = map(DaemonPod.from_api, cluster.all_pods(primary, observed.present.pods) or ())
+        wrong = miscounted(primary, observed.present.pods, others)
+        memory.miscounted = primary.resource_version, wrong
+    return dataclasses.replace(observed, miscounted=memory.miscounted[1])
+
+
+# Warnings before the first write
+
+
+def _rollback_warnings(request: Request, observed: DaemonSetObserved) -> t.Iterator[str]:
+    primary = observed.primary
+    if primary is None or not request.state.undoes or not observed.in_progress:
+        return
+    settings = DaemonSetSettings(request, observed, primary)
+    if settings.is_surge_blocked:
+        yield (f"pods of both templates of DaemonSet {primary.name} use the same port of their "
+               "node, which rules out a surge: to go back, the cluster replaces one pod at a "
+               "time; the strategy is restored at the end")
+    if (settings.baseline["updateStrategy"] or {}).get("type") == "OnDelete":
+        yield (f"updateStrategy of DaemonSet {primary.name} was OnDelete before this update: to go "
+               "back, the cluster replaces all pods that do not have the template of before, also "
+               "those that had another one already; OnDelete is restored at the end")
+
+
+def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
+    if not primary.is_replaced_by_server and not recorded.pauses(request, primary):
+        yield (f"updateStrategy of DaemonSet {primary.name} is OnDelete: for this update, the "
+               "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
+    if primary.misplaced:
+        yield (f"{primary.misplaced} pods of DaemonSet {primary.name} are on nodes that take no "
+               "new ones, because of a taint for "
+               f"instance: if one of these is deleted for this update, no new one comes")
+    most = (request.max_unavailable.for_api if request.gives_strategy
+            else primary.numbers["maxUnavailable"])
+    if most_missing({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
+        yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} "
+               "pods: all of them may be missing at "
+               f"the same time during this update. To keep some of them, give max_unavailable")

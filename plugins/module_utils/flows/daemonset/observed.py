@@ -1,0 +1,206 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A DaemonSet and its history, and the evidence for the record of an update. Pure.
+
+The record (object_meta.Rollout) is an annotation: a user with annotate permission can write any
+text there. So the record is believed as follows:
+
+| claim | evidence |
+|---|---|
+| an update is in progress | the status, not all pods new and available, or settings to restore |
+| a pause | the same; or the record alone, as far as no other update is kept from beginning |
+| it is a rollback | the present template has come back, or is the older or the only one |
+| the template of before | pods have it; or the record names the highest number but the present |
+| updateStrategy before | the present one is that of the update; at most one more missing pod |
+
+The status counts the pods with the present template. The labels of the pods show the new pods, and
+a comparison of templates shows the present ControllerRevision.
+
+With a forged record, a user can make the next task set OnDelete at its end, a maxSurge, or a
+revisionHistoryLimit of 0 instead of 1. A rolled_back then takes an ended update for an update
+without its last write, because the client died, and rolls back by one revision. The same holds for
+an update to a template that has come back for a rollback.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing as t
+
+from ...model import object_meta
+from ...model.fields import Json, mapping, objects, seconds, text, values
+from ...model.object_meta import Revision, Rollout
+from ...model.observed import Controller
+from ...model.server_driven import DaemonSet
+from ...model.settings import numbers_of_daemon_set
+from ...model.template import labels_of, same_template
+from ...model.thresholds import Size
+from ..controller_revisions.observed import (
+    RevisionsObserved,
+    may_have_turned,
+    own_revisions,
+    with_numbers,
+)
+
+#: Seconds after the grace period until a terminating pod counts as overdue.
+LATE = 60.0
+
+
+class DaemonPod(t.NamedTuple):
+    """A pod on a node, or scheduled for a node."""
+
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+    #: The label with the ControllerRevision of the pod.
+    revision: str
+    is_ready: bool
+    #: Whether the pod terminates or has ended, and the server replaces the pod.
+    is_going: bool
+    #: The end of the grace period, in RFC 3339, or "".
+    due: str = ""
+    #: The number of the pod's template.
+    generation: str = ""
+
+    @classmethod
+    def from_api(cls, item: Json) -> DaemonPod:
+        metadata, status = item["metadata"], mapping(item, "status")
+        ready = [text(each, "status")
+                 for each in objects(status, "conditions") if text(each, "type") == "Ready"]
+        return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
+                   _node_of(mapping(item, "spec")),
+                   object_meta.pod_revision(labels_of(item)), ready == ["True"],
+                   "deletionTimestamp" in metadata
+                   or text(status, "phase") in ("Failed", "Succeeded"),
+                   text(metadata, "deletionTimestamp"),
+                   object_meta.template_generation(labels_of(item)))
+
+
+@dataclasses.dataclass(frozen=True)
+class DaemonSetObserved(RevisionsObserved):
+    """DaemonSet with ControllerRevisions and pods."""
+
+    primary: DaemonSet | None
+    #: All pods by node, and the nodes to replace pods on first; None before the first list.
+    by_node: tuple[DaemonPod, ...] | None = None
+    nodes: frozenset[str] | None = None
+    #: The labels of the ControllerRevisions of the pods; None before the first list.
+    in_use: frozenset[str] | None = None
+    #: The pods of another template that the status counts as new.
+    miscounted: tuple[DaemonPod, ...] = ()
+
+    @property
+    def is_all_new(self) -> bool:
+        return super().is_all_new and not self.miscounted
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the status counts old pods as new: the server never replaces these pods."""
+        return bool(self.miscounted)
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the record alone claims more missing pods than now and than one."""
+        primary, record = self.primary, self.primary.rollout if self.primary else None
+        if record is None or primary is None:
+            return False
+        numbers, size = numbers_of_daemon_set(mapping(record.original,
+                                                      "updateStrategy")), max(1, primary.replicas)
+        return most_missing(numbers, size) > max(1, most_missing(primary.numbers, size))
+
+    @property
+    def is_rolling(self) -> bool:
+        primary = self.primary
+        return bool(primary and primary.is_observed and primary.is_replaced_by_server
+                    and primary.updated < primary.current)
+
+    @functools.cached_property  # a comparison of templates, requested by many decisions
+    def present(self) -> Revision | None:
+        primary = self.primary
+        return next((revision for revision in self.history if primary
+                     and same_template(revision.template, primary.template,
+                                       primary.kind.server_label)), None)
+
+    @functools.cached_property
+    def before(self) -> Revision | None:
+        """The last ControllerRevision, if the record agrees; else the pods' (see contested)."""
+        others = self.others
+        if not others or not (self.record or self.is_rolling):
+            return None
+        recorded = self.recorded_revision
+        candidates = (recorded, others[0]) if recorded else others
+        return next((revision for revision in candidates
+                     if revision is recorded is others[0] or revision.pods in (self.in_use or ())),
+                    candidates[0])
+
+    @property
+    def contested(self) -> tuple[Revision, ...]:
+        """Return the recorded revision and the last one, if no pod has either.
+
+        Another client may have written either of the two, or have changed the template during the
+        update.
+        """
+        before, others = self.before, self.others
+        if before is None or before is others[0] or self.in_use is None:
+            return ()
+        return () if before.pods in self.in_use else (before, others[0])
+
+
+def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
+    """Return a DaemonSet with its history; revisions may contain other controllers' entries."""
+    if not isinstance(primary, DaemonSet):
+        return DaemonSetObserved(None, None)
+    history = own_revisions(primary, revisions)
+    observed = DaemonSetObserved(primary, None, history=history)
+    return _credible(dataclasses.replace(observed, record=primary.rollout), primary)
+
+
+def is_overdue(pod: DaemonPod, server_time: float) -> bool:
+    """Return whether a terminating pod is overdue, and may never end."""
+    due = seconds(pod.due)
+    return due is not None and server_time - due > LATE
+
+
+def miscounted(primary: DaemonSet, revision: str,
+               pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:
+    """Return the pods of other revisions that the server counts as new (IsPodUpdated)."""
+    generation = object_meta.template_generation(primary.annotations)
+    return tuple(pod for pod in pods if generation and pod.generation == generation
+                 and pod.revision != revision)
+
+
+def most_missing(numbers: Json, size: int) -> int:
+    """Return how many pods may be missing at a time.
+
+    Percentages are rounded up (UnavailableCount).
+    """
+    return Size.from_api(numbers["maxUnavailable"]).of(size, round_up=True)
+
+
+def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
+    """Return the observation without the claims of the record known to be wrong."""
+    record = observed.record
+    if record is None:
+        return observed
+    if observed.is_doubted:
+        record = with_numbers(record, primary.numbers)
+    has_turned = not observed.others or may_have_turned(observed.present, record.set,
+                                                        observed.history)
+    if record.is_back and primary.is_observed and not has_turned:
+        record = dataclasses.replace(record, outcome=Rollout.UPDATING, set=observed.others[0].name)
+    return dataclasses.replace(observed, record=record)
+
+
+def _node_of(spec: Json) -> str:
+    """Return the node of a pod; before scheduling, the node of its affinity."""
+    required = mapping(spec, "affinity", "nodeAffinity",
+                       "requiredDuringSchedulingIgnoredDuringExecution")
+    names = [value for term in objects(required, "nodeSelectorTerms")
+             for field in objects(term, "matchFields")
+             for value in values(field, "values") if text(field, "key") == "metadata.name"
+             and isinstance(value, str)]
+    return text(spec, "nodeName") or next(iter(names), "")

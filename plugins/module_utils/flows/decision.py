@@ -1,0 +1,45 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The next decision of an update: a flow's plan, with autoscaler and soak. Pure."""
+
+from __future__ import annotations
+
+from ..model.observed import Observed
+from ..model.request import Request
+from ..model.steps import Decision, Done, Wait
+from . import autoscaler, soak
+from .flow import Flow
+
+
+def decide(flow: Flow, request: Request, seen: Observed) -> Decision:
+    """Return the next decision of an update.
+
+    An end without an update becomes a wait for pods that are not available, as in
+    `kubectl rollout status`. A pause ends a task in the middle of an update: its planner decides
+    when. Raises RolloutError as Flow.plan() does.
+    """
+    decision = compose(flow, request, seen)
+    if not isinstance(decision, Done):
+        return decision
+    status = flow.standing(request, seen)
+    growing = status.grows
+    if growing is None or status.phase != "complete" or growing.available >= growing.replicas:
+        return decision
+    return Wait(f"{growing.name} {growing.available}/{growing.replicas} available", is_idle=True)
+
+
+def compose(flow: Flow, request: Request, seen: Observed) -> Decision:
+    """Return the flow's plan, preceded by a soak or a step for the autoscaler where one is due.
+
+    Raises RolloutError as Flow.plan() does.
+    """
+    def plan() -> Decision:
+        return flow.plan(request, seen)
+
+    def plan_with_soak() -> Decision:
+        return soak.decide(flow, request, seen, plan) if flow.makes_pods else plan()
+
+    return (autoscaler.decide(request, seen, plan_with_soak) if flow.is_scalable
+            else plan_with_soak())

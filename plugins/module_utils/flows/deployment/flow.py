@@ -1,0 +1,88 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Deployments: the ReplicaSets of an update, and its status. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model.fields import Json
+from ...model.kinds import Kind
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.steps import Action, Patch, Step
+from ..flow import Cluster, Holder, Memory, Model, RealCluster, RolloutStatus, Rule, Side
+from ..server_driven.flow import ServerDrivenFlow
+from ..server_driven.planner import resolved
+from .observed import DeploymentObserved, find
+from .planner import DeploymentPlanner
+
+
+class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
+    """Flow of one Deployment: the server creates and scales the ReplicaSets."""
+
+    watches = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
+    planner = DeploymentPlanner
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        return (("apps", "deployments", ("get", "list", "watch", "patch")),
+                ("apps", "replicasets", ("list", "watch")))
+
+    def find(self, request: Request, cluster: Cluster,
+             revisions: t.Sequence[Json] | None = None) -> DeploymentObserved:
+        return find(cluster.controllers().get(request.name), cluster.controllers(Kind.REPLICA_SET))
+
+    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+        observed = self.find(request, cluster) if request.is_unresolved else None
+        return resolved(request, observed,
+                        observed.primary) if observed and observed.primary else request
+
+    def status_of_pods(self, observed: DeploymentObserved, direction: str | None) -> RolloutStatus:
+        primary, present = observed.primary, observed.successor
+        if primary is None:
+            return RolloutStatus(None)
+        old, new = _sides(observed, primary)
+        grows = present if observed.sets else primary
+        with_pods = [replica_set for replica_set in observed.sets if replica_set.current]
+        holders = sorted(with_pods, key=lambda replica_set: replica_set is not present)
+        return RolloutStatus(
+            primary, old=old, new=new, grows=grows,
+            shrinks=tuple(replica_set for replica_set in with_pods if replica_set is not grows),
+            holders=tuple(Holder(replica_set,
+                                 {} if (replica_set is present) is (direction != "back") else None)
+                          for replica_set in holders),
+            progress=primary.available + (present.available if present else 0) - observed.old_pods)
+
+    def model(self, real: RealCluster) -> Model:
+        from .simulated import SimulatedDeployments
+
+        return SimulatedDeployments(real.items(), real.items(Kind.REPLICA_SET))
+
+    def done_by_server(self, before: DeploymentObserved,
+                       now: DeploymentObserved) -> tuple[Step, ...]:
+        """Return the steps reported by the Deployment controller in Events."""
+        sizes = {replica_set.uid: replica_set.replicas
+                 for replica_set in before.sets} if before.primary else {}
+        return tuple(Step(Action.SCALE, replica_set.name,
+                          Patch(replica_set.name, (), replica_set.kind),
+                          sizes.get(replica_set.uid, 0), replica_set.replicas)
+                     for replica_set in now.sets
+                     if replica_set.replicas != sizes.get(replica_set.uid, 0))
+
+
+def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:
+    """Return old and new pods: during an update, those of the ReplicaSets."""
+    record, present, others = observed.rollout, observed.successor, observed.others
+    if record is None:
+        return Side.of(primary), None
+    last: Controller = others[-1] if others else primary
+    rest = Side(last.name, last.uid, sum(replica_set.replicas for replica_set in others),
+                sum(replica_set.available for replica_set in others), observed.images_before)
+    if record.is_back:
+        return dataclasses.replace(Side.of(present or primary), name=primary.name,
+                                   uid=primary.uid), rest
+    return dataclasses.replace(rest, name=primary.name,
+                               uid=primary.uid), Side.of(present) if present else None

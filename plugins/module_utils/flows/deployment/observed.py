@@ -1,0 +1,179 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A Deployment and its ReplicaSets, and the evidence for the record of an update. Pure.
+
+The record (object_meta.Rollout) is an annotation: a user with annotate permission can write any
+text there, but cannot change the spec or the ReplicaSets. The server copies annotations to the
+newest ReplicaSet, except the number of the template. So the record is believed as follows:
+
+| claim | evidence |
+|---|---|
+| an update is in progress | settings of an update (is_signed), or not all pods new and available |
+| it is a rollback | the ReplicaSet of the present template had, or is to get, another number |
+| the template of before | a ReplicaSet of the Deployment, with the highest number but the present |
+| the settings before | the present settings are those of the record, field by field |
+| minReadySeconds before | a ReplicaSet has the value: the server copies it with a template |
+
+During an update, nothing but the record has strategy and progressDeadlineSeconds of before. The
+values are those of a rolling update within the API's bounds (object_meta.rollout), and none that
+only an update sets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import object_meta
+from ...model.fields import Json
+from ...model.object_meta import Revision, Rollout
+from ...model.observed import IN_UPDATE, NEVER, Controller, revision_of
+from ...model.server_driven import Deployment
+from ...model.template import same_template, without_label
+from ..server_driven.observed import ServerDrivenObserved
+
+#: minReadySeconds possibly set by a task, and not yet in any ReplicaSet.
+LONGEST_READY = 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class DeploymentObserved(ServerDrivenObserved):
+    """Deployment with its ReplicaSets; the successor has the present template."""
+
+    primary: Deployment | None
+    #: ReplicaSets of the Deployment, oldest first.
+    sets: tuple[Controller, ...] = ()
+
+    @property
+    def others(self) -> tuple[Controller, ...]:
+        """The ReplicaSets with another template than the present one, the oldest first."""
+        return tuple(replica_set for replica_set in self.sets if replica_set is not self.successor)
+
+    @property
+    def old_pods(self) -> int:
+        """The number of pods with another template than the present one."""
+        return sum(replica_set.current for replica_set in self.others)
+
+    @property
+    def trusted_record(self) -> Rollout | None:
+        """The record while the settings are those of an update."""
+        return self.record if self._is_signed else None
+
+    @property
+    def is_proven(self) -> bool:
+        return bool(self.record and self.primary and (self._is_signed or not self.is_all_new))
+
+    @property
+    def is_rolled_out(self) -> bool:
+        """Whether every requested pod, and no other, is to have the present template.
+
+        The last change need not be observed: a Deployment's generation counts annotations too.
+        """
+        return bool(self.primary and self.successor
+                    and self.successor.replicas == self.primary.replicas
+                    and not any(replica_set.replicas for replica_set in self.others))
+
+    @property
+    def is_all_new(self) -> bool:
+        return bool(self.is_rolled_out and self.successor
+                    and self.successor.available >= self.successor.replicas)
+
+    @property
+    def has_come_back(self) -> bool:
+        """Whether the present template was in use before the last update."""
+        return bool(self.former_numbers
+                    or (self.successor and revision_of(self.successor) < self.newest))
+
+    @property
+    def is_put_back(self) -> bool:
+        return bool(self.is_proven and self.record and self.successor
+                    and self.successor.name == self.record.set
+                    and self.has_come_back)
+
+    @property
+    def before(self) -> Revision | None:
+        """The template of the recorded ReplicaSet, if no newer one exists except the present one.
+
+        A template edited by another client during a pause has no ReplicaSet: then the recorded
+        ReplicaSet may be the second newest.
+        """
+        if self.record is None:
+            return None
+        newest = sorted(self.others, key=revision_of, reverse=True)
+        candidates = newest[:2 if self.successor is None and self._is_signed else 1]
+        return next((_revision(candidate)
+                     for candidate in candidates if candidate.name == self.record.set), None)
+
+    @property
+    def newest_other(self) -> Revision | None:
+        newest = max(self.others, key=revision_of, default=None)
+        return _revision(newest) if newest else None
+
+    @property
+    def present_number(self) -> int | None:
+        return revision_of(self.successor) if self.successor else None
+
+    @property
+    def former_numbers(self) -> frozenset[int]:
+        successor = self.successor
+        return object_meta.former_revisions(successor.annotations) if successor else frozenset()
+
+    def numbered(self, number: int | None) -> list[Revision]:
+        """Return the revision with the number, now or, for the present template, formerly."""
+        return super().numbered(self.present_number if number in self.former_numbers
+                                else number)[:1]
+
+    @property
+    def stamp(self) -> Json:
+        """The time for a record; the author would be copied to each ReplicaSet."""
+        return {"time": self.now}
+
+    @property
+    def _is_signed(self) -> bool:
+        return bool(self.primary and self.primary.is_signed)
+
+
+def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> DeploymentObserved:
+    """Return a Deployment with its ReplicaSets.
+
+    The oldest ReplicaSet with the present template is the server's choice too (FindNewReplicaSet).
+    """
+    if not isinstance(primary, Deployment):
+        return DeploymentObserved(None, None)
+    own = sorted((replica_set
+                  for replica_set in sets.values() if replica_set.owner_uid == primary.uid),
+                 key=lambda replica_set: (replica_set.created, replica_set.name))
+    present = next((replica_set for replica_set in own
+                    if same_template(replica_set.template, primary.template,
+                                     object_meta.HASH_LABEL)), None)
+    history = sorted(map(_revision, own), key=lambda revision: revision.number, reverse=True)
+    record = _credible(primary.rollout, own)
+    observed = DeploymentObserved(primary, present, sets=tuple(own), history=tuple(history))
+    observed = dataclasses.replace(observed, record=record)
+    if record and record.is_back and present and not observed.has_come_back:
+        return dataclasses.replace(observed,
+                                   record=dataclasses.replace(record, outcome=Rollout.UPDATING))
+    return observed
+
+
+def _revision(replica_set: Controller) -> Revision:
+    """Return the entry of the history that a ReplicaSet keeps."""
+    return Revision(revision_of(replica_set),
+                    without_label(replica_set.template, object_meta.HASH_LABEL),
+                    replica_set.created)
+
+
+def _credible(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
+    """Return the record with possible settings, or else None."""
+    if record is None or record.original.get("progressDeadlineSeconds") == IN_UPDATE:
+        return None
+    recorded = record.original.get("minReadySeconds") or 0
+    newest_first = sorted(sets, key=revision_of, reverse=True)
+    former = [replica_set.min_ready_seconds
+              for replica_set in newest_first if replica_set.min_ready_seconds != NEVER]
+    if recorded > LONGEST_READY and former and recorded not in former:
+        return dataclasses.replace(record, original={**record.original, "minReadySeconds": former[0]
+                                                     or None})
+    return None if recorded >= NEVER else record

@@ -1,0 +1,52 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The desired template as the API server would store it. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..model.fields import Json
+from ..model.identity import digest
+from ..model.observed import Controller, own_label
+from ..model.request import Request
+from ..model.steps import Create, Merge, Patch, put
+from ..model.template import merged_as_written, with_label
+from .flow import Cluster, Memory
+
+
+def merged(request: Request, base: Controller) -> Merge:
+    """Return the write that merges the request's part of a template into the controller."""
+    return Merge(base.name, {"spec": {"template": merged_as_written(request.template)}}, base.kind)
+
+
+def changed_in_place(request: Request, base: Controller) -> Merge | Patch:
+    """Return the write whose dry run shows the desired template of an existing object."""
+    if request.definition is None:
+        return merged(request, base)
+    template = request.definition["spec"]["template"]
+    return Patch(base.name, (put("/spec/template", template),), base.kind)
+
+
+def desired_template(request: Request, base: Controller, cluster: Cluster, memory: Memory,
+                     dry_run_of: t.Callable[[Request, Controller], Patch | Merge | Create]) -> Json:
+    """Return the desired template. Raises RolloutError.
+
+    dry_run_of: returns the write whose dry run shows the template, if only the API server knows it;
+    asked once for each template of the controller.
+    """
+    if not request.asks_the_server:
+        return request.applied_to(base.template)
+    key = base.uid + digest(base.template)
+    if memory.wanted is None or memory.wanted[0] != key:
+        memory.wanted = (key, cluster.dry_run(dry_run_of(request, base))["spec"]["template"])
+    return memory.wanted[1]
+
+
+def trial(request: Request, base: Controller, template: Json) -> Patch:
+    """Return the patch to a template with the label of the controller's selector."""
+    value = own_label(request, base)
+    labelled = with_label(template, request.label_key, value) if value else template
+    return Patch(base.name, (put("/spec/template", labelled),), base.kind)

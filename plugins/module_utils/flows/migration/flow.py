@@ -1,0 +1,159 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The flow of a migration from a ReplicationController to a Deployment. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import budgets, identity
+from ...model.errors import RolloutError
+from ...model.fields import Json
+from ...model.kinds import Kind, State
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.steps import Create, Decision
+from ...model.template import same_template
+from .. import autoscaler, handover
+from ..flow import Cluster, Flow, Memory, Model, RealCluster, RolloutStatus, Rule, Side, every_verb
+from .deployment_config import lost
+from .manifests import creations
+from .observed import MigrationObserved, find
+from .planner import plan
+
+
+class MigrationFlow(Flow[MigrationObserved]):
+    """The flow that reparents pods from a ReplicationController to a Deployment's ReplicaSet.
+
+    The ReplicationController may belong to a DeploymentConfig.
+    """
+
+    makes_pods = False
+
+    def __init__(self, kind: Kind) -> None:
+        """kind: of the controller in the request."""
+        self.watches = tuple(dict.fromkeys((kind, Kind.REPLICATION_CONTROLLER)))
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        config_rules: tuple[Rule, ...] = ()
+        if request.kind is Kind.DEPLOYMENT_CONFIG:
+            config_rules = ((request.kind.group, request.kind.resource,
+                             ("get", "list", "watch", "patch", "delete")),
+                            ("apps", "replicasets", ("delete",)))
+        return (*config_rules, every_verb(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
+                ("apps", "controllerrevisions", ("get", "create", "delete")),
+                ("apps", "replicasets", ("get", "create", "patch")),
+                ("apps", "deployments", ("get", "create", "patch")))
+
+    def find(self, request: Request, cluster: Cluster,
+             revisions: t.Sequence[Json] | None = None) -> MigrationObserved:
+        return find(request, cluster)
+
+    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> MigrationObserved:
+        observed = self.find(request, cluster)
+        # Until OpenShift has observed the pause of a DeploymentConfig, no object is created.
+        is_at_rest = (observed.config is None or not observed.config.is_paused
+                      or observed.config.is_observed)
+        if (memory.has_begun and observed.controller and observed.stored is None
+                and not request.undoes and is_at_rest):
+            for write in creations(request, observed, observed.controller):
+                _try(request, write, cluster)
+        return dataclasses.replace(observed, now=memory.now)
+
+    def plan(self, request: Request, observed: MigrationObserved) -> Decision:
+        return plan(request, observed)
+
+    def standing(self, request: Request, observed: MigrationObserved) -> RolloutStatus:
+        primary = observed.primary
+        if primary is None:
+            return RolloutStatus(None)
+        goal = primary.replicas if primary.original is None else primary.original
+        surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
+        phase, direction = (("progressing", "forward") if observed.in_progress
+                            else ("complete", None))
+        is_past_return = observed.stored is not None and not _may_go_back(request, observed)
+        return RolloutStatus(
+            dataclasses.replace(primary, name=request.name), phase=phase, direction=direction,
+            old=Side.of(primary), goal=goal, surge=surge, unavailable=unavailable,
+            before=primary.images, after=primary.images, template=primary.template, grows=primary,
+            progress=primary.available, is_past_return=is_past_return,
+            way_out=_way_out(request, observed))
+
+    def commands(self, request: Request,
+                 observed: MigrationObserved) -> tuple[str | None, str | None]:
+        if not observed.in_progress:
+            return None, None
+        may_go_back = _may_go_back(request, observed)
+        return (request.command(State.MIGRATED),
+                request.command(State.ROLLED_BACK) if may_go_back else None)
+
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        """Return warnings about lost DeploymentConfig settings and about an autoscaler."""
+        observed = memory.seen
+        warnings = (lost(request, observed.config, observed.controller)
+                    if isinstance(observed, MigrationObserved) and observed.config
+                    and observed.controller and observed.stored is None and not request.undoes else [])
+        scaler = autoscaler.autoscaler_of(request, memory.autoscalers)
+        if scaler is None or request.undoes:
+            return warnings
+        name = scaler["metadata"]["name"]
+        target = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment",
+                                              "name": request.name}}}
+        return [*warnings,
+                f"HorizontalPodAutoscaler {name} scales the {request.kind} {request.name}, which "
+                f"will no longer exist. After the migration: {request.kubectl} patch hpa {name} "
+                f"--type=merge -p '{identity.canonical(target)}'"]
+
+    def model(self, real: RealCluster) -> Model:
+        from .simulated import SimulatedMigration
+
+        configs = (real.items(Kind.DEPLOYMENT_CONFIG) if Kind.DEPLOYMENT_CONFIG in self.watches
+                   else None)
+        return SimulatedMigration(real.items(Kind.REPLICATION_CONTROLLER), real.find,
+                                  real.live_pods, configs)
+
+    def begun(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
+        from .halfway import halfway
+
+        migrations = (halfway(item, request) for item in cluster.migrations() or ())
+        return {migration.request.name: migration.labels for migration in migrations
+                if migration and migration.request.kind is request.kind}
+
+    def gives_pods(self, request: Request, observed: MigrationObserved) -> Controller | None:
+        return observed.controller if observed.stored is None and not request.undoes else None
+
+
+def _may_go_back(request: Request, observed: MigrationObserved) -> bool:
+    """Return whether state=rolled_back can return the pods to a DeploymentConfig's rollout."""
+    return request.kind is Kind.DEPLOYMENT_CONFIG and observed.controller is not None
+
+
+def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
+    """Return commands that replace the image of the Deployment, and then finish the migration."""
+    if (observed.primary is not observed.deployment or observed.deployment is None
+            or observed.deployment.settings["paused"]):
+        return ()
+    of_deployment = dataclasses.replace(request, kind=Kind.DEPLOYMENT,
+                                        label_key=Kind.DEPLOYMENT.server_label)
+    update = of_deployment.command(State.UPDATED, images={"": "ANOTHER-IMAGE"})
+    return (update, "then:", request.command()) if observed.stored else (update,)
+
+
+def _try(request: Request, write: Create, cluster: Cluster) -> None:
+    """Raise RolloutError if admission refuses the object or changes its template.
+
+    A Deployment would not adopt the pods of a changed template.
+    """
+    try:
+        stored = cluster.dry_run(write)
+    except RolloutError as error:
+        raise RolloutError(f"its {write.kind} {write.name} cannot be created", where=request.where,
+                           why=error.why, next_command=error.next_command) from error
+    if not same_template(stored["spec"]["template"], write.manifest["spec"]["template"], ""):
+        raise RolloutError(f"an admission changes the template of its {write.kind} {write.name}, "
+                           "which would create other pods",
+                           where=request.where,
+                           next_command="exempt it from that admission webhook or policy")

@@ -1,0 +1,121 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The observed objects of a migration. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...model import identity, object_meta
+from ...model.errors import RolloutError
+from ...model.fields import Json
+from ...model.kinds import Kind
+from ...model.object_meta import StoredRevision
+from ...model.observed import Controller, Observed
+from ...model.request import Request
+from ...model.server_driven import Deployment, DeploymentConfig
+from ...model.steps import REVISION
+from ...model.template import without_label
+from .. import handover
+from ..flow import Cluster
+from .deployment_config import active, rollouts_of, without_marks
+
+
+@dataclasses.dataclass(frozen=True)
+class MigrationObserved(Observed):
+    """Observed objects of a migration; the primary is the old controller, else the Deployment."""
+
+    #: DeploymentConfig of the request, if any, and its ReplicationControllers, newest first.
+    config: DeploymentConfig | None = None
+    rollouts: tuple[Controller, ...] = ()
+    #: ReplicationController with the pods.
+    controller: Controller | None = None
+    replica_set: Controller | None = None
+    deployment: Deployment | None = None
+    #: Stored controller (the data of a ControllerRevision, deleted last), or None.
+    stored: StoredRevision | None = None
+
+    @property
+    def to_delete(self) -> tuple[Controller, ...]:
+        """Return the controllers to be deleted by the migration."""
+        return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
+
+    @property
+    def named(self) -> Controller | None:
+        return self.config or self.primary
+
+    @property
+    def in_progress(self) -> bool:
+        return super().in_progress or bool(self.stored or (self.config and self.config.is_held))
+
+
+def find(request: Request, cluster: Cluster) -> MigrationObserved:
+    """Return the observed objects of a migration. Raises RolloutError."""
+    revision = cluster.find(REVISION, stored_revision_name(request))
+    stored = readable(request, revision) if revision else None
+    controllers = cluster.controllers(Kind.REPLICATION_CONTROLLER)
+    target = cluster.controllers(request.kind).get(request.name)
+    config = target if isinstance(target, DeploymentConfig) else None
+    rollouts = rollouts_of(config, cluster) if config else ()
+    name = stored["manifest"]["metadata"]["name"] if stored else request.name
+    primary = active(config, rollouts) if config and not stored else controllers.get(name)
+    value = stored["hash"] if stored else primary and hash_of(request, primary)
+    item = cluster.find(Kind.DEPLOYMENT, request.name)
+    deployment = Deployment.from_api(item) if item else None
+    item = cluster.find(Kind.REPLICA_SET, f"{request.name}-{value}") if value else None
+    replica_set = Controller.from_api(item, Kind.REPLICA_SET) if item else None
+    is_handing_over = (stored and replica_set and handover.is_closed(replica_set)
+                       and (primary is None or handover.is_closed(primary)))
+    pods = (cluster.live_pods(stored["manifest"]["spec"]["selector"]) if stored
+            and is_handing_over else None)
+    return MigrationObserved(primary=primary or deployment or replica_set, successor=None,
+                             pods=pods, controller=primary,
+                             replica_set=replica_set, deployment=deployment, stored=stored,
+                             config=config, rollouts=rollouts)
+
+
+def stored_revision_name(request: Request) -> str:
+    """Return the name of the ControllerRevision."""
+    return identity.migration_name(request.name)
+
+
+def readable(request: Request, revision: Json) -> StoredRevision:
+    """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
+
+    Any client with create permission may have written the ControllerRevision. The planner compares
+    the stored controller with the real controller, if present. The hash becomes part of a name and
+    a label of pods, so the stored hash must match the stored template.
+    """
+    stored = object_meta.kept_controller(revision)
+    if (stored is None
+            or stored["hash"]
+            != identity.digest(template_of(request, stored["manifest"]["spec"]["template"]))
+            or not _may_be_of(request, stored["manifest"]["metadata"]["name"])):
+        raise RolloutError(
+            f"the ControllerRevision {stored_revision_name(request)} is not readable as what a "
+            f"migration keeps of {request.name}",
+            where=request.where, next_command=("look at it, and delete it if it is of no use:",
+                                               f"{request.kubectl} get {REVISION.lower()} "
+                                               f"{stored_revision_name(request)} -o yaml"))
+    return stored
+
+
+def _may_be_of(request: Request, name: str) -> bool:
+    """Return whether a migrated controller may have this name."""
+    if request.kind is not Kind.DEPLOYMENT_CONFIG:
+        return name == request.name
+    return name.startswith(f"{request.name}-") and name.removeprefix(f"{request.name}-").isdecimal()
+
+
+def hash_of(request: Request, primary: Controller) -> str:
+    """Return the value of the pods' hash label; any value that is stable across reruns will do."""
+    return identity.digest(template_of(request, primary.template))
+
+
+def template_of(request: Request, template: Json) -> Json:
+    """Return the pod template without the labels and annotations that identify a rollout."""
+    if request.kind is Kind.DEPLOYMENT_CONFIG:
+        template = without_marks(template)
+    return without_label(without_label(template, object_meta.HASH_LABEL), request.label_key)

@@ -1,0 +1,130 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a pod template is the result of a request, also if admission has changed it. Pure.
+
+Admission may store another template than the desired one, for instance with the image of a mirror.
+The next task must find that template unchanged. A record in the annotations says which request led
+to it; whoever may annotate the controller may write that record, so that the API server has to
+confirm it by a dry run.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing as t
+
+from ..model import identity
+from ..model.fields import Json
+from ..model.kinds import State
+from ..model.observed import Controller
+from ..model.request import Request
+from ..model.steps import Create, Patch
+from ..model.template import differences, same_template, without_label
+from .flow import Cluster, Memory
+
+
+class Match(enum.Enum):
+    """How a pod template relates to the desired template of a request."""
+
+    #: Equal, but for the deployment label.
+    EXACT = "exact"
+    #: The stored form of the desired template.
+    ADMITTED = "admitted"
+    #: The stored form of the desired template according to annotations alone.
+    RECORDED = "recorded"
+    NO = "no"
+
+    @property
+    def is_result(self) -> bool:
+        """Whether a task may take the template for the result of the request."""
+        return self in (Match.EXACT, Match.ADMITTED)
+
+
+def match(request: Request, template: Json, desired: Json, *, is_recorded: bool,
+          is_confirmed: bool = False) -> Match:
+    """Return the relation of a pod template to the desired template of a request.
+
+    is_recorded: annotations or labels name the request; they may be forged.
+    is_confirmed: the API server makes the template of the desired one, or this task observed that.
+    """
+    # | equal to the desired template | recorded for this request | confirmed | match |
+    # | yes | any | any | exact |
+    if same_template(template, desired, request.label_key):
+        return Match.EXACT
+    # | no | no | any | no |
+    if not is_recorded:
+        return Match.NO
+    # | no | yes | yes | admitted |
+    # | no | yes | no | recorded |
+    return Match.ADMITTED if is_confirmed else Match.RECORDED
+
+
+def is_unchanged(request: Request, controller: Controller, desired: Json, *,
+                 is_confirmed: bool) -> bool:
+    """Return whether a controller without an update in progress has the result of the request."""
+    return match(request, controller.template, desired, is_recorded=has_ended(request, controller),
+                 is_confirmed=is_confirmed).is_result
+
+
+def has_begun(request: Request, controller: Controller) -> bool:
+    """Return whether the record says that the request began the update in progress."""
+    return controller.last_rollout.get("request") == request.fingerprint
+
+
+def has_ended(request: Request, controller: Controller) -> bool:
+    """Return whether the record says that the request led to the present template."""
+    record = controller.last_rollout
+    is_update = request.state is State.UPDATED or request.revision is not None
+    return (is_update and record.get("outcome") == "updated"
+            and record.get("request") == result(request.fingerprint, controller, request.label_key))
+
+
+def result(fingerprint: str, controller: Controller, key: str) -> str:
+    """Return the entry of a record for a request and the present template as its result."""
+    return f"{fingerprint}/{digest(controller.template, key)}"
+
+
+def digest(template: Json, key: str) -> str:
+    """Return a hash of a template without its priority class, which a handover changes."""
+    return identity.digest(without_label(without_priority(template), key))
+
+
+def without_priority(template: Json) -> Json:
+    """Return the template without the field that closes it during a handover."""
+    spec = {field: value for field, value in template["spec"].items()
+            if field != "priorityClassName"}
+    return {**template, "spec": spec}
+
+
+def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Cluster,
+                 memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
+    """Return whether the API server makes the present template of the desired one.
+
+    trials: make the write of a template for a dry run; one of them has to lead to the present
+    template. Asked once for each template. Raises RolloutError.
+    """
+    key = base.uid + identity.digest([base.template, desired])
+    if memory.confirmed is None or memory.confirmed[0] != key:
+        is_result = any(_leads_to(request, base.template, desired, cluster, trial)
+                        for trial in trials)
+        memory.confirmed = (key, is_result)
+    return memory.confirmed[1]
+
+
+def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
+              trial: t.Callable[[Json], Patch | Create]) -> bool:
+    """Return whether admission makes the present template of the desired one.
+
+    Admission may change a field at every write, for instance a time. Such a field is ignored: the
+    dry run of the present template changes it too.
+    """
+
+    def differences_when_stored(template: Json) -> set[tuple[t.Any, ...]]:
+        stored = cluster.dry_run(trial(template))["spec"]["template"]
+        return differences(without_label(present, request.label_key),
+                           without_label(stored, request.label_key))
+
+    changed = differences_when_stored(desired)
+    return not changed or changed <= differences_when_stored(present)

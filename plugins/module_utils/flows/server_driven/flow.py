@@ -1,0 +1,125 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Flow of the kinds with pods replaced by the server's own controller. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import budgets
+from ...model.fields import Json
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.steps import Decision
+from .. import autoscaler, provenance
+from ..commands import resume_and_rollback
+from ..desired import changed_in_place, desired_template, trial
+from ..flow import Cluster, Flow, Memory, RolloutStatus
+from ..provenance import Match
+from . import recorded
+from .planner import Planner, plan
+from .rules import ObservedT
+
+
+class ServerDrivenFlow(Flow[ObservedT]):
+    """Flow of one object, with pods created and replaced by the server's controller."""
+
+    planner: type[Planner[ObservedT]]
+
+    # Defined by each kind
+
+    def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
+        """Return the status of the pods: old, new, grows, shrinks, holders, progress."""
+        raise NotImplementedError
+
+    def with_details(self, request: Request, observed: ObservedT, desired: Json | None,
+                     cluster: Cluster,
+                     memory: Memory) -> ObservedT:
+        """Return the observation with history and pods, where a decision depends on them.
+
+        Raises RolloutError if they cannot be read.
+        """
+        return observed
+
+    def may_be_result(self, request: Request, observed: ObservedT, primary: Controller) -> bool:
+        """Whether the record claims the present template as the result of this request."""
+        record = observed.record
+        return (provenance.has_ended(request, primary)
+                or bool(record and record.request == request.fingerprint
+                        and not request.state.restarts))
+
+    def own_warnings(self, request: Request, observed: ObservedT) -> list[str]:
+        """Return the warnings of this kind before the first write of an update."""
+        return []
+
+    # Common to all kinds
+
+    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
+        observed = self.find(request, cluster)
+        primary = observed.primary
+        if primary is None:
+            return observed
+        desired = None if request.undoes else desired_template(request, primary, cluster, memory,
+                                                               changed_in_place)
+        observed = self.with_details(request, observed, desired, cluster, memory)
+        return dataclasses.replace(
+            observed, wanted=desired,
+            is_confirmed=self._is_confirmed(request, observed, primary, desired, cluster, memory),
+            now=memory.now, server_time=memory.server_time, who=memory.who,
+            autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
+            budgets=tuple(budgets.budgets_of(primary.template, memory.budgets)))
+
+    def plan(self, request: Request, observed: ObservedT) -> Decision:
+        return plan(self.planner, request, observed)
+
+    def standing(self, request: Request, observed: ObservedT) -> RolloutStatus:
+        primary, rollout = observed.primary, observed.rollout
+        if primary is None:
+            return RolloutStatus(None)
+        phase, direction = phase_and_direction(observed)
+        surge, unavailable = self.planner.settings_type(request, observed, primary).bounds
+        return dataclasses.replace(
+            self.status_of_pods(observed, direction), phase=phase, direction=direction,
+            goal=primary.replicas,
+            surge=surge, unavailable=unavailable, since=rollout.time if rollout else None,
+            before=observed.images_before,
+            after=primary.images, template=primary.template,
+            paused=rollout.paused if rollout else None)
+
+    def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
+        if observed.primary is None or not observed.in_progress:
+            return None, None
+        phase, direction = phase_and_direction(observed)
+        resume, back = resume_and_rollback(request, is_paused=phase == "paused",
+                                           is_back=direction == "back")
+        return resume, None if observed.is_irreversible else back
+
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        observed = t.cast(ObservedT, memory.seen)  # by observe() of this flow
+        if observed.primary is None or observed.in_progress:
+            return []
+        return [*self.own_warnings(request, observed), *recorded.history_warnings(observed.primary)]
+
+    def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
+                      desired: Json | None,
+                      cluster: Cluster, memory: Memory) -> bool:
+        """Return whether a dry run of the desired template results in the present one."""
+        if desired is None or provenance.match(
+                request, primary.template, desired,
+                is_recorded=self.may_be_result(request, observed, primary)) is not Match.RECORDED:
+            return False
+        return provenance.is_confirmed(request, primary, desired, cluster, memory,
+                                       lambda template: trial(request, primary, template))
+
+
+def phase_and_direction(observed: ObservedT) -> tuple[str, str | None]:
+    """Return phase and direction of the update, in the words of RolloutStatus."""
+    if not observed.in_progress:
+        return "complete", None
+    record = observed.rollout
+    is_paused = record is not None and record.paused is not None
+    is_back = record is not None and record.is_back
+    return "paused" if is_paused else "progressing", "back" if is_back else "forward"

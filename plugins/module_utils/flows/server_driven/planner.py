@@ -1,0 +1,208 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""State table of the kinds with pods replaced by the server's own controller. Pure.
+
+The object stays, and an update is one patch of template and settings. No state is remembered
+between two calls: the record of the update (recorded.py) and the status hold the state. Each kind
+adds its own settings, above all the settings that keep the server from going past a pause.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...model import identity
+from ...model.errors import NoSuchController, RolloutError, either
+from ...model.fields import Json
+from ...model.kinds import State
+from ...model.object_meta import Rollout
+from ...model.request import Request
+from ...model.server_driven import ServerDriven
+from ...model.steps import Action, Decision, Done, Step, Wait
+from ...model.template import image_names, images_of
+from .. import commands, previous, provenance, refusals
+from . import recorded
+from .observed import ServerDrivenObserved
+from .rules import ObservedT, Rules
+
+
+class Planner(Rules[ObservedT]):
+    """State table, applied to one controller as observed now."""
+
+    def decision(self) -> Decision:
+        """Return the next step, a wait or the end. Raises RolloutError for rows with an error."""
+        # | yes | | another object controls it, or it is being deleted | error |
+        self.refuse()
+        return self._roll_back() if self.request.undoes else self._roll_forward()
+
+    def _roll_forward(self) -> Decision:
+        """Return the decision towards the desired template, or the template of to_revision."""
+        desired, record = self.observed.wanted or {}, self.observed.record
+        is_desired = (recorded.is_desired(self.request, self.primary, desired)
+                      or (record is not None and self.is_as_begun(record)))
+        if record is None or not (self.observed.is_proven or is_desired):
+            return self._start(desired)
+        if not is_desired:
+            return self.replace_update(desired, record)
+        return self._resume(record)
+
+    def _start(self, desired: Json) -> Decision:
+        """Return the decision where no update is in progress."""
+        request, observed, primary = self.request, self.observed, self.primary
+        has_template = provenance.is_unchanged(request, primary, desired,
+                                               is_confirmed=observed.is_confirmed)
+        # | yes | - | all pods have the wanted template | done, unchanged |
+        if has_template and observed.is_rolled_out:
+            return Done(recorded.already(request, primary, observed.present_number))
+        # | yes | - | somebody has paused it (a Deployment) | error |
+        self.refuse_paused()
+        # | yes | - | it has the wanted template, and its pods get it | wait |
+        if has_template and self.is_replacing:
+            return dataclasses.replace(self.progress(), is_idle=True)
+        # | yes | - | else | template, pace and record in one patch |
+        return self.begin(desired, Rollout.UPDATING)
+
+    def replace_update(self, desired: Json, record: Rollout) -> Decision:
+        """Return the decision where an update to another template is in progress."""
+        # | yes | any | to_revision | its template, the previous pace; the record names no half-way template |
+        # | yes | rolling back | it is the update that is rolled back | the same the other way round |
+        is_reversal = record.is_back and (record.request == self.request.fingerprint
+                                          or record.before == images_of(desired))
+        if self.request.revision is not None or is_reversal:
+            return self.begin(desired, Rollout.UPDATING)
+        # | yes | any | the template is not the wanted one | error: another update is in progress, to which image |
+        raise self._another_update(record)
+
+    def _roll_back(self) -> Decision:
+        """Return the decision towards the template of before the update."""
+        observed, primary, record = self.observed, self.primary, self.observed.record
+        # | yes | any | the status is too old to tell what was there before | wait |
+        if self.is_behind:
+            return self.progress()
+        if record and not record.is_back:
+            # | yes | updating | somebody has put the previous template back | resume as if rolling back |
+            if observed.is_put_back:
+                record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
+            # | yes | updating | the record names another revision than the last, and no pod has either | error: which of them? |
+            elif observed.contested:
+                raise refusals.contested_before(self.request, observed.contested)
+        # | yes | rolling back | | wait for the pods, then restore what was there before |
+        if record and record.is_back:
+            return self._resume(record)
+        # | yes | - | pods that are not ready have another template than the present one | the record: it is put back already |
+        if record is None and observed.is_stuck:
+            return self.begin(primary.template, Rollout.ROLLING_BACK)
+        # | yes | updating, or - | an update has begun, by whichever client | the previous template, the previous pace |
+        # The server may have finished the update of a client that was killed: a rollback undoes the
+        # finished update too.
+        if observed.before and (observed.is_rolling or record):
+            return self.begin(observed.before.template, Rollout.ROLLING_BACK)
+        # | yes | updating | an update has begun, and nothing has the template of before | error |
+        if observed.is_irreversible and (observed.is_proven or observed.is_rolling):
+            raise self.template_lost()
+        # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
+        if self.is_rolled_back:
+            # | yes | - | the same, and pods have another template (it was created again) | the record: it is put back already |
+            if observed.has_old_pods:
+                return self.begin(primary.template, Rollout.ROLLING_BACK)
+            return Done(f"{primary.name} is already rolled back")
+        # | yes | - | else | error: nothing to roll back, and how to go back from here |
+        raise refusals.nothing_to_roll_back(self.request, observed.newest_other)
+
+    def begin(self, desired: Json, outcome: str) -> Decision:
+        """Return the patch of template and settings, with a record of the previous state."""
+        request, observed, primary = self.request, self.observed, self.primary
+        if not self.may_begin:
+            return Wait(f"the {primary.kind} controller has seen {primary.name}")
+        settings = self.settings.of_update(desired)
+        is_back, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
+        # If this task undoes another client's update without a record, the update was not to
+        # `previous`.
+        own = request.to_go_back().fingerprint if is_back else request.fingerprint
+        fingerprint = observed.record.request if is_back and observed.record else own
+        if step := self.preparation(desired, fingerprint):
+            return step
+        record = Rollout(outcome, primary.images, images, observed.now,
+                         self.predecessor(desired, is_back=is_back),
+                         observed.newest, *recorded.changed(self.settings.baseline, settings),
+                         fingerprint,
+                         self.digest_at_begin(desired), request.to_revision)
+        # | yes | - | its annotations, or those of its ReplicaSet, have no room for the record | error |
+        self.refuse_without_room(record, desired)
+        write = recorded.patch(primary, record.text, settings, desired)
+        return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
+
+    def _resume(self, record: Rollout) -> Decision:
+        """Return the decision on the way to the present template."""
+        if self.is_behind:
+            return self.progress()
+        primary, settings = self.primary, self.settings.of_update()
+        original, paced = recorded.changed(self.settings.baseline, settings)
+        now = dataclasses.replace(record, original=original, paced=paced,
+                                  template=recorded.digest(primary), paused=None)
+        # | yes | any | pace or pause are not those that are asked for | pace |
+        if settings != primary.settings:
+            return Step(Action.PACE, primary.name, recorded.patch(primary, now.text, settings),
+                        before=self.settings.describe(primary.settings),
+                        after=self.settings.describe(settings))
+        return self.proceed(now) or self._end(record)
+
+    def _end(self, record: Rollout) -> Step:
+        """Return the patch that restores the settings, except changes by another client."""
+        request, observed, primary = self.request, self.observed, self.primary
+        is_back = record.is_back or record.to_revision is not None
+        outcome = "rolled_back" if is_back else "updated"
+        final: Json = {"outcome": outcome, "from": record.before, "to": primary.images,
+                       **observed.stamp}
+        if is_back:
+            final |= recorded.gone_back(request, primary, record, observed.present_number)
+        else:
+            final["request"] = provenance.result(record.request, primary, request.label_key)
+        write = recorded.patch(primary, identity.canonical(final), self.settings.baseline)
+        return Step(Action.ANNOTATE, primary.name, write, before=record.outcome, after=outcome,
+                    is_last=True, is_end=True,
+                    warning=self.settings.warning_at_end)
+
+    def _another_update(self, record: Rollout) -> RolloutError:
+        """Return the error for an update in progress that was not requested."""
+        request, images = self.request, self.primary.images
+        what = "is being rolled back" if record.is_back else "is in progress"
+        is_by_us = self.is_by_task(record)
+        whose = "" if is_by_us else (
+            f" Somebody else began it during an update to {image_names(record.after)}")
+        back = [request.command(State.ROLLED_BACK)] if self.observed.may_go_back else []
+        return RolloutError(
+            f"another update {what}: to {image_names(images)} ({self.progress_text}); finish it"
+            f"{' or roll it back' if back else ''} first.{whose}".rstrip("."), where=request.where,
+            next_command=either(*commands.finish(request, record, is_by_us, images), *back))
+
+
+def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
+    """Return the next step, a wait or the end. Raises RolloutError for rows with an error."""
+    # | foo | record | condition | step |
+    # | - | | | error: no such Deployment, StatefulSet or DaemonSet |
+    if observed.primary is None:
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
+    return planner(request, observed, observed.primary).decision()
+
+
+def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDriven) -> Request:
+    """Return the request with the template of to_revision; unchanged if the task undoes an update.
+
+    Raises RolloutError if the history has no revision with the number, or two.
+    """
+    if request.is_previous:
+        number = previous.number(request, primary, observed.history, observed.record,
+                                 observed.former_numbers,
+                                 in_progress=observed.in_progress or observed.is_stuck)
+        if number is None:
+            return request
+        request = dataclasses.replace(request, to_revision=number)
+    revisions = observed.numbered(request.to_revision)
+    # | yes | any | to_revision, and there is no such one, or more than one | error, which ones there are |
+    if not revisions:
+        raise refusals.no_such_revision(request, observed.history, observed.newest or 1)
+    refusals.refuse_contested(request, revisions)
+    return dataclasses.replace(request, revision=revisions[0].template)

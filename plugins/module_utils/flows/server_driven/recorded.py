@@ -1,0 +1,176 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The record of an update on the object itself, and the patch of record and settings. Pure.
+
+Every patch assumes the observed generation and the observed record (object_meta.LAST_ROLLOUT): no
+client has changed the spec since, or begun another update. A test operation on the template would
+fail on bytes that differ and mean the same.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...model import identity, object_meta
+from ...model.fields import Json
+from ...model.object_meta import Rollout
+from ...model.request import PREVIOUS, Request
+from ...model.server_driven import ServerDriven
+from ...model.settings import are_settings, is_same
+from ...model.steps import Patch, annotation, put, test
+from ...model.template import same_template, without_label
+from .. import provenance, refusals
+
+#: Bytes of possible growth of a record until the end of the update.
+_GROWTH = 512
+#: Bytes of the annotations that the server adds to a ReplicaSet: revision, desired-replicas and
+#: max-replicas.
+_OF_REPLICA_SET = 150
+
+
+def is_desired(request: Request, primary: ServerDriven, desired: Json) -> bool:
+    """Return whether the controller has the desired template; each restart makes a new one."""
+    return not request.state.restarts and same_template(primary.template, desired,
+                                                        request.label_key)
+
+
+def pauses(request: Request, primary: ServerDriven) -> bool:
+    """Return whether the task ends with pods of both templates."""
+    return request.pause_at is not None and not request.undoes and primary.may_pause
+
+
+def already(request: Request, primary: ServerDriven, number: int | None) -> str:
+    """Return the message of a task without a change; number: of the present template."""
+    if request.revision is None:
+        return f"{primary.name} already has the wanted template"
+    return (f"{primary.name} already has the template of revision {request.to_revision}"
+            if number == request.to_revision else
+            f"{primary.name} is already rolled back to revision {request.to_revision}")
+
+
+def digest(primary: ServerDriven, template: Json | None = None) -> str:
+    """Return a hash of the given template for the record, or else of the present one."""
+    return identity.digest(without_label(primary.template if template is None else template,
+                                         primary.kind.server_label))
+
+
+def gone_back(request: Request, primary: ServerDriven, record: Rollout, number: int | None) -> Json:
+    """Return the fields of the last record that show the next task a finished rollback.
+
+    number: of the present template.
+    """
+    fields: Json = {"template": digest(primary),
+                    **({"to_revision": record.to_revision} if record.to_revision else {}),
+                    **({"revision": number} if number else {})}
+    if record.request == PREVIOUS:
+        fields["request"] = (record.request if record.is_back else
+                             provenance.result(record.request, primary, request.label_key))
+    return fields
+
+
+def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout,
+                        of_replica_set: t.Mapping[str, str]) -> None:
+    """Raise RolloutError if the annotations leave no room for the record at its longest.
+
+    The server copies the annotations of a Deployment to its ReplicaSet, and can neither create nor
+    scale a ReplicaSet with too many. of_replica_set: the annotations of the ReplicaSet.
+    """
+    growth = 0 if record.is_back else _GROWTH
+    annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
+    refusals.refuse_without_room(request, primary, annotations, growth)
+    # The server omits its own annotations (annotationsToSkip in pkg/controller/deployment/util).
+    own = object_meta.REVISION.removesuffix("revision")
+    copies = {**of_replica_set, **{key: text for key, text in annotations.items()
+                                   if not (key.startswith(own)
+                                           or key == object_meta.NOT_COPIED[-1])}}
+    refusals.refuse_without_room(request, primary, copies, growth + _OF_REPLICA_SET,
+                                 "the Deployment controller copies them to its ReplicaSet, and "
+                                 "adds some of its own")
+
+
+def baseline_settings(request: Request, primary: ServerDriven, record: Rollout | None) -> Json:
+    """Return the settings without the update: as before, or as another client has set them since.
+
+    record: None where its settings are not believed.
+    """
+    settings = dict(primary.settings)
+    originals, paced = (record.original, record.paced) if record else ({}, {})
+    for field, value in paced.items():
+        original = originals.get(field)
+        restored = _restored(settings[field], value, original)
+        if restored != settings[field]:
+            # Another client may have set numbers valid with OnDelete only.
+            settings[field] = restored if are_settings({field: restored}) else original
+    if request.min_ready_seconds is not None:
+        settings["minReadySeconds"] = request.min_ready_seconds or None
+    return settings
+
+
+def _restored(present: t.Any, paced: t.Any, original: t.Any) -> t.Any:
+    """Return a field as before the update, or as another client has set the field since.
+
+    Of a strategy, type and numbers are restored independently. Interdependent numbers (maxSurge,
+    maxUnavailable) are one value; the partition depends on no other number.
+    """
+    if is_same(present, paced):
+        return original
+    if not (isinstance(present, dict) and isinstance(paced, dict) and isinstance(original, dict)):
+        return present
+    if not paced.keys() & _INDEPENDENT:
+        return present
+    parts = {field: _restored(present.get(field), paced.get(field), original.get(field))
+             for field in present | paced | original}
+    return {field: value for field, value in parts.items() if value is not None}
+
+
+#: A value with any of these keys is restored key by key.
+_INDEPENDENT = frozenset({"type", "partition"})
+
+
+def with_history(settings: Json) -> Json:
+    """Return the settings with enough history for the previous template.
+
+    With a revisionHistoryLimit of 0, the server deletes a template with its last pod.
+    """
+    if settings["revisionHistoryLimit"] != 0:
+        return settings
+    return {**settings, "revisionHistoryLimit": 1}
+
+
+def history_warnings(primary: ServerDriven) -> list[str]:
+    """Return the warning of the change made by with_history()."""
+    if primary.settings["revisionHistoryLimit"] != 0:
+        return []
+    return [f"revisionHistoryLimit of {primary.kind} {primary.name} is 0: this update sets 1, so "
+            "that the cluster keeps the template of before for a rollback; 0 is restored at the "
+            "end"]
+
+
+def changed(baseline: Json, settings: Json) -> tuple[Json, Json]:
+    """Return the fields changed by an update: the baseline values, and the update's values."""
+    fields = [field for field, value in baseline.items() if value != settings[field]
+              and field != "paused"]
+    return {field: baseline[field] for field in fields}, {field: settings[field]
+                                                          for field in fields}
+
+
+def patch(primary: ServerDriven, record: str, settings: Json,
+          template: Json | None = None) -> Patch:
+    """Return one patch of record, settings and, if given, template."""
+    operations = [test("/metadata/uid", primary.uid),
+                  test("/metadata/generation", primary.generation)]
+    if primary.annotations:
+        operations.append(test(annotation(object_meta.LAST_ROLLOUT),
+                               primary.annotations.get(object_meta.LAST_ROLLOUT)))
+    else:
+        operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    for field, value in settings.items():
+        if value != primary.settings[field]:
+            path = f"/spec/{field}"
+            operations.append({"op": "remove", "path": path} if value is None else put(path, value))
+    operations.append(put(annotation(object_meta.LAST_ROLLOUT), record))
+    if template is not None:
+        operations.append(put("/spec/template", template))
+    return Patch(primary.name, tuple(operations), str(primary.kind))

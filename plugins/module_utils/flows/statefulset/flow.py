@@ -1,0 +1,113 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""StatefulSets: the pods of an update, and the warnings before it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import object_meta
+from ...model.fields import Json, mapping, objects, text
+from ...model.kinds import Kind
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.server_driven import StatefulSet, number_of
+from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
+from ..flow import Cluster, Memory, Model, RealCluster, Rule
+from .observed import StatefulSetObserved, StatefulSetPod, find
+from .planner import StatefulSetPlanner
+
+
+class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
+    """Flow of one StatefulSet: the server creates and replaces the numbered pods."""
+
+    watches = (Kind.STATEFUL_SET,)
+    planner = StatefulSetPlanner
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        own = ("apps", "statefulsets", ("get", "list", "watch", "patch"))
+        if not (request.state.undoes or request.rolls_back):
+            return (own,)
+        return (own, HISTORY, ("", "pods", ("list", "watch", "delete")))
+
+    def find_in(self, primary: Controller | None,
+                revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
+        return find(primary, revisions)
+
+    def needs_history(self, request: Request, observed: StatefulSetObserved, desired: Json | None,
+                      memory: Memory) -> bool:
+        return request.state.undoes or observed.in_progress or observed.record is not None
+
+    def with_pods(self, request: Request, observed: StatefulSetObserved, cluster: Cluster,
+                  memory: Memory) -> StatefulSetObserved:
+        """Return the observation with the unready pods, if a rollback may delete some."""
+        primary = observed.primary
+        if primary is None or not primary.is_observed:
+            return observed
+        if not request.state.undoes or observed.is_all_new:
+            return observed
+        own = (StatefulSetPod.from_api(item) for item in cluster.troubled_pods(primary)
+               if object_meta.owner_uid(item) == primary.uid)
+        observed = dataclasses.replace(observed,
+                                       troubled=tuple(sorted(own, key=lambda pod: pod.number)))
+        if not observed.stuck:
+            return observed
+        live = frozenset(number_of(pod.name)
+                         for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)
+        return dataclasses.replace(observed, live=live)
+
+    def model(self, real: RealCluster) -> Model:
+        from .simulated import SimulatedStatefulSets
+
+        return SimulatedStatefulSets(real.items(), real.revisions, real.troubled_pods)
+
+    def own_warnings(self, request: Request, observed: StatefulSetObserved) -> list[str]:
+        primary = observed.primary
+        return [] if primary is None else [
+            *_strategy_warnings(request, primary), *_claim_warnings(request, primary),
+            *readiness_warnings(observed)]
+
+
+# Warnings before the first write
+
+
+def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
+    if not primary.is_replaced_by_server:
+        yield (f"updateStrategy of StatefulSet {primary.name} is OnDelete: for this update, the "
+               "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
+    elif primary.partition:
+        yield (f"updateStrategy of StatefulSet {primary.name} has the partition "
+               f"{primary.partition}, which keeps pods from being "
+               f"updated: this update sets its own, and restores {primary.partition} at the end")
+    if request.gives_strategy and request.max_unavailable.of(primary.replicas,
+                                                             round_up=False) > 1 and (
+            "maxUnavailable" not in primary.numbers):
+        yield ("max_unavailable has no effect: this cluster replaces the pods of a StatefulSet "
+               "one at a time, since it does not have the feature gate MaxUnavailableStatefulSet, "
+               f"or {primary.name} has no rollingUpdate in its updateStrategy")
+
+
+def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
+    """Yield a warning of a definition's volumes: an update takes the pod template alone."""
+    spec = request.definition["spec"] if request.definition else {}
+    stored, requested = (_by_name(claims)
+                         for claims in (primary.claims, objects(spec, "volumeClaimTemplates")))
+    if "volumeClaimTemplates" in spec and (stored.keys() != requested.keys() or any(
+            not _contains(stored[name], claim) for name, claim in requested.items())):
+        yield ("volumeClaimTemplates of the definition differ from those of StatefulSet "
+               f"{primary.name}, which cannot be changed: they are left as they are")
+
+
+def _by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
+    """Return the specs of volumeClaimTemplates by name."""
+    return {text(mapping(claim, "metadata"), "name"): mapping(claim, "spec") for claim in claims}
+
+
+def _contains(stored: t.Any, requested: t.Any) -> bool:
+    """Return whether the stored value is the requested one, apart from the server's defaults."""
+    if isinstance(stored, dict) and isinstance(requested, dict):
+        return all(_contains(stored.get(key), value) for key, value in requested.items())
+    return bool(stored == requested)

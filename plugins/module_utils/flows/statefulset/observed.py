@@ -1,0 +1,175 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A StatefulSet and its history, and the evidence for the record of an update. Pure.
+
+The record (object_meta.Rollout) is an annotation: a user with annotate permission can write any
+text there, but cannot change spec, status or ControllerRevisions. So the record is believed as
+follows:
+
+| claim | evidence |
+|---|---|
+| an update is in progress | the status, not all pods new and available, or settings to restore |
+| a pause | the same; or the record alone, as far as no other update is kept from beginning |
+| it is a rollback | the status; or the present template has come back, or is the older one |
+| the template of before | the status names the revision; or the highest number but the present |
+| updateStrategy before | the present one is that of the update; never one with more missing pods |
+
+With a forged record, a user can make the next task set another partition, OnDelete, or a
+revisionHistoryLimit of 0 instead of 1. A rolled_back then takes an ended update for an update
+without its last write, because the client died, and rolls back by one revision. The same holds for
+an update to a template that has come back for a rollback.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import object_meta
+from ...model.fields import Json, mapping, objects, text
+from ...model.object_meta import Revision, Rollout
+from ...model.observed import Controller
+from ...model.server_driven import StatefulSet, number_of
+from ...model.template import labels_of
+from ...model.thresholds import Size
+from ..controller_revisions.observed import (
+    RevisionsObserved,
+    may_have_turned,
+    own_revisions,
+    with_numbers,
+)
+
+
+class StatefulSetPod(t.NamedTuple):
+    """Pod that is not ready, or terminates."""
+
+    name: str
+    uid: str
+    resource_version: str
+    #: The ControllerRevision of the pod.
+    revision: str
+    is_ready: bool
+    is_going: bool
+
+    @classmethod
+    def from_api(cls, item: Json) -> StatefulSetPod:
+        metadata = item["metadata"]
+        ready = [text(each, "status") for each in objects(item.get("status"), "conditions")
+                 if text(each, "type") == "Ready"]
+        return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
+                   object_meta.pod_revision(labels_of(item)),
+                   ready == ["True"], "deletionTimestamp" in metadata)
+
+    @property
+    def number(self) -> int:
+        """The number in the pod's name."""
+        return number_of(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class StatefulSetObserved(RevisionsObserved):
+    """A StatefulSet with ControllerRevisions and unready pods."""
+
+    primary: StatefulSet | None
+    #: The unready or terminating pods, by number; empty before the first list.
+    troubled: tuple[StatefulSetPod, ...] = ()
+    #: The numbers of the live pods; None before they have been read.
+    live: frozenset[int] | None = None
+
+    @property
+    def is_rolling(self) -> bool:
+        primary = self.primary
+        return bool(primary and primary.is_observed and primary.is_replaced_by_server
+                    and primary.current_revision != primary.update_revision)
+
+    @property
+    def is_doubted(self) -> bool:
+        primary, record = self.primary, self.primary.rollout if self.primary else None
+        if record is None or primary is None:
+            return False
+        numbers, size = mapping(record.original, "updateStrategy",
+                                "rollingUpdate"), max(1, primary.replicas)
+        return most_missing(numbers, size) > most_missing(primary.numbers, size)
+
+    @property
+    def present_name(self) -> str:
+        return self.primary.update_revision if self.primary else ""
+
+    @property
+    def present(self) -> Revision | None:
+        return next((revision for revision in self.history if revision.name == self.present_name),
+                    None)
+
+    @property
+    def before(self) -> Revision | None:
+        others = self.others
+        if self.record and others and others[0].name == self.record.set:
+            return others[0]
+        current = self.primary.current_revision if self.primary and self.is_rolling else None
+        return next((revision for revision in others if revision.name == current), None)
+
+    @property
+    def contested(self) -> tuple[Revision, ...]:
+        """Return the recorded revision and the last one, for a StatefulSet without pods.
+
+        A user has changed the template during the update. The status names the previous template as
+        long as pods have the template.
+        """
+        recorded = self.recorded_revision
+        return (recorded, self.others[0]) if recorded and self.is_proven and not self.before else ()
+
+    @property
+    def stuck(self) -> tuple[StatefulSetPod, ...]:
+        """The unready pods of another template than the present one.
+
+        With podManagementPolicy OrderedReady the server never replaces unready pods (kubernetes
+        issue 67250).
+        """
+        primary = self.primary
+        if primary is None or not primary.is_observed:
+            return ()
+        return tuple(pod for pod in self.troubled
+                     if not pod.is_ready and not pod.is_going
+                     and pod.revision not in ("", primary.update_revision))
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether pods are stuck without an update; with OnDelete, pods may have any template."""
+        return bool(not self.is_rolling and self.stuck and self.primary
+                    and self.primary.is_replaced_by_server)
+
+
+def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
+    """Return a StatefulSet with its history; revisions may contain other controllers' entries."""
+    if not isinstance(primary, StatefulSet):
+        return StatefulSetObserved(None, None)
+    observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))
+    return dataclasses.replace(observed, record=_credible(primary, observed))
+
+
+def most_missing(numbers: Json, replicas: int) -> int:
+    """Return how many pods may be missing at a time.
+
+    Percentages are rounded down (getStatefulSetMaxUnavailable).
+    """
+    return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).of(replicas, round_up=False))
+
+
+def _credible(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
+    """Return the record without the claims known to be wrong."""
+    record = primary.rollout
+    if record is None:
+        return None
+    if observed.is_doubted:
+        present = {field: value for field,
+                   value in primary.numbers.items() if field == "maxUnavailable"}
+        partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
+        record = with_numbers(record, {"partition": partition, **present})
+    # The status names the previous revision until all pods have the rolled back one.
+    has_turned = (primary.update_revision == primary.current_revision
+                  or may_have_turned(observed.present, record.set, observed.history))
+    if record.is_back and primary.is_observed and observed.history and not has_turned:
+        return dataclasses.replace(record, outcome=Rollout.UPDATING, set=primary.current_revision)
+    return record

@@ -1,0 +1,74 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Parsers and type checks of the values of annotations and of stored objects. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+from .fields import Json
+from .identity import is_name
+
+#: Upper limits for a text in a record, in characters, and for a mapping, in entries.
+TEXT_LIMIT, ENTRIES_LIMIT = 4096, 100
+
+LABEL_KEY = re.compile(
+    r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def json_object(text: str | None) -> Json | None:
+    """Return the JSON object of an annotation's value; None for any other value."""
+    try:
+        value = json.loads(text or "null")
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def canonical_text(value: t.Any) -> str:
+    """Return JSON in the one spelling of all encoders, with Go's escapes of &, < and >."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def is_template(value: Json) -> bool:
+    """Return whether all fields of a pod template that are read later have their types."""
+    spec = value.get("spec")
+    if not isinstance(spec, dict):
+        return False
+    containers, init_containers = spec.get("containers") or [], spec.get("initContainers") or []
+    if not containers or not isinstance(containers, list) or not isinstance(init_containers, list):
+        return False
+    metadata = value.get("metadata", {})
+    return (all(map(_is_container, (*containers, *init_containers)))
+            and isinstance(metadata, dict) and isinstance(metadata.get("labels") or {}, dict))
+
+
+def _is_container(value: t.Any) -> bool:
+    return (isinstance(value, dict) and isinstance(value.get("name"), str)
+            and isinstance(value.get("image", ""), str))
+
+
+def is_text(value: t.Any) -> bool:
+    return isinstance(value, str) and len(value) <= TEXT_LIMIT
+
+
+def are_texts(value: t.Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def is_images(value: t.Any) -> bool:
+    """Return whether the value can be used as images by container name."""
+    return (isinstance(value, dict) and len(value) <= ENTRIES_LIMIT
+            and all(is_name(name) and is_text(image) for name, image in value.items()))
+
+
+def count(text: str | None) -> int | None:
+    """Return a number of replicas, or None; the API's integers end at 2^31 - 1."""
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
+        return None
+    return int(text) if int(text) < 2**31 else None

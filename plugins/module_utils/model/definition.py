@@ -1,0 +1,101 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reader of the options definition and src: the manifest of a whole successor, validated."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from .errors import RolloutError
+from .fields import Json, pairs
+from .kinds import Kind
+
+
+def definition_from(provided: Json, kind: Kind) -> Json | None:
+    """Return the definition of src or definition with metadata and spec. Raises RolloutError."""
+    source = "src" if "src" in provided else "definition"
+    text = _read(provided["src"]) if "src" in provided else provided.get("definition")
+    if text is None:
+        return None
+    definition = _single_document(source, text, kind)
+    metadata, spec = definition.get("metadata") or {}, definition.get("spec") or {}
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if (not isinstance(metadata, dict) or not isinstance(template, dict)
+            or not isinstance(template.get("spec"), dict)):
+        raise RolloutError(f"{source} has no pod template (spec.template.spec)")
+    refuse_non_json(source, definition)
+    labels, selector = _check_labels(source, kind, metadata, spec, template)
+    if (not isinstance(metadata.get("name", ""), str)
+            or not isinstance(metadata.get("namespace") or "", str)):
+        raise RolloutError(f"name and namespace of {source} must be strings")
+    if not labels and not selector:
+        raise RolloutError(f"{source} has no labels in its pod template")
+    if any(labels.get(key) != value for key, value in selector.items()):
+        raise RolloutError(
+            f"the selector {pairs(selector)} in {source} does not match the labels of its template "
+            f"({pairs(labels)})"
+        )
+    return {**definition, "metadata": metadata, "spec": spec}
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise RolloutError(f"src {path} cannot be read", why=str(error)) from error
+
+
+def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
+    """Return the only document of a definition, of the task's kind. Raises RolloutError."""
+    documents = text if isinstance(text, list) else [text]
+    if isinstance(text, str):
+        import yaml  # here, because ansible-test imports this file without PyYAML
+
+        try:
+            documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise RolloutError(f"{source} is not valid YAML",
+                               why=" ".join(str(error).split())) from error
+    if len(documents) != 1:
+        raise RolloutError(f"{source} contains {len(documents)} documents: it must be exactly one "
+                           f"{kind}")
+    definition = documents[0]
+    actual = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
+    if actual != kind:
+        raise RolloutError(f"{source} is of kind {actual}: it must be a {kind}")
+    return t.cast(Json, definition)
+
+
+def _check_labels(source: str, kind: Kind, metadata: Json, spec: Json,
+                  template: Json) -> tuple[Json, Json]:
+    """Return labels of the template and selector of a definition. Raises RolloutError."""
+    inner = template.get("metadata") or {}
+    labels, selector = inner.get("labels") if isinstance(inner,
+                                                         dict) else inner, spec.get("selector")
+    if isinstance(selector, dict):
+        selector = kind.labels(selector)
+    mappings = {"metadata.labels": metadata.get("labels"),
+                "metadata.annotations": metadata.get("annotations"),
+                "spec.selector": selector, "spec.template.metadata.labels": labels}
+    for field, value in mappings.items():
+        are_texts = isinstance(value,
+                               dict) and all(isinstance(text, str) for text in value.values())
+        if value is not None and not are_texts:
+            raise RolloutError(f"{field} in {source} must map strings to strings")
+    return labels or {}, selector or {}
+
+
+def refuse_non_json(option: str, value: t.Any) -> t.Any:
+    """Refuse YAML without a JSON form: dates, sets, keys other than strings, recursive structures.
+
+    YAML escapes also allow a lone surrogate, which UTF-8 cannot encode.
+    """
+    try:
+        json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RolloutError(f"{option} cannot be sent to the API server", why=str(error)) from error
+    return value

@@ -1,0 +1,110 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recorder of a run: steps, progress lines, Events and sizes. Never decides an outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..cluster.gateway import Gateway
+from ..explain import report
+from ..flows.flow import RolloutStatus
+from ..model.fields import Json
+from ..model.observed import Controller
+from ..model.request import Request
+from ..model.steps import Action, Step
+from .clock import Clock, Intervals
+
+if t.TYPE_CHECKING:
+    from ..explain.diagnosis import Cause
+
+#: Seconds between two progress lines about sizes alone.
+LINE_INTERVAL = 1.0
+
+
+class Recorder:
+    """Steps of a run, with the progress lines and Events that report them."""
+
+    def __init__(self, request: Request, gateway: Gateway, clock: Clock,
+                 say: t.Callable[[str], None], intervals: Intervals) -> None:
+        self._gateway, self._clock, self._say, self._intervals = gateway, clock, say, intervals
+        self._namespace = request.namespace
+        self._records, self._returns_sizes = request.record_events, request.return_sizes
+        self.steps: list[Json] = []
+        self.sizes: list[Json] = []
+        #: The user's controller as last observed: the object of the Events.
+        self.primary: Controller | None = None
+        self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
+        self._reported_causes: set[str] = set()
+        #: Steps without an Event so far: first size, number of steps, last step.
+        self._unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
+        self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
+
+    def say(self, line: str) -> None:
+        self._say(line)
+
+    def tell(self, step: Step) -> None:
+        """Record a step of this task or of the server's controller, and write its progress line."""
+        self.steps.append(report.entry(step, self._clock.stamp()))
+        self._say(report.line(step))
+
+    def tell_wait(self, until: str, causes: t.Sequence[Cause]) -> None:
+        """Write a line for a change: a new cause at once, sizes every LINE_INTERVAL seconds."""
+        now = self._clock.monotonic()
+        new = [cause for cause in causes if cause.kind not in self._reported_causes]
+        if new or (until != self._last_wait and now - self._line_time >= LINE_INTERVAL):
+            self._last_wait, self._line_time = until, now
+            if not new:
+                self._say(report.waiting(until, self._namespace))
+            for cause in new:
+                self._say(report.waiting(until, self._namespace, cause.pod, cause.sentence))
+            self._reported_causes.update(cause.kind for cause in new)
+
+    def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
+        """Add the sizes of both controllers to a result with sizes; is_watched: during a soak."""
+        if self._clock.is_real and self._returns_sizes:
+            report.add_sample(self.sizes, status, self._clock.instant(), is_end, is_watched)
+
+    def result(self, start: RolloutStatus, end: RolloutStatus) -> Json:
+        """Return the recorder's part of the task's result."""
+        rollout = report.rollout(end) | report.bounds(start) | {"images": report.images(start, end)}
+        return {"changed": bool(self.steps), "steps": self.steps, "sizes": self.sizes,
+                "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
+
+    def record(self, step: Step, may_wait: bool) -> None:
+        """Create an Event for a step; changes of a size within a short time share an Event."""
+        is_size = step.action is Action.SCALE
+        key = (step.name if is_size else "", 0 if is_size else len(self.steps))
+        first, steps, _last = self._unrecorded.get(key, (step.before, 0, step))
+        self._unrecorded[key] = first, steps + 1, step
+        may_wait = may_wait or is_size or self._intervals.joins_events
+        if not may_wait or self._clock.monotonic() - self._event_time >= self._intervals.events:
+            self.record_all()
+
+    def record_all(self) -> None:
+        """Create the Events of all steps without one."""
+        lines = []
+        for first, steps, last in self._unrecorded.values():
+            line = report.line(dataclasses.replace(last, before=first))
+            line += f" in {steps} steps" if steps > 1 else ""
+            lines.append(("RollingUpdate" + last.action.title().replace(" ", ""), line))
+        self._unrecorded = {}
+        if self._intervals.joins_events and len(lines) > 1:
+            lines = [("RollingUpdate", "; ".join(line for _reason, line in lines))]
+        for reason, line in lines:
+            self._event("Normal", reason, line)
+
+    def record_failure(self, what: str) -> None:
+        self.record_all()
+        self._event("Warning", "RollingUpdateFailed", what)
+
+    def _event(self, kind: str, reason: str, message: str) -> None:
+        """Create an Event on the user's controller, without retries; a failure is ignored."""
+        if self._records and self.primary:
+            self._event_time = self._clock.monotonic()
+            event = report.event(self.primary, self._namespace, kind, reason, message,
+                                 self._clock.stamp())
+            self._records = self._gateway.record(event)

@@ -1,0 +1,213 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A shared cluster for many drivers: a watch for all, and a cache for equal requests."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import threading
+import typing as t
+
+from ..cluster.kubernetes import KubernetesGateway
+from ..flows.flow import Anything, Flow
+from ..model import object_meta
+from ..model.errors import InternalError, RolloutError
+from ..model.fields import Json
+from ..model.identity import digest
+from ..model.kinds import Kind
+from ..model.observed import Controller, Pod, TerminatingPod
+from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
+
+#: Seconds without changes until a driver observes the controller again.
+LOOK_UP = 1.0
+
+
+class SharedCluster:
+    """Cached responses and watch events for all controllers of a kind."""
+
+    def __init__(self, flow: Flow, gateway: KubernetesGateway, names: t.Iterable[str]) -> None:
+        self.flow, self.gateway = flow, gateway
+        #: The error that ends every driver.
+        self.broken: RolloutError | None = None
+        self._gateways = {name: SharedGateway(self) for name in names}
+        self._lock = threading.Lock()
+        self._objects: dict[str, list[Json] | None] = {}
+        self._rules: list[list[Json] | None] = []
+        self._revisions: list[Json] | None = None
+        #: uids of the controllers that have used the cached revisions.
+        self._used_by: set[str] = set()
+
+    def gateway_for(self, name: str) -> SharedGateway:
+        """Return the gateway for a controller's driver."""
+        return self._gateways[name]
+
+    def pass_on_news(self, seconds: float) -> None:
+        """Wait up to this time for changes, and wake the drivers of the changed controllers."""
+        if self.broken:
+            return
+        try:
+            names = self.gateway.wait(seconds)
+        except RolloutError as error:
+            self.end(error)
+            return
+        except Exception as surprise:
+            self.end(InternalError.of(surprise, str(self.gateway.kind)))
+            return
+        for name in self._gateways if names is None else self._gateways.keys() & names:
+            self._gateways[name].woken.set()
+
+    def end(self, error: RolloutError) -> None:
+        """End every driver that waits for changes with an error."""
+        self.broken = self.broken or error
+        for gateway in self._gateways.values():
+            gateway.woken.set()
+
+    def rules(self) -> list[Json] | None:
+        with self._lock:
+            if not self._rules:
+                self._rules = [self.gateway.rules()]
+            return self._rules[0]
+
+    def objects(self, resource: str) -> list[Json] | None:
+        with self._lock:
+            if resource not in self._objects:
+                self._objects[resource] = self.gateway.objects(resource)
+            return self._objects[resource]
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """Read the revisions of all controllers once, and again for a controller's second call.
+
+        A driver asks again after a write was refused.
+        """
+        with self._lock:
+            if self._revisions is None or self._used_by.issuperset(uids):
+                self._revisions, self._used_by = self.gateway.revisions(()), set()
+            self._used_by.update(uids)
+            if self._revisions is None:
+                return None
+            return [item for item in self._revisions if object_meta.owner_uid(item) in uids]
+
+    def forget(self, resource: str) -> None:
+        with self._lock:
+            self._objects.pop(resource, None)
+
+
+class SharedGateway:
+    """The gateway for a controller's drivers; the first driver only observes."""
+
+    def __init__(self, cluster: SharedCluster) -> None:
+        self._cluster, self._gateway = cluster, cluster.gateway
+        self._dry_run: tuple[tuple[str, str] | None, Json] | None = None
+        self.woken = threading.Event()
+
+    # Shared answers
+
+    def rules(self) -> list[Json] | None:
+        return self._cluster.rules()
+
+    def objects(self, resource: str) -> list[Json] | None:
+        return self._cluster.objects(resource)
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        return self._cluster.revisions(uids)
+
+    def dry_run(self, write: Patch | Merge | Create) -> Json:
+        """Ask once for each template that the write changes, for all drivers of the controller."""
+        base = self._gateway.controllers().get(write.name)
+        key = (base.uid + digest(base.template), repr(write)) if base else None
+        if key is None or self._dry_run is None or self._dry_run[0] != key:
+            self._dry_run = key, self._gateway.dry_run(write)
+        return self._dry_run[1]
+
+    def wait(self, seconds: float) -> None:
+        self.woken.wait(max(seconds, LOOK_UP))
+        self.woken.clear()
+        if self._cluster.broken:
+            raise copy.copy(self._cluster.broken)
+
+    def write(self, write: Write) -> bool:
+        try:
+            return self._gateway.write(write)
+        finally:
+            if write.kind == AUTOSCALER:
+                self._cluster.forget("horizontalpodautoscalers")
+
+    # Requests of a single controller
+
+    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
+        return self._gateway.controllers(kind)
+
+    def items(self, kind: Kind | None = None) -> list[Json]:
+        return self._gateway.items(kind)
+
+    def look_up(self, name: str) -> None:
+        self._gateway.look_up(name)
+
+    def find(self, kind: str, name: str) -> Json | None:
+        return self._gateway.find(kind, name)
+
+    def migrations(self) -> list[Json] | None:
+        return self._gateway.migrations()
+
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        return self._gateway.live_pods(selector)
+
+    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
+        return self._gateway.terminating_pods(selector)
+
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        return self._gateway.troubled_pods(controller)
+
+    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+        return self._gateway.all_pods(controller, but_of)
+
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
+        return self._gateway.watched_pods(controller)
+
+    def look_at_pods_again(self) -> None:
+        self._gateway.look_at_pods_again()
+
+    def are_starting(self, controller: Controller) -> bool:
+        return self._gateway.are_starting(controller)
+
+    def nodes(self, selector: str) -> frozenset[str]:
+        return self._gateway.nodes(selector)
+
+    def tells_changes(self) -> bool:
+        return self._gateway.tells_changes()
+
+    def refuse_hand_over(self, controller: Controller) -> None:
+        self._gateway.refuse_hand_over(controller)
+
+    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
+        return self._gateway.hand_over(write, may_go_on)
+
+    def warnings(self) -> list[Json]:
+        return self._gateway.warnings()
+
+    def log(self, pod: str, container: str, previous: bool) -> list[str]:
+        return self._gateway.log(pod, container, previous)
+
+    def why_absent(self, name: str) -> str:
+        return self._gateway.why_absent(name)
+
+    def record(self, event: Json) -> bool:
+        return self._gateway.record(event)
+
+    def lease(self, name: str) -> Json | None:
+        return self._gateway.lease(name)
+
+    def put_lease(self, lease: Json) -> Json | None:
+        return self._gateway.put_lease(lease)
+
+    def drop_lease(self, lease: Json) -> bool:
+        return self._gateway.drop_lease(lease)
+
+    def server_time(self) -> float:
+        return self._gateway.server_time()
+
+    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+        return self._gateway.beside(work)

@@ -1,0 +1,187 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Outcomes: a violated threshold fails, and an unknown value never passes by itself."""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+import json
+import math
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import outcome
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import (
+    Measurement,
+    Outcome,
+    Reading,
+    Readings,
+    is_decided,
+    judge,
+    of_all,
+    of_metric,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import Analysis, Metric, OnEmpty
+
+PASSED, FAILED, INCONCLUSIVE = Outcome.PASSED, Outcome.FAILED, Outcome.INCONCLUSIVE
+EMPTY, DOWN = Reading(None, "no data"), Reading(None, "it cannot be reached", is_answer=False)
+INFINITE = math.inf
+
+
+def metric(on_empty="inconclusive", min_samples=0, **thresholds):
+    return Metric("errors", "$pods", "count" if min_samples else "", thresholds, min_samples,
+                  OnEmpty(on_empty))
+
+
+def reading(value):
+    return Reading(value) if isinstance(value, (int, float)) else value
+
+
+@pytest.mark.parametrize("thresholds, new, outcome, reason", [
+    ({"max": 1}, 1, PASSED, ""), ({"max": 1}, 1.001, FAILED, "1.001 is more than 1 (max)"),
+    ({"min": 1}, 1, PASSED, ""), ({"min": 1}, 0.999, FAILED, "0.999 is less than 1 (min)"),
+    ({"min": 1, "max": 2}, 3, FAILED, "3 is more than 2 (max)"),
+    ({"min": 1, "max": 2}, 1.5, PASSED, ""),
+    ({"max": 1}, INFINITE, FAILED, "+Inf is more than 1 (max)"),
+    ({"min": 1}, -INFINITE, FAILED, "-Inf is less than 1 (min)"),
+    ({"max": 1}, EMPTY, INCONCLUSIVE, "no data for the new pods"),
+    ({"max": 1}, DOWN, INCONCLUSIVE, "it cannot be reached"),
+    ({"max": 1}, None, INCONCLUSIVE, "there are no old pods to compare with"),
+])
+def test_absolute_thresholds(thresholds, new, outcome, reason):
+    assert judge(metric(**thresholds), Readings(reading(new)), False) == (outcome, reason)
+
+
+@pytest.mark.parametrize("threshold, given, new, old, outcome, reason", [
+    ("max_ratio_to_old", 1.5, 3, 2, PASSED, ""),
+    ("max_ratio_to_old", 1.5, 3.1, 2, FAILED, "3.1 is more than 3 (max_ratio_to_old 1.5, old 2)"),
+    ("max_ratio_to_old", 1.5, 0.1, 0, FAILED, "0.1 is more than 0 (max_ratio_to_old 1.5, old 0)"),
+    ("max_ratio_to_old", 1.5, 0, 0, PASSED, ""),
+    ("min_ratio_to_old", 0.5, 1, 2, PASSED, ""),
+    ("min_ratio_to_old", 0.5, 0.9, 2, FAILED, "0.9 is less than 1 (min_ratio_to_old 0.5, old 2)"),
+    ("max_increase", 0.5, 1.5, 1, PASSED, ""),
+    ("max_increase", 0.5, 1.6, 1, FAILED, "1.6 is more than 1.5 (max_increase 0.5, old 1)"),
+    ("max_increase", 0.5, -1, -1.5, PASSED, ""),
+    ("max_decrease", 0.5, 0.5, 1, PASSED, ""),
+    ("max_decrease", 0.5, 0.4, 1, FAILED, "0.4 is less than 0.5 (max_decrease 0.5, old 1)"),
+    ("max_increase", 0.5, INFINITE, 1, FAILED, "+Inf is more than 1.5 (max_increase 0.5, old 1)"),
+    ("max_increase", 0.5, 1, INFINITE, INCONCLUSIVE,
+     "the old pods have +Inf, to which nothing can be compared"),
+    ("max_ratio_to_old", 0.5, 1, -1, INCONCLUSIVE,
+     "the old pods have -1, to which nothing can be compared"),
+    ("max_increase", 0.5, 1, EMPTY, INCONCLUSIVE, "no data for the old pods"),
+    ("max_increase", 0.5, 1, DOWN, INCONCLUSIVE, "it cannot be reached"),
+    ("max_increase", 0.5, 1, None, INCONCLUSIVE, "there are no old pods to compare with"),
+])
+def test_relative_thresholds(threshold, given, new, old, outcome, reason):
+    assert judge(metric(**{threshold: given}), Readings(reading(new), reading(old)),
+                 False) == (outcome, reason)
+
+
+@pytest.mark.parametrize("passes, outcome", [(True, PASSED), (False, INCONCLUSIVE)])
+def test_without_old_pods_absolute_thresholds_are_for_the_new_ones_still(passes, outcome):
+    both = metric(min=1, max_decrease=1)
+
+    assert judge(both, Readings(Reading(1)), passes) == (
+        outcome, "there are no old pods to compare with")
+    assert judge(both, Readings(Reading(0)), passes)[0] is FAILED
+    assert judge(both, Readings(None), passes)[0] is outcome
+
+
+def test_an_absolute_threshold_that_is_not_kept_fails_whatever_is_known_of_the_old_pods():
+    for old in (None, EMPTY, DOWN, Reading(INFINITE), Reading(0)):
+        assert judge(metric(max=1, max_increase=5), Readings(Reading(2), old), True)[0] is FAILED
+
+
+@pytest.mark.parametrize("on_empty, outcome", [
+    ("inconclusive", INCONCLUSIVE), ("pass", PASSED), ("fail", FAILED), ("zero", FAILED)])
+def test_what_an_empty_answer_means(on_empty, outcome):
+    assert judge(metric(on_empty, min=1), Readings(EMPTY), False)[0] is outcome
+    assert judge(metric(on_empty, min=1), Readings(DOWN), False)[0] is INCONCLUSIVE, (
+        "that is no answer")
+
+
+def test_zero_is_for_the_old_pods_too():
+    assert judge(metric("zero", max_increase=1), Readings(Reading(2), EMPTY), False) == (
+        FAILED, "2 is more than 1 (max_increase 1, old 0)")
+
+
+@pytest.mark.parametrize("new, old, reason", [
+    (9, 20, "9 samples of the new pods, fewer than 10 (min_samples)"),
+    (20, 9, "9 samples of the old pods, fewer than 10 (min_samples)"),
+    (EMPTY, 20, "0 samples of the new pods, fewer than 10 (min_samples)"),
+    (DOWN, 20, "it cannot be reached"),
+    (20, DOWN, "it cannot be reached"), (10, 10, ""),
+])
+def test_too_few_samples_are_inconclusive(new, old, reason):
+    seen = Readings(Reading(1), Reading(1), reading(new), reading(old))
+
+    assert judge(metric(min_samples=10, max_increase=1), seen,
+                 False) == (INCONCLUSIVE if reason else PASSED, reason)
+
+
+def test_too_few_samples_of_bad_pods_do_not_fail():
+    assert judge(metric(min_samples=10, min=1), Readings(Reading(0), None, Reading(9)),
+                 False)[0] is INCONCLUSIVE
+
+
+def analysis(**given):
+    return Analysis(**{"metrics": (), "window": "1m", "initial_delay": 0, "count": 3, "interval": 0,
+                       "failure_limit": 0,
+                       "inconclusive_limit": 0, "passes_inconclusive": False,
+                       "passes_without_old": False, **given})
+
+
+@pytest.mark.parametrize("letters, limits, outcome", [
+    ("ppp", {}, PASSED), ("pfp", {}, FAILED), ("pfp", {"failure_limit": 1}, PASSED),
+    ("ffp", {"failure_limit": 1}, FAILED),
+    ("pip", {}, INCONCLUSIVE), ("pip", {"inconclusive_limit": 1}, PASSED),
+    ("iip", {"inconclusive_limit": 1}, INCONCLUSIVE),
+    ("iii", {"inconclusive_limit": 9}, INCONCLUSIVE),
+    ("fi", {"failure_limit": 1, "inconclusive_limit": 1}, INCONCLUSIVE),
+    ("iif", {}, FAILED), ("", {}, INCONCLUSIVE),
+    ("fii", {"failure_limit": 1}, FAILED),
+    ("iff", {"failure_limit": 2, "inconclusive_limit": 9}, FAILED),
+    ("fii", {"failure_limit": 1, "count": 4}, INCONCLUSIVE),
+    ("fip", {"failure_limit": 1}, INCONCLUSIVE),
+])
+def test_limits_of_a_metric(letters, limits, outcome):
+    outcomes = [{"p": PASSED, "f": FAILED, "i": INCONCLUSIVE}[each] for each in letters]
+
+    assert of_metric(outcomes, analysis(**limits)) is outcome
+
+
+def test_what_is_decided_stays_so():
+    """Later measurements of an analysis with an end never change a decided outcome."""
+    for failure_limit, inconclusive_limit, passes in itertools.product(
+            (0, 1), (0, 1), (True, False)):
+        asked = analysis(count=4, failure_limit=failure_limit,
+                         inconclusive_limit=inconclusive_limit, passes_inconclusive=passes)
+        for outcomes in itertools.product(Outcome, repeat=4):
+            early = next((number for number in range(1, 5) if is_decided(outcomes[:number], asked)),
+                         4)
+            at_the_end, then = of_metric(outcomes, asked), of_metric(outcomes[:early], asked)
+            if passes:
+                assert then is at_the_end
+            else:
+                assert (then is PASSED) is (at_the_end is PASSED)
+
+
+def test_the_worst_metric_decides():
+    assert of_all([PASSED, INCONCLUSIVE, FAILED]) is FAILED
+    assert of_all([PASSED, INCONCLUSIVE]) is INCONCLUSIVE
+    assert of_all([PASSED]) is PASSED
+
+
+def test_a_measurement_as_json():
+    it = Measurement("m", 1, "now", FAILED, "r", Readings(Reading(INFINITE), EMPTY, Reading(5.0)))
+
+    assert json.loads(json.dumps(it.as_json(), allow_nan=False)) == {
+        "metric": "m", "number": 1, "at": "now", "outcome": "failed", "reason": "r", "new": "+Inf",
+        "old": None, "samples": 5.0}
+
+
+def test_examples():
+    assert doctest.testmod(outcome).failed == 0

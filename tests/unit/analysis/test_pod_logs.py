@@ -1,0 +1,192 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Requests for logs to the API server, and the result of each answer."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+
+import pytest
+from apiserver import answer, cut, half, pods, status
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import pod_logs
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.pod_logs import Logs
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import ErrorLines, Per
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.http import Http
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+WISH = ErrorLines("ERROR|WARN$", Per.LINE, ())
+SECRET = "password=s3cret"
+
+
+@pytest.fixture
+def room(connection, api, monkeypatch):
+    monkeypatch.setattr(pod_logs, "BACKOFF", (0, 0))
+    monkeypatch.setattr(pod_logs, "CONNECTIONS", 1)  # answers in the order of the test
+    return Logs(Http(connection), "default", 60, time.time, str)
+
+
+def pod(name="foo-a", **state):
+    container = {"name": "web",
+                 "state": state or {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    return pods({"metadata": {"name": name}, "spec": {"containers": [{"name": "web"}]},
+                 "status": {"containerStatuses": [container]}})
+
+
+def log(*lines):
+    return answer("".join(f"2026-11-23T08:00:00.000000000Z {line}\n" for line in lines).encode())
+
+
+def test_what_is_asked_and_counted(room, api):
+    api.answers += [pod("foo-a"), pod("foo-b"), log(f"ERROR {SECRET}", "good", "\x00WARN"),
+                    log("", "good")]
+
+    found, lines = room.read(WISH, ["foo-a", "foo-b"])
+
+    assert (found.value, found.note, lines.value) == (
+        0.5, "2 of 4 lines, 2 of them in pod foo-a", 4)
+    first, _second, third, _fourth = [urllib.parse.urlsplit(path) for _method, path in api.sent]
+    assert (first.query == "fieldSelector=metadata.name%3Dfoo-a&limit=500"
+            and third.path.endswith("/default/pods/foo-a/log"))
+    assert urllib.parse.parse_qs(third.query) == {"container": ["web"], "previous": ["false"],
+                                                  "sinceSeconds": ["60"],
+                                                  "limitBytes": ["262144"], "timestamps": ["true"]}
+    assert SECRET not in repr((found, lines))
+
+
+def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
+    monkeypatch.setattr(pod_logs, "MOST_LOGS", 3)
+    monkeypatch.setattr(pod_logs, "MOST_OF_ALL", 300)
+    api.answers += [*(pod(f"foo-{number}") for number in range(4)), *[log("good")] * 3]
+
+    assert room.read(WISH, [f"foo-{number}" for number in range(4)])[1].value == 3
+    assert [path.partition("limitBytes=")[2][:4] for _method, path in api.sent[4:]] == ["100&"] * 3
+
+
+@pytest.mark.parametrize("answers, lines", [
+    ([pods()], 0), ([pod(waiting={"reason": "ContainerCreating"})], 0),
+    ([pod(), status(404, 'pods "foo-a" not found')], 0),
+    ([pod(), status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')],
+     0),
+    ([pod(), status(500, "dial tcp"), log("good")], 1), ([pod(), status(401), log("good")], 1),
+    ([pod(), cut, log("good")], 1), ([pod(), half, cut, log("good")], 1),
+], ids=["gone", "not started", "gone by now", "about to start", "a moment", "another token", "lost",
+        "lost twice"])
+def test_logs_that_are_not_there(room, api, answers, lines):
+    api.answers += answers
+
+    found, samples = room.read(WISH, ["foo-a"])
+
+    assert (found.is_answer and samples.value == lines and found.value == (0 if lines else None)
+            and not api.answers)
+
+
+@pytest.mark.parametrize("answers, why", [
+    ([status(500, 'Get "https://10.0.0.1:10250/containerLogs": dial tcp: refused\x1b[2J')] * 3,
+     r"dial tcp: refused\x1b[2J"),
+    ([status(503, "overloaded")] * 3, "overloaded"), ([status(401, "who?")] * 3, "who?"),
+    ([status(400, "odd")], "odd"),
+    ([cut] * 3, ""), ([half] * 3, ""), ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
+    ([answer(SECRET.encode(), 302)], "status 302"), ([answer(SECRET.encode(), 203)], "status 203"),
+], ids=["no kubelet", "busy", "credentials", "odd", "cut", "half", "too long", "another page",
+        "by a proxy"])
+def test_logs_that_cannot_be_read_are_not_known(room, api, answers, why):
+    api.answers += [pod(), *answers]
+
+    for found in room.read(WISH, ["foo-a"]):
+        assert not found.is_answer and found.value is None and why in found.why
+        assert (found.why.startswith("the log of pod foo-a, container web, cannot be read: ")
+                and "\x1b" not in found.why)
+        assert SECRET not in found.why
+    assert not api.answers
+
+
+def test_a_container_that_a_pod_does_not_have_is_not_known(room, api):
+    api.answers.append(pod())
+
+    found, _lines = room.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
+
+    assert (found.why, found.is_answer) == ("pod foo-a has no container wbe, but web", False)
+
+
+def test_without_permission_no_other_try_helps(room, api):
+    api.answers += [pod(), status(403, 'User "x" cannot get resource "pods/log"')]
+
+    with pytest.raises(RolloutError) as error:
+        room.read(WISH, ["foo-a"])
+
+    assert error.value.what == "permission denied (403)" and "pods/log" in error.value.why
+
+
+def test_a_kubelet_that_never_answers_is_waited_for_once(room, api, monkeypatch):
+    monkeypatch.setattr(pod_logs, "TIMEOUT", 0.3)
+    api.answers += [pod(), lambda handler, query: api.closing.wait(2)]
+
+    began = time.monotonic()
+    found, _lines = room.read(WISH, ["foo-a"])
+
+    assert not found.is_answer and "timed out" in found.why and time.monotonic() - began < 2
+
+
+def test_who_is_told_to_end_does_not_try_again(room, api):
+    room._stop = lambda: "SIGTERM"
+    api.answers += [pod(), status(503, "busy")]
+
+    assert not room.read(WISH, ["foo-a"])[0].is_answer and len(api.sent) == 2
+
+
+def test_a_pattern_that_takes_for_ever_is_ended(room, api, monkeypatch):
+    monkeypatch.setattr(pod_logs, "MATCHING", 0.5)
+    api.answers += [pod(), log("a" * 60)]
+
+    began = time.monotonic()
+    with pytest.raises(RolloutError) as error:
+        room.read(ErrorLines("(a+)+$x", Per.LINE, ()), ["foo-a"])
+
+    assert (error.value.what == "the pattern takes more than 0.5 s for 1 lines"
+            and time.monotonic() - began < 5)
+
+
+def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
+    program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH, "0.5"]
+
+    found = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,
+                           timeout=10, check=False)
+
+    assert found.returncode == -signal.SIGALRM
+
+
+def test_what_is_typed_to_end_the_task_does_not_end_its_process(room, api, monkeypatch):
+    monkeypatch.setattr(pod_logs, "_MATCH",
+                        "import os, sys; sys.stdin.read(); sys.stdout.write(str(int(os.getpgrp() "
+                        "== os.getpid())))")
+    api.answers += [pod(), log("a line")]
+
+    assert room.read(WISH, ["foo-a"])[0].value == 1, (
+        "it is not in the terminal's group of processes")
+
+
+def test_a_machine_that_cannot_begin_a_process(room, api, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    api.answers += [pod(), log(SECRET)]
+
+    with pytest.raises(RolloutError) as error:
+        room.read(WISH, ["foo-a"])
+
+    assert "/nowhere/python" in error.value.why and SECRET not in str(error.value.as_result())
+
+
+def test_a_pattern_that_its_process_cannot_bear(room, api, monkeypatch):
+    monkeypatch.setattr(pod_logs, "_MATCH", "raise SystemExit(3)")
+    api.answers += [pod(), log(SECRET)]
+
+    with pytest.raises(RolloutError) as error:
+        room.read(WISH, ["foo-a"])
+
+    assert (error.value.why == "its process has ended with status 3"
+            and SECRET not in str(error.value.as_result()))

@@ -1,0 +1,307 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Requests to Prometheus, and answers that a real server does not give on demand."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import threading
+import time
+import urllib.parse
+
+import pytest
+import urllib3
+from apiserver import answer, cut, half
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.prometheus import ARGUMENT_SPEC, Prometheus
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+QUERY = 'sum(up{pod=~"(?:a|b)"}) + 1%'
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Server that returns prepared answers in order, repeats the last, and records requests."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers, self.requests = [], []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request, client_address):
+        """Ignore cut connections."""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        self.server.requests.append((self.path, self.headers,
+                                     urllib.parse.parse_qs(body, strict_parsing=True)))
+        answers = self.server.answers
+        (answers.pop(0) if len(answers) > 1 else answers[0])(self, {})
+
+    def log_message(self, *_unused):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(prometheus, "BACKOFF", (0, 0))
+    it = Server()
+    thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield it
+    it.shutdown()
+    thread.join()
+    it.server_close()
+
+
+def client(url, **options):
+    given = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+    return Prometheus({**given, "prometheus_url": url,
+                       **{f"prometheus_{option}": value for option, value in options.items()}})
+
+
+def vector(*values):
+    return answer({"status": "success", "data": {"resultType": "vector", "result": [
+        {"metric": {"pod": f"p{number}"}, "value": [1, value]}
+        for number, value in enumerate(values)]}})
+
+
+def failure(code, kind, error):
+    return answer({"status": "error", "errorType": kind, "error": error}, code)
+
+
+def test_a_question(server):
+    server.answers.append(vector("0.5"))
+
+    assert client(f"{server.url}/behind/a/path/", token=" t0ken\n").ask(QUERY) == Reading(0.5)
+
+    ((path, headers, form),) = server.requests
+    assert (path == "/behind/a/path/api/v1/query"
+            and form == {"query": [QUERY], "timeout": ["10000ms"]})
+    assert (headers["Authorization"] == "Bearer t0ken"
+            and headers["User-Agent"].startswith("baton.kubernetes/"))
+
+
+@pytest.mark.parametrize("url, options, pair", [
+    ("http://me:p%40ss@", {}, "me:p@ss"),
+    ("http://", {"username": "me", "password": "päss"}, "me:päss"),
+    ("http://a:b@", {"username": "me", "password": "x"}, "me:x"), ("http://", {}, None)])
+def test_who_asks(server, url, options, pair):
+    server.answers.append(vector("1"))
+
+    client(url + server.url.partition("://")[2], **options).ask(QUERY)
+
+    told = server.requests[0][1]["Authorization"]
+    assert told == (pair and f"Basic {base64.b64encode(pair.encode()).decode()}")
+
+
+@pytest.mark.parametrize("seconds, told",
+                         [(2.5, "2500ms"), (1 / 3, "334ms"), (0.0001, "1ms"), (3599, "3599000ms")])
+def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch, seconds, told):
+    monkeypatch.setattr(prometheus, "whole", lambda answer, *_limits: answer.data)
+    monkeypatch.setattr(urllib3, "Timeout", lambda **_seconds: None)
+    server.answers.append(vector("1"))
+
+    client(server.url, timeout=seconds).ask(QUERY)
+
+    assert server.requests[0][2]["timeout"] == [told]
+
+
+@pytest.mark.parametrize("content, reading", [
+    ({"resultType": "vector", "result": []}, Reading(None, "no data")),
+    ({"resultType": "vector", "result": [{"metric": {}, "value": [1, "NaN"]}]},
+     Reading(None, "NaN")),
+    ({"resultType": "vector", "result": [{"metric": {}, "value": [1, "-Inf"]}]},
+     Reading(-float("inf"))),
+    ({"resultType": "scalar", "result": [1, "1e3"]}, Reading(1000.0)),
+])
+def test_answers(server, content, reading):
+    server.answers.append(answer({"status": "success", "data": content}))
+
+    assert client(server.url).ask(QUERY) == reading
+
+
+def test_what_it_warns_of_is_kept(server):
+    """Thanos warns of a store that does not answer."""
+    server.answers.append(answer({"status": "success",
+                                  "data": {"resultType": "scalar", "result": [1, "5"]},
+                                  "warnings": ["no store\n", 5, "x", "y"]}))
+
+    reading = client(server.url).ask(QUERY)
+
+    assert (reading.value == 5
+            and reading.warnings
+            == ("Prometheus warns: no store", "Prometheus warns: 5", "Prometheus warns: x"))
+
+
+HTML = answer(b"<html><title>Log in</title></html>")
+HISTOGRAM = {"metric": {}, "histogram": [1, {}]}
+ELSE = "{url} does not respond like Prometheus"
+#: Answers that no retry cures.
+REFUSED = {
+    "a page to log in": (HTML, ELSE, "status 200: <html><title>Log in</title></html>"),
+    "a redirect": (answer(b"", 302, Location="http://127.0.0.1:1/"), ELSE, "status 302: nothing"),
+    "another path": (answer(b"404 page not found\n", 404), ELSE, "status 404: 404 page not found"),
+    "a list": (answer([1]), ELSE, "status 200: [1]"),
+    "nothing": (answer(b""), ELSE, "status 200: nothing"),
+    "deep nesting": (answer(b"[" * 100_000), ELSE, None),
+    "no result": (answer({"status": "success"}),
+                  "the query comes to a nothing, and not to a number", ""),
+    "no value": (answer({"status": "success",
+                         "data": {"resultType": "vector", "result": [{"metric": {}}]}}),
+                 ELSE, None),
+    "a histogram": (answer({"status": "success",
+                            "data": {"resultType": "vector", "result": [HISTOGRAM]}}), ELSE, None),
+    "no number": (vector("many"), ELSE, None),
+    "several": (vector("1", "2", "3", "4"),
+                "the query comes to 4 numbers, and only one can be measured",
+                "the first ones have the labels pod=p0; pod=p1; pod=p2"),
+    "a range": (answer({"status": "success", "data": {"resultType": "matrix", "result": []}}),
+                "the query comes to a matrix, and not to a number", ""),
+    "no query": (failure(400, "bad_data", "parse error: \x1b[31m"), "Prometheus refuses the query",
+                 r"bad_data: parse error: \x1b[31m"),
+    "too much": (failure(422, "execution", "too many samples"), "Prometheus refuses the query",
+                 "execution: too many samples"),
+    "401": (answer(b"Unauthorized", 401), "Prometheus does not accept the credentials (401)",
+            "Unauthorized"),
+    "403": (answer({"message": "no"}, 403), "Prometheus does not accept the credentials (403)",
+            '{{"message": "no"}}'),
+    "huge": (answer(b" " * (prometheus.MOST_BYTES + 1)),
+             "the answer of Prometheus has more than 1048576 bytes", ""),
+}
+
+
+@pytest.mark.parametrize("sent, what, why", REFUSED.values(), ids=REFUSED)
+def test_what_waiting_does_not_cure_is_an_error_at_once(server, sent, what, why):
+    server.answers.append(sent)
+
+    with pytest.raises(RolloutError) as error:
+        client(server.url).ask(QUERY)
+
+    assert len(server.requests) == 1
+    assert error.value.what == what.format(url=server.url)
+    assert why is None or error.value.why == why.format()
+    assert (error.value.message.isprintable()
+            or all(line.isprintable() for line in error.value.message.splitlines()))
+
+
+#: Answers that a retry may cure, and the reported reason.
+TROUBLE = {
+    "it is starting": (answer(b"Service Unavailable", 503),
+                       "answers with status 503: Service Unavailable"),
+    "it is too busy": (failure(503, "timeout", "query timed out"),
+                       "answers with status 503: timeout: query timed out"),
+    "a gateway": (answer(b"<html>\n502</html>", 502), "answers with status 502: <html> 502</html>"),
+    "too many requests": (answer(b"", 429), "answers with status 429: nothing"),
+    "the connection is cut": (cut, "cannot be reached: "),
+    "half an answer": (half, "cannot be reached: "),
+}
+
+
+@pytest.mark.parametrize("sent, said", TROUBLE.values(), ids=TROUBLE)
+def test_what_waiting_may_cure_is_tried_again(server, sent, said):
+    server.answers += [sent, sent, vector("7")]
+    assert client(server.url).ask(QUERY) == Reading(7.0)
+
+    server.answers[:] = [sent]
+    server.requests.clear()
+    reading = client(server.url).ask(QUERY)
+
+    assert (reading.value is None and not reading.is_answer and said in reading.why
+            and len(server.requests) == 3)
+
+
+def test_it_is_not_tried_again_where_the_task_should_end(server):
+    server.answers.append(answer(b"", 503))
+
+    assert (not client(server.url).ask(QUERY, stop=lambda: "SIGTERM").is_answer
+            and len(server.requests) == 1)
+
+
+def test_nobody_is_there(monkeypatch):
+    slept = []
+    monkeypatch.setattr(prometheus.time, "sleep", slept.append)
+
+    reading = client("http://127.0.0.1:1").ask(QUERY)
+
+    assert not reading.is_answer and slept == [0.2, 1.0, 0]
+    assert (reading.why.startswith("Prometheus at http://127.0.0.1:1 cannot be reached: ")
+            and "refused" in reading.why)
+
+
+def test_an_answer_that_never_ends_is_not_waited_for(server):
+    def drips(handler, _query):
+        handler.send_response(200)
+        handler.end_headers()
+        for _byte in range(400):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+    server.answers += [drips]
+    began = time.monotonic()
+
+    assert "is not complete after 1 s" in client(server.url, timeout=1).ask(QUERY).why
+    assert time.monotonic() - began < 10
+
+
+#: Passwords without escapes; urllib's error message quotes a part of some.
+UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b", "s3cret]b",
+             "1/s3cret", "s3cret@/b",
+             "s3cret/b@c", "s3cret\u2100"]
+
+
+@pytest.mark.parametrize("url, options, said", [
+    ("ftp://x", {}, "prometheus_url 'ftp://x' is not a valid address"),
+    ("x:9090", {}, "is not a valid address"),
+    ("http://x:port", {}, "is not a valid address"), ("http://", {}, "is not a valid address"),
+    ("", {}, "is not a valid address"),
+    ("http://me:s3cret@x?a=b", {}, "prometheus_url 'http://x?a=b' is not a valid address"),
+    ("http://[x", {}, "is not a valid address"),
+    *((f"http://me:{password}@x:9090", {}, "prometheus_url 'http://x:9090' is not a valid address")
+      for password in UNESCAPED),
+    ("me:s3cret://b@x:9090", {}, "prometheus_url 'x:9090' is not a valid address"),
+    ("http://x", {"username": "me"}, "need each other"),
+    ("http://x", {"password": "s3cret"}, "need each other"),
+    ("http://me:s3cret@x", {"token": "s3cret"}, "prometheus_token cannot be combined"),
+    ("http://x", {"token": "s3cret\nX-Other: 1"}, "prometheus_token is not valid"),
+    ("http://x", {"ca_cert": "/nowhere"}, "prometheus_ca_cert /nowhere does not exist"),
+    ("http://x", {"client_key": "-----BEGIN\ns3cret"},
+     "prometheus_client_key must be the path of a file"),
+    ("http://x", {"timeout": 0}, "prometheus_timeout must be more than 0"),
+    ("http://x", {"timeout": float("nan")}, "prometheus_timeout must be more than 0"),
+])
+def test_options_that_make_no_sense(url, options, said):
+    with pytest.raises(RolloutError) as error:
+        client(url, **options)
+
+    assert said in error.value.message and "s3cret" not in error.value.message
+
+
+def test_secrets():
+    found = prometheus.secrets({"prometheus_url": "http://me:p%40ss@x", "prometheus_token": "t0ken",
+                                "prometheus_username": "you",
+                                "prometheus_password": "pass", "prometheus_client_key": "a\nb"})
+
+    assert {"p@ss", "p%40ss", "t0ken", "pass", base64.b64encode(b"you:pass").decode(),
+            "a\nb"} <= found
+    assert prometheus.secrets({"prometheus_url": "http://x",
+                               "name": "foo"}) == prometheus.secrets({}) == set()
+
+
+def test_a_long_query_is_told_in_short(server):
+    server.answers.append(failure(400, "bad_data", "no"))
+
+    with pytest.raises(RolloutError) as error:
+        client(server.url).ask(f"begin {'x' * 10_000} end")
+
+    assert (len(error.value.next_command) < 600
+            and json.dumps(error.value.next_command).endswith(' end"'))

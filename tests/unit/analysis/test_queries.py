@@ -1,0 +1,81 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Queries: the placeholders of pods in any quotes, and the text of ready-made queries."""
+
+from __future__ import annotations
+
+import doctest
+import re
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import queries
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+PODS = ["foo-a1b2c", "foo.bar-d3", "x"]
+VALUES = {"pods": "(?:a|b)", "new_pods": "NEW", "old_pods": "OLD", "namespace": "shop",
+          "window": "1m"}
+
+
+def test_examples():
+    assert doctest.testmod(queries).failed == 0
+
+
+@pytest.mark.parametrize("name, is_meant",
+                         [*((each, True) for each in PODS), ("fooxbar-d3", False),
+                          ("foo-a1b2cd", False),
+                          ("xfoo-a1b2c", False), ("", False)])
+def test_the_regular_expression_is_for_exactly_these_pods(name, is_meant):
+    """Prometheus matches a regular expression against the whole value."""
+    assert bool(re.fullmatch(queries.alternation(PODS), name)) is is_meant
+
+
+def test_a_name_needs_no_escape_in_any_quotes():
+    assert not set(queries.alternation(PODS)) & set("\\\"'`$")
+
+
+@pytest.mark.parametrize("name", ['a"}', "a|.*", "a\\", "A", "a)b", "a`", "x" * 254, "a\nb"])
+def test_what_is_no_name_of_a_pod_gets_into_no_query(name):
+    assert queries.alternation(["foo", name]) == "(?:foo)"
+
+
+@pytest.mark.parametrize("query, expected", [
+    ('a{pod=~"$pods"}', 'a{pod=~"(?:a|b)"}'), ('a{pod=~"${pods}x"}', 'a{pod=~"(?:a|b)x"}'),
+    ("{{new_pods}} {{ old_pods }}", "NEW OLD"),
+    ("$new_pods/$old_pods[$window]{n='$namespace'}", "NEW/OLD[1m]{n='shop'}"),
+    ('a{b=~"c$"}', 'a{b=~"c$"}'), ("a{}", "a{}"),
+    ('a{b=~"5..$|4"}', 'a{b=~"5..$|4"}'),
+])
+def test_placeholders(query, expected):
+    queries.placeholders(query)
+
+    assert queries.rendered(query, VALUES) == expected
+
+
+def test_what_is_put_in_is_not_looked_at_again():
+    assert queries.rendered("$pods $namespace",
+                            {**VALUES, "pods": "$namespace"}) == "$namespace shop"
+
+
+@pytest.mark.parametrize("query", ["$pod", "{{ pod }}", "${names}", "a$new_pod_s"])
+def test_a_slip_in_a_placeholder_is_refused(query):
+    with pytest.raises(RolloutError,
+                       match="which stands for nothing: there are \\$pods, \\$new_pods"):
+        queries.placeholders(query)
+
+
+def test_ready_made_queries():
+    """Without a series of failed requests the rate of success is 1, and not unknown."""
+    matchers = queries.Matchers("pod", "namespace", {"job": 'a"\\$pods{{ pods }}\n'})
+    selector = r'namespace="$namespace",pod=~"$pods",job="a\"\\\x24pods\x7b\x7b pods }}\n"'
+
+    failed = rf'sum(rate(r_total{{{selector},code=~"5..|\\d\x24"}}[$window]))'
+    assert queries.success_rate(matchers, "r_total", "code", "5..|\\d$") == (
+        f"1 - ({failed} or vector(0)) / sum(rate(r_total{{{selector}}}[$window]))")
+    assert queries.latency(matchers, "d_seconds", 0.95) == (
+        f"histogram_quantile(0.95, sum by (le) (rate(d_seconds_bucket{{{selector}}}[$window])))")
+    assert queries.number_of(queries.Matchers("p", "", {}),
+                             "r_total") == 'sum(increase(r_total{p=~"$pods"}[$window]))'
+    assert queries.placeholders(queries.latency(matchers, "d", 0.5)) == {
+        "namespace", "pods", "window"}

@@ -1,0 +1,181 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Options of an analysis: a sentence refuses an invalid metric before the first query."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import spec
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import (
+    ARGUMENT_SPEC,
+    ErrorLines,
+    Per,
+    analysis_from,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+OF_METRICS = ARGUMENT_SPEC["metrics"]["options"]
+
+
+def asked(*metrics, **options):
+    defaults = {option: spec.get("default") for option, spec in OF_METRICS.items()}
+    given = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+    return analysis_from({**given, "metrics": [{**defaults, **each} for each in metrics],
+                          **options})
+
+
+def test_the_defaults():
+    it = asked({"min": 0.99})
+    (metric,) = it.metrics
+
+    assert (it.count, it.failure_limit, it.inconclusive_limit) == (1, 0, 0)
+    assert not it.passes_inconclusive and not it.passes_without_old
+    assert (metric.name == "success_rate" and metric.thresholds == {"min": 0.99}
+            and metric.samples == "")
+    assert metric.query == (
+        '1 - '
+        '(sum(rate(http_requests_total{namespace="$namespace",pod=~"$pods",code=~"5.."}[$window])) '
+        'or vector(0)) '
+        '/ sum(rate(http_requests_total{namespace="$namespace",pod=~"$pods"}[$window]))')
+
+
+def test_a_query_needs_no_type_and_counts_only_if_told_to():
+    (metric,) = asked({"query": " sum(x{pod=~'$pods'}) ", "max": 1,
+                       "samples_query": "count(x{pod=~'$pods'})"}).metrics
+
+    assert (metric.name, metric.query, metric.samples) == ("query", "sum(x{pod=~'$pods'})", "")
+    assert metric.is_of_either and not metric.needs_old_pods and not metric.is_relative
+
+
+def test_samples_are_counted_where_some_are_demanded():
+    rate, latency = asked({"min": 0, "min_samples": 5},
+                          {"type": "latency", "max_ratio_to_old": 2, "min_samples": 5,
+                           "labels": {"job": 5}}).metrics
+
+    assert rate.samples == 'sum(increase(http_requests_total{namespace="$namespace",pod=~"$pods"}[$window]))'
+    assert latency.samples == (
+        'sum(increase(http_request_duration_seconds_count{namespace="$namespace",pod=~"$pods",job="5"}[$window]))')
+    assert latency.is_relative
+
+
+def test_a_quantile_is_asked_for_as_it_is_given():
+    (metric,) = asked({"type": "latency", "quantile": 0.9999999, "max": 1}).metrics
+
+    assert metric.query.startswith("histogram_quantile(0.9999999, ")
+
+
+def test_a_query_that_compares_needs_old_pods():
+    (metric,) = asked({"query": "a{pod=~'$new_pods'} / a{pod=~'$old_pods'}", "max": 1}).metrics
+
+    assert metric.needs_old_pods and not metric.is_of_either
+
+
+def test_error_lines_are_of_both_sides_and_their_pattern_is_no_query():
+    (metric,) = asked({"type": "error_lines", "max_increase": 1, "min_samples": 5,
+                       "pattern": "level=error$|$pods|$x",
+                       "containers": ["web", "web"]}).metrics
+
+    assert (metric.lines == ErrorLines("level=error$|$pods|$x", Per.MINUTE, ("web",))
+            and metric.min_samples == 5)
+    assert metric.is_of_either and metric.is_relative and not metric.needs_old_pods
+    assert (metric.name, metric.query) == ("error_lines",
+                                           "lines that match level=error$|$pods|$x, a minute and "
+                                           "pod, in web")
+
+
+@pytest.mark.parametrize("line, is_one", [
+    ("ERROR: no such table", True), ("2026-11-23 08:00:00 [error] upstream", True),
+    ('{"level":"error","msg":"x"}', True),
+    ("java.lang.Exception: x", True), ("Traceback (most recent call last):", True),
+    ("panic: runtime error", True),
+    ("GET /errors 200", False), ("0 terrors", False), ("all is well", False),
+    ("my_error_count=0", False),
+])
+def test_what_a_line_with_an_error_has_in_it_by_default(line, is_one):
+    (metric,) = asked({"type": "error_lines", "max": 1}).metrics
+
+    assert bool(re.search(metric.lines.pattern, line)) is is_one
+
+
+ANY = {"min": 1}
+LINES = {"type": "error_lines", "max": 1}
+
+
+@pytest.mark.parametrize("metrics, options, said", [
+    ([], {}, "between 1 and 20 entries, not 0"),
+    ([{**ANY, "name": str(n)} for n in range(21)], {}, "entries, not 21"),
+    ([ANY, ANY], {}, "two metrics have the name success_rate"),
+    ([{}], {}, "success_rate has no threshold: give one of min, max"),
+    ([{**ANY, "name": "a\x1b"}], {}, "is not a name for a metric"),
+    ([{**ANY, "name": "a" * 101}], {}, "is not a name for a metric"),
+    ([{"max": math.inf}], {}, "max is not a finite number"),
+    ([{"min": math.nan}], {}, "min is not a finite number"),
+    ([{"max_increase": -1}], {}, "max_increase must not be negative, but it is -1"),
+    ([{**ANY, "min_samples": -1}], {}, "min_samples must not be negative"),
+    ([{**ANY, "min_samples": math.nan}], {}, "min_samples must"),
+    ([{**ANY, "type": "query"}], {}, "query is for type=query alone"),
+    ([{**ANY, "type": "latency", "query": "x"}], {}, "query is for type=query alone"),
+    ([{**ANY, "query": "x"}], {}, "neither $pods nor $new_pods"),
+    ([{**ANY, "query": "$old_pods"}], {}, "neither $pods nor $new_pods"),
+    ([{**ANY, "query": "$pods" + "x" * 10_000}], {}, "more than 10000 characters"),
+    ([{**ANY, "query": "$pods $podz"}], {}, "has $podz in it, which stands for nothing"),
+    ([{"query": "$new_pods", "max_increase": 1}], {},
+     "does not have $pods in it, which stands for the new pods and then"),
+    ([{**ANY, "query": "$pods", "min_samples": 1}], {}, "min_samples needs samples_query"),
+    ([{**ANY, "query": "$pods", "min_samples": 1, "samples_query": "x"}], {},
+     "samples_query does not have $pods in it"),
+    ([{**ANY, "requests_metric": 'a"'}], {},
+     "requests_metric 'a\"' is not a valid name of a metric"),
+    ([{**ANY, "duration_metric": "a b"}], {},
+     "duration_metric 'a b' is not a valid name of a metric"),
+    ([{**ANY, "status_label": "a:b"}], {}, "status_label 'a:b' is not a valid name of a label"),
+    ([{**ANY, "pod_label": ""}], {}, "pod_label '' is not a valid name of a label"),
+    ([{**ANY, "namespace_label": "}"}], {}, "namespace_label '}' is not a valid name of a label"),
+    ([{**ANY, "labels": {"a}": "b"}}], {}, "labels 'a}' is not a valid name of a label"),
+    ([{**ANY, "labels": {"a": None}}], {}, "labels 'a' has no value: give a text"),
+    ([{**ANY, "labels": {"a": ["b"]}}], {}, "labels 'a' has no value: give a text"),
+    ([{**LINES, "pattern": "("}], {}, "the pattern is not a regular expression of Python"),
+    ([{**LINES, "pattern": "x*"}], {}, "the pattern matches every line"),
+    ([{**LINES, "pattern": ""}], {}, "matches every line"),
+    ([{**LINES, "pattern": "x" * 1001}], {}, "the pattern has more than 1000 characters"),
+    ([{**LINES, "containers": ["a/b"]}], {}, "containers must be at most 10 names"),
+    ([{**LINES, "containers": [f"c{number}" for number in range(11)]}], {},
+     "containers must be at most 10 names"),
+    ([{**LINES, "query": "$pods"}], {}, "query is for type=query alone"),
+    ([{**ANY, "type": "latency", "quantile": 99}], {},
+     "quantile must be between 0 and 1, but it is 99"),
+    ([ANY], {"window": "5"}, "window '5' is not a duration of Prometheus"),
+    ([ANY], {"window": "1m]"}, "is not a duration"),
+    ([LINES], {"window": "9" * 400 + "ms"}, "is not a duration"),
+    ([LINES], {"window": "9" * 5000 + "y"}, "is not a duration"),
+    ([ANY], {"window": "\uff15m"}, "is not a duration"),
+    ([LINES], {"window": "293y"}, "is not a duration"),
+    ([ANY], {"window": "0s"}, "is not a duration"),
+    ([ANY], {"count": 0}, "count must be at least 1"),
+    ([ANY], {"count": 2001}, "at most 2000 for all metrics together, but it is 2001 for 1"),
+    ([ANY], {"interval": math.nan}, "interval must not be negative or endless"),
+    ([ANY], {"initial_delay": -1}, "initial_delay must not"),
+    ([ANY], {"failure_limit": 1},
+     "failure_limit (1) must be less than count (1): nothing could ever fail"),
+    ([ANY], {"inconclusive_limit": -1}, "inconclusive_limit must not be negative"),
+])
+def test_what_makes_no_sense_is_refused(metrics, options, said):
+    with pytest.raises(RolloutError) as error:
+        asked(*metrics, **options)
+
+    assert said in error.value.what
+
+
+def test_what_is_no_label_there_may_be_none_of():
+    (metric,) = asked({**ANY, "namespace_label": ""}).metrics
+
+    assert "namespace" not in metric.query
+
+
+def test_every_threshold_is_an_option():
+    assert {*spec.ABSOLUTE, *spec.RELATIVE} <= OF_METRICS.keys()

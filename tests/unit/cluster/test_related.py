@@ -1,0 +1,128 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Related objects, with and without the permission to list them."""
+
+from __future__ import annotations
+
+import pytest
+from apiserver import SCALER, answer, shown, status
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+
+
+@pytest.mark.parametrize("given, rules", [
+    (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": False}}),
+     [{"verbs": ["*"]}]),
+    (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": True}}),
+     None),
+    (status(403), None),
+])
+def test_what_is_allowed_as_far_as_the_server_tells(gateway, api, given, rules):
+    api.answers.append(given)
+
+    assert gateway.rules() == rules
+    assert api.requests[0][3]["spec"] == {"namespace": "default"}
+
+
+@pytest.mark.parametrize("resource, path", [
+    ("nodes", "/api/v1/nodes"), ("services", "/api/v1/namespaces/default/services"),
+    ("horizontalpodautoscalers", SCALER)])
+def test_what_is_around_as_far_as_it_may_be_seen(gateway, api, resource, path):
+    api.answers += [answer({"kind": "List", "items": [{"a": 1}]}),
+                    answer({"kind": "List", "items": None}), status(403)]
+
+    assert [gateway.objects(resource) for _time in range(3)] == [[{"a": 1}], [], None]
+    assert api.sent[0] == ("GET", f"{path}?limit=500")
+
+
+@pytest.mark.parametrize("uids, selector", [
+    (["u1", "u2"], "baton.kubernetes%2Fhistory-of+in+%28u1%2Cu2%29"),
+    ([], "baton.kubernetes%2Fhistory-of"),
+], ids=["of two", "of all"])
+def test_the_history_as_far_as_it_may_be_seen(gateway, api, uids, selector):
+    """The owner reference decides, and not the label."""
+    items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
+             for uid in ("u2", "u3")]
+    revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
+                 "items": items}
+    api.answers += [answer(revisions), status(403)]
+
+    assert [gateway.revisions(uids) for _time in range(2)] == [items[:1] if uids else items, None]
+    assert api.sent[0] == ("GET",
+                           f"/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector={selector}&limit=500")
+
+
+@pytest.mark.parametrize("told, expected", [
+    ("v1.24.17-eks-1", False), ("v1.25.0", True), ("v2.0.0", True), ("v1.\u0664.0", True),
+    ("", True), (None, True)])
+def test_whether_its_managed_fields_tell_when_something_changed(gateway, api, told, expected):
+    """A server without a readable version counts as recent; a single request is sent."""
+    api.answers.append(status(403) if told is None else answer({"gitVersion": told}))
+
+    assert [gateway.tells_changes(), gateway.tells_changes()] == [expected] * 2
+    assert api.sent == [("GET", "/version")]
+
+
+def test_the_history_that_the_server_keeps_is_found_by_its_owner(connection, api):
+    """The label of a revision of the server does not name the owner."""
+    items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
+             for uid in ("u1", "u2")]
+    api.answers.append(answer({"kind": "ControllerRevisionList",
+                               "metadata": {"resourceVersion": "1"}, "items": items}))
+    gateway = KubernetesGateway(connection, "default", (Kind.STATEFUL_SET,))
+
+    assert gateway.revisions(["u2"]) == items[1:]
+    path = ("/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector=controller.kubernetes.io%2Fhash&limit=500")
+    assert api.sent == [("GET", path)]
+    gateway.close()
+
+
+def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(gateway, api, pauses):
+    """Every request would take all attempts again."""
+    api.answers += [status(503, "no") for _number in range(20)]
+
+    with pytest.raises(RolloutError) as error:
+        gateway.objects("services")
+
+    assert error.value.next_command == "run the same task again when the API server is healthy"
+
+
+NO = status(404)
+
+
+def halfway(name):
+    """Return the ControllerRevision of a migration in progress."""
+    return answer({"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
+                   "items": [{"metadata": {"name": name}}]})
+
+
+def test_the_migrations_in_progress_as_far_as_they_may_be_seen(gateway, api):
+    api.answers += [halfway("foo-migration"), status(403)]
+
+    assert [gateway.migrations()
+            for _time in range(2)] == [[{"metadata": {"name": "foo-migration"}}], None]
+    path = ("/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector=baton.kubernetes%2Fmigration-of&limit=500")
+    assert api.sent[0] == ("GET", path)
+
+
+@pytest.mark.parametrize("answers, expected", [
+    ([shown(), NO, NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
+    ([NO, NO, shown(), NO, NO], "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
+    ([shown(), shown(), NO, NO, NO],
+     "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
+    ([NO, NO, NO, NO, shown()], "there is a DaemonSet foo (kind=DaemonSet)"),
+    ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
+    ([NO, NO, NO, NO, NO, shown(), halfway("foo-migration")],
+     "its migration is not finished: use state=migrated"),
+    ([NO, NO, NO, NO, NO, shown(), halfway("bar-migration")], ""),
+    ([NO, NO, NO, NO, NO, shown(), status(403)], ""),
+    ([status(403)] * 7, ""),
+], ids=["a Deployment", "a DeploymentConfig", "its ReplicaSet too", "a DaemonSet", "no namespace",
+        "a migration", "another migration", "nothing of that name", "nothing may be seen"])
+def test_why_there_is_no_such_controller(gateway, api, answers, expected):
+    api.answers += answers
+
+    assert gateway.why_absent("foo") == expected

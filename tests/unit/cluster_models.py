@@ -1,0 +1,345 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Models of check mode's clusters: a test makes each move, and copies the state.
+
+A model lists the possible next moves: the controller manager syncs an object, a pod becomes
+ready, ... A test makes them in any order. In ClusterModel the controller manager also lags behind
+the API server, and pods may take time to terminate; tests/integration compares the models with real
+clusters.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import typing as t
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import (
+    SimulatedDaemonSets,
+    label_of,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import (
+    SimulatedDeployments,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
+    MOST_PODS,
+    SimulatedCluster,
+    has_counts,
+    is_terminating,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import (
+    SimulatedStatefulSets,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+
+Json = dict[str, t.Any]
+
+#: Number of changes of controllers that the controller manager may not have received.
+LONGEST_LAG = 1
+
+
+class Pod(t.NamedTuple):
+    """Pod with the present owner, and the owner known to the controller manager."""
+
+    owner: str
+    labels: tuple[tuple[str, str], ...]
+    ready: bool
+    #: The owner known to the controller manager, perhaps an earlier owner.
+    seen_owner: str
+
+
+class Move(t.NamedTuple):
+    """Change made by the cluster.
+
+    see: the controller manager receives the next change of a controller; hear: of a pod's owner.
+    sync: the controller manager works on a controller; roll: on a Deployment.
+    finalize: the finalizers of an object in deletion are removed.
+    collect: the garbage collector deletes the pods of a deleted controller.
+    ready, end: a pod becomes ready, or has terminated.
+    """
+
+    verb: str
+    name: str
+
+
+class Moves:
+    """The moves of a model, made in their order until none remains."""
+
+    def settle(self) -> bool:
+        has_changed = False
+        while moves := self.moves():
+            self.make(moves[0])
+            has_changed = True
+        return has_changed
+
+
+class ClusterModel(Moves, SimulatedCluster):
+    """ReplicationControllers or ReplicaSets, and a lagging controller manager."""
+
+    #: Whether pods take time to terminate; in check mode a deleted pod is gone at once.
+    terminates_slowly = False
+
+    def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
+                 look_up_revisions: t.Any = None) -> None:
+        super().__init__(items, kind, look_up_revisions)
+        #: The controllers as the controller manager knows them, by name.
+        self.seen = {name: item for name, item in self.items.items() if _size(item) <= MOST_PODS}
+        #: Changes not yet received by the controller manager, in order: name, and new object.
+        self.unseen: list[tuple[str, Json | None]] = []
+        self.terminating: list[Pod] = []
+
+    def copy(self) -> ClusterModel:
+        """Return an independent cluster in the same state."""
+        other = copy.copy(self)
+        other.items, other.seen, other.kept = dict(self.items), dict(self.seen), dict(self.kept)
+        other.unseen, other.pods = list(self.unseen), list(self.pods)
+        other.terminating = list(self.terminating)
+        return other
+
+    def terminating_pods(self, selector: Json) -> tuple[observed.TerminatingPod, ...]:
+        kind = str(self.kind)
+        return tuple(observed.TerminatingPod(f"{pod.owner}-{number}", kind, pod.owner, "", ())
+                     for number, pod in enumerate(self.terminating)
+                     if selector.items() <= dict(pod.labels).items())
+
+    def _used_uids(self) -> set[str]:
+        seen = {item["metadata"].get("uid", "") for item in self.seen.values()}
+        return {pod.owner for pod in self.pods} | seen
+
+    def _store(self, name: str, item: Json | None) -> None:
+        super()._store(name, item)
+        if self.unseen and self.unseen[-1][0] == name:
+            self.unseen.pop()
+        self.unseen.append((name, item))
+        if len(self.unseen) > LONGEST_LAG:
+            self._see()
+
+    def _see(self) -> None:
+        name, item = self.unseen.pop(0)
+        self.seen.pop(name, None)
+        if item is not None:
+            self.seen[name] = item
+
+    def moves(self) -> list[Move]:
+        """Return all possible next moves; none when the cluster is stable."""
+        moves = [Move("see", name) for name, _item in self.unseen[:1]]
+        moves += [Move("hear", pod.owner) for pod in self.pods if pod.owner != pod.seen_owner][:1]
+        moves += [Move("sync", name) for name in sorted(self.seen) if self._sync(name) is not None]
+        uids = {item["metadata"].get("uid", "") for item in self.items.values()}
+        moves += [Move("finalize", name) for name, item in sorted(self.items.items())
+                  if is_terminating(item)]
+        owners = {pod.owner for pod in self.pods}
+        moves += [Move("collect", uid) for uid in sorted(owners - uids - {""})]
+        moves += [Move("ready", uid)
+                  for uid in sorted({pod.owner for pod in self.pods if not pod.ready})]
+        moves += [Move("end", uid) for uid in sorted({pod.owner for pod in self.terminating})]
+        return moves
+
+    def make(self, move: Move) -> None:
+        """Make a move from the list."""
+        make = {"see": self._make_see, "hear": self._make_hear, "sync": self._make_sync,
+                "finalize": self._make_finalize, "collect": self._make_collect,
+                "ready": self._make_ready, "end": self._make_end}
+        make[move.verb](move.name)
+
+    def _make_see(self, _name: str) -> None:
+        self._see()
+
+    def _make_hear(self, _owner: str) -> None:
+        self._change_pod(lambda pod: pod.owner != pod.seen_owner,
+                         lambda pod: pod._replace(seen_owner=pod.owner))
+
+    def _make_sync(self, name: str) -> None:
+        self.pods, removed, status = self._sync(name)
+        self._terminate(removed)
+        item = self.items.get(name)
+        if item and item["metadata"].get("uid") == self.seen[name]["metadata"].get("uid"):
+            self.items[name] = {**item, "status": status}
+
+    def _make_finalize(self, name: str) -> None:
+        self._store(name, None)
+
+    def _make_collect(self, uid: str) -> None:
+        self._terminate([pod for pod in self.pods if pod.owner == uid])
+        self.pods = [pod for pod in self.pods if pod.owner != uid]
+
+    def _make_ready(self, uid: str) -> None:
+        self._change_pod(lambda pod: pod.owner == uid and not pod.ready,
+                         lambda pod: pod._replace(ready=True))
+
+    def _make_end(self, uid: str) -> None:
+        self.terminating.remove(next(pod for pod in self.terminating if pod.owner == uid))
+
+    def _change_pod(self, matches: t.Callable[[Pod], bool], change: t.Callable[[Pod], Pod]) -> None:
+        """Change the first matching pod."""
+        index = next(index for index, pod in enumerate(self.pods) if matches(pod))
+        self.pods[index] = change(self.pods[index])
+
+    def _terminate(self, pods: list[Pod]) -> None:
+        """Begin to terminate pods; ready or not, they become alike."""
+        if self.terminates_slowly:
+            alike = [pod._replace(ready=False, seen_owner="") for pod in pods]
+            self.terminating = sorted([*self.terminating, *alike])
+
+    def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
+        """Return pods, deleted pods and status after a sync of the known controller.
+
+        None if nothing would change.
+        """
+        controller = Controller.from_api(self.seen[name], self.kind)
+        item = self.items.get(name)
+        exists = item is not None and item["metadata"].get("uid", "") == controller.uid
+        may_adopt = exists and not item["metadata"].get("deletionTimestamp")
+        claimed = _claimed(controller, self.pods, bool(may_adopt))
+        if claimed is None:
+            return None
+        own, others = claimed
+        own, removed, status = self._resized(controller, own)
+        pods = sorted(others + own)
+        if pods == sorted(self.pods) and (not exists or has_counts(item, status)):
+            return None
+        return pods, removed, status
+
+    def _new_pod(self, controller: Controller, ready: bool) -> Pod:
+        return Pod(*super()._new_pod(controller, ready), seen_owner=controller.uid)
+
+
+def _claimed(controller: Controller, pods: list[Pod], may_adopt: bool,
+             ) -> tuple[list[Pod], list[Pod]] | None:
+    """Return the pods of a controller after it adopted and released some, and the other pods.
+
+    None if pods need adoption, and the API server has no controller with permission to adopt.
+    """
+    own, others = [], []
+    for pod in pods:
+        matches = controller.selector.items() <= dict(pod.labels).items()
+        if pod.seen_owner == controller.uid and (matches or controller.is_deleting):
+            own.append(pod)
+        elif pod.seen_owner == controller.uid:
+            is_owner = pod.owner == controller.uid
+            others.append(pod._replace(owner="", seen_owner="") if is_owner else pod)
+        elif pod.seen_owner == "" and matches and not controller.is_deleting:
+            if not may_adopt:
+                return None
+            own.append(pod._replace(owner=controller.uid, seen_owner=controller.uid))
+        else:
+            others.append(pod)
+    return own, others
+
+
+def _size(item: Json) -> int:
+    return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
+
+
+class DeploymentModel(Moves, SimulatedDeployments):
+    """Deployments above a ClusterModel of their ReplicaSets."""
+
+    def __init__(self, items: t.Iterable[Json], sets: t.Iterable[Json] = ()) -> None:
+        super().__init__(items, ())
+        self.sets = ClusterModel(sets, Kind.REPLICA_SET)
+
+    def copy(self) -> DeploymentModel:
+        """Return an independent cluster in the same state."""
+        other = copy.copy(self)
+        other.items, other.sets = dict(self.items), self.sets.copy()
+        return other
+
+    def moves(self) -> list[Move]:
+        """Return all possible next moves; none when the cluster is stable."""
+        return self.sets.moves() + [Move("roll", name) for name in self._unsynced()]
+
+    def make(self, move: Move) -> None:
+        """Make a move from the list."""
+        if move.verb == "roll":
+            self._sync(move.name)
+        else:
+            self.sets.make(move)
+
+
+class RevisionMoves:
+    """Moves of StatefulSets and DaemonSets, also with pods that never become ready."""
+
+    #: Images without any ready pod.
+    broken: frozenset[str] = frozenset()
+
+    def copy(self) -> t.Self:
+        """Return an independent cluster in the same state."""
+        other = copy.copy(self)
+        for field in ("items", "kept", "_pods", "_nodes"):
+            if hasattr(self, field):
+                setattr(other, field, dict(getattr(self, field)))
+        return other
+
+    def moves(self) -> list[Move]:
+        """Return all possible next moves; none when the cluster is stable."""
+        moves = [Move("sync", name) for name in sorted(self.items)
+                 if self._synced(name) != self._state(name)]
+        moves += [Move("ready", pod.name) for name in sorted(self.items)
+                  for pod in self.pods(name) if not pod.ready and not self._is_broken(name, pod)]
+        return moves
+
+    def make(self, move: Move) -> None:
+        """Make a move from the list."""
+        if move.verb == "sync":
+            self._set_state(move.name, self._synced(move.name))
+        else:
+            self._set_ready(move.name)
+
+    def _run_pod(self, unready: t.Container[str]) -> bool:
+        names = [move.name for move in self.moves() if move.verb == "ready"]
+        if name := next((name for name in names if name not in unready), ""):
+            self._set_ready(name)
+        return bool(name)
+
+    def _is_broken(self, name: str, pod: t.Any) -> bool:
+        uid = self.items[name]["metadata"].get("uid", "")
+        revision = next((item for item in self.revisions([uid])
+                         if self._pod_label(item) == pod.revision), None)
+        return revision is not None and _image(revision["data"]["spec"]["template"]) in self.broken
+
+
+class StatefulSetModel(RevisionMoves, SimulatedStatefulSets):
+    """StatefulSets with moves made by a test."""
+
+    @staticmethod
+    def _pod_label(revision: Json) -> str:
+        return revision["metadata"]["name"]
+
+
+class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
+    """DaemonSets with moves made by a test, and a changing set of nodes."""
+
+    _pod_label = staticmethod(label_of)
+
+    def set_nodes(self, name: str, nodes: t.Iterable[str], *, others_stay: bool = False) -> None:
+        """Set the nodes of a DaemonSet; pods of other nodes are deleted with the nodes.
+
+        others_stay: the other nodes remain, with a taint.
+        """
+        pods = self.pods(name)
+        self._nodes[name] = tuple(sorted(nodes))
+        self._pods[name] = tuple(pod for pod in pods
+                                 if others_stay or pod.node in self._nodes[name])
+
+
+def _image(template: Json) -> str:
+    return template["spec"]["containers"][0]["image"]
+
+
+def primary(model):
+    """Return the controller foo."""
+    return model.controllers()["foo"]
+
+
+def record(model):
+    """Return the record of foo's last update."""
+    return json.loads(model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
+
+
+def annotated(model, text):
+    """Write the record of foo, as another client may."""
+    model.items["foo"] = json.loads(json.dumps(model.items["foo"]))
+    model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = text

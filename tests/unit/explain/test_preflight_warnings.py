@@ -1,0 +1,625 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Preflight warnings: obstacles to an update, and causes of lost requests."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import typing as t
+
+import pytest
+from builders import UPDATE, old, rc, template
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight_warnings import PreflightWarnings, warnings
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import DEPLOYMENT_LABEL
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+
+Json = dict[str, t.Any]
+SHOP = dataclasses.replace(UPDATE, namespace="shop")
+PAUSE = {"preStop": {"sleep": {"seconds": 3}}}
+
+
+def told(request: Request = SHOP, item: Json | None = None, wanted: Json | None = None,
+         **around: t.Any) -> list[str]:
+    """Return the warnings for an update of three pods with a surge of 1."""
+    primary = Controller.from_api(item or rc())
+    return warnings(choose(request), request, primary,
+                    template("myimage:v2") if wanted is None else wanted,
+                    PreflightWarnings(**around))
+
+
+def only(sentences: list[str]) -> str:
+    (sentence,) = sentences
+    return sentence
+
+
+def labelled(**labels: str) -> Json:
+    return {**template("myimage:v2"), "metadata": {"labels": labels}}
+
+
+def service(selector: Json | None = None, ports: t.Any = ({"port": 80, "targetPort": 8080},),
+            **spec: t.Any) -> Json:
+    selector = {"app": "foo"} if selector is None else selector
+    return {"metadata": {"name": "web"},
+            "spec": {"selector": selector, "ports": list(ports), **spec}}
+
+
+def good(name: str = "web", port: int = 8080, **changes: t.Any) -> Json:
+    """Return a container that loses no requests, without the fields set to None."""
+    fields = {"name": name, "ports": [{"name": f"{name}-http", "containerPort": port}],
+              "readinessProbe": {"tcpSocket": {"port": port}}, "lifecycle": PAUSE, **changes}
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def pods(*containers: Json, **spec: t.Any) -> Json:
+    return {"metadata": {"labels": {"app": "foo"}},
+            "spec": {"containers": list(containers), **spec}}
+
+
+def asking(requests: Json | None = None, limits: Json | None = None, **more: t.Any) -> Json:
+    return {"name": "web", "resources": {"requests": requests or {}, "limits": limits or {}},
+            **more}
+
+
+def test_nothing_may_be_seen():
+    assert told() == []
+
+
+def test_all_is_well():
+    around = PreflightWarnings(services=[service()], budgets=[budget(maxUnavailable=1)],
+                               autoscalers=[hpa()],
+                               quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
+
+    assert told(wanted=pods(good()), **vars(around)) == []
+
+
+# Services
+
+
+def test_a_service_that_would_lose_its_pods():
+    assert told(wanted=labelled(app="shop"), services=[service()]) == [
+        'Service web selects app=foo, which the new pods do not have: it would send its requests '
+        'to fewer and fewer old pods, '
+        'and in the end to none. Keep in metadata.labels of the template: app: "foo"',
+        *told(wanted=pods(*template()["spec"]["containers"]), services=[service()])]
+
+
+def test_a_service_that_would_get_the_next_pods_as_well():
+    sentence = told(wanted=labelled(app="foo", tier="front"),
+                    services=[service({"app": "foo", "tier": "front"})])[0]
+
+    assert sentence == (
+        'Service web selects app=foo,tier=front: it sends no requests to the current pods, but '
+        'would send some to the new '
+        'ones. If that is not intended, change in metadata.labels of the template: tier: "front"')
+
+
+@pytest.mark.parametrize("selector, kept", [
+    ({"app": "foo", DEPLOYMENT_LABEL: "abc"}, "app=foo"),
+    ({DEPLOYMENT_LABEL: "abc"}, "app=foo"),
+])
+def test_a_service_that_selects_on_the_deployment_label(selector, kept):
+    sentence = told(item=rc(label="abc"), wanted=pods(good()), services=[service(selector)])
+
+    assert only(sentence) == (
+        "Service web selects on the label kubernetes.io/deployment, whose value differs between "
+        "old and new pods: it "
+        "would send its requests to fewer and fewer old pods, and in the end to none. Before the "
+        "update: kubectl -n shop set "
+        f"selector service web {kept}")
+
+
+@pytest.mark.parametrize("other", [
+    service({"app": "bar"}),
+    service({"app": "foo", DEPLOYMENT_LABEL: "of another controller"}),
+    service({}),
+    service(type="ExternalName"),
+    {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
+], ids=["other pods", "another controller's pods", "empty selector", "external", "no selector"])
+def test_services_that_have_nothing_to_do_with_it(other):
+    assert told(item=rc(label="abc"), wanted=labelled(app="shop"), services=[other]) == []
+
+
+# Lost requests
+
+
+def test_no_readiness_probe():
+    assert only(told(wanted=pods(good(readinessProbe=None)), services=[service()])) == (
+        "No readinessProbe on container web: Service web sends requests to a new pod before it "
+        "listens (when measured, "
+        "18 of 5,744 requests were lost). Add to the container: readinessProbe: {tcpSocket: {port: "
+        "8080}, periodSeconds: 1}, or "
+        "better, an httpGet that succeeds when it is ready to serve")
+
+
+@pytest.mark.parametrize("lifecycle",
+                         [None, {}, {"postStart": {}}, {"preStop": {"sleep": {"seconds": 0}}}])
+def test_no_pause_before_the_stop(lifecycle):
+    assert only(told(wanted=pods(good(lifecycle=lifecycle)), services=[service()])) == (
+        "No preStop pause on container web: unless the server keeps running for 3 s after SIGTERM, "
+        "it is gone before Service web "
+        "stops sending it requests (when measured, 120 of 6,884 were lost). Add to the container: "
+        "lifecycle: {preStop: {sleep: "
+        '{seconds: 3}}}, or before Kubernetes 1.30 lifecycle: {preStop: {exec: {command: [sleep, '
+        '"3"]}}}; pods keep what they '
+        "were created with, so it helps from the next update on")
+
+
+def before_stop(*command: str) -> Json:
+    return {"preStop": {"exec": {"command": list(command)}}}
+
+
+@pytest.mark.parametrize("lifecycle, grace, pause", [
+    ({"preStop": {"sleep": {"seconds": 40}}}, 30, 40),
+    ({"preStop": {"sleep": {"seconds": 40}}}, None, 40),
+    ({"preStop": {"sleep": {"seconds": 5}}}, 5, 5),
+    (before_stop("/bin/sleep", "40"), 30, 40),
+    (before_stop("sh", "-c", "sleep 40; nginx -s quit"), 30, 40),
+    (before_stop("sh", "-c", "sleep 5 && nginx -s quit && sleep 1m"), 30, 60),
+    (before_stop("sleep", "40.5s"), 30, 40),
+])
+def test_a_pause_longer_than_the_grace_period(lifecycle, grace, pause):
+    spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
+
+    assert only(told(wanted=pods(good(lifecycle=lifecycle), **spec), services=[service()])) == (
+        f"terminationGracePeriodSeconds is {grace or 30}, and the preStop of container web alone "
+        f"takes {pause} s: that leaves "
+        "2 s to finish the requests of Service web that are in progress. Set in the spec of the "
+        "template: "
+        f"terminationGracePeriodSeconds: {pause + 30}")
+
+
+@pytest.mark.parametrize("lifecycle", [
+    {"preStop": {"sleep": {"seconds": 29}}},
+    {"preStop": {"sleep": {"seconds": 1}}},
+    before_stop("/bin/sleep", "3"),
+    before_stop("/drain"),
+    before_stop("nosleep", "40"),
+    {"preStop": {"httpGet": {"path": "/drain", "port": 8080}}},
+])
+def test_pauses_and_drains_that_are_good(lifecycle):
+    assert told(wanted=pods(good(lifecycle=lifecycle)), services=[service()]) == []
+
+
+@pytest.mark.parametrize("ready", [
+    {"startupProbe": {"tcpSocket": {"port": 8080}}},
+    {"readinessGates": [{"conditionType": "example.com/load-balancer"}]},
+])
+def test_other_ways_not_to_get_requests_too_early(ready):
+    spec = {key: value for key, value in ready.items() if key == "readinessGates"}
+    probe = {key: value for key, value in ready.items() if key == "startupProbe"}
+
+    assert told(wanted=pods(good(readinessProbe=None, **probe), **spec), services=[service()]) == []
+
+
+BARE = {"readinessProbe": None}
+
+
+@pytest.mark.parametrize("targets, wanted, blind", [
+    ([8080], pods(good(**BARE), good("proxy", 9090, **BARE)), "container web"),
+    (["proxy-http"], pods(good(**BARE), good("proxy", 9090, **BARE)), "container proxy"),
+    ([8080, 9090], pods(good(**BARE), good("proxy", 9090, **BARE)), "containers web and proxy"),
+    ([7070], pods(good(**BARE), good("proxy", 9090, **BARE)), None),
+    ([7070], pods(good(**BARE)), "container web"),
+    ([None], pods(good("web", 80, **BARE), good("proxy", 9090, **BARE)), "container web"),
+    ([9090],
+     pods(good(**BARE), initContainers=[good("proxy", 9090, restartPolicy="Always", **BARE)]),
+     "container proxy"),
+    ([9090], pods(good(), initContainers=[good("setup", 9090, **BARE)]), None),
+], ids=str)
+def test_the_containers_that_serve(targets, wanted, blind):
+    ports = [{"port": 80, **({"targetPort": target} if target else {})} for target in targets]
+    sentences = told(wanted=wanted, services=[service(ports=ports)])
+
+    assert [each.partition(":")[0]
+            for each in sentences] == ([f"No readinessProbe on {blind}"] if blind else [])
+
+
+@pytest.mark.parametrize("services", [
+    None,
+    [],
+    [service({"app": "bar"})],
+    [service(publishNotReadyAddresses=True, clusterIP="None")],
+    [service(ports=[{"port": 53, "protocol": "UDP"}])],
+], ids=["not seen", "none", "other pods", "for peers", "not TCP"])
+def test_without_a_service_no_request_is_lost(services):
+    assert told(wanted=template(), services=services) == []
+
+
+def test_a_headless_service_has_clients_too():
+    assert len(told(wanted=template(), services=[service(clusterIP="None")])) == 2
+
+
+def test_several_services_are_one_sentence():
+    assert len(told(wanted=pods(good(readinessProbe=None)), services=[service(), service()])) == 1
+
+
+def test_without_pods_nothing_but_labels_matters():
+    around = {"services": [service()], "nodes": [node(cpu="1")],
+              "budgets": [budget(maxUnavailable=0)],
+              "quotas": [quota({"pods": "0", "requests.cpu": "1"},
+                               {"pods": "0", "requests.cpu": "2"})]}
+
+    assert told(item=rc(replicas=0), wanted=pods(asking({"cpu": "2"})), **around) == []
+
+
+# Quotas
+
+
+def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
+    return {"metadata": {"name": "compute"}, "spec": {"hard": hard, **spec},
+            "status": {"hard": hard, "used": used}}
+
+
+@pytest.mark.parametrize("wanted, resource, hard, used, fits", [
+    (pods(asking()), "pods", "4", "3", True),
+    (pods(asking()), "pods", "3", "3", False),
+    (pods(asking()), "count/pods", "3", "3", False),
+    (pods(asking()), "replicationcontrollers", "1", "1", False),
+    (pods(asking()), "count/replicationcontrollers", "1", "1", False),
+    (pods(asking()), "count/replicationcontrollers", "2", "1", True),
+    (pods(asking()), "requests.cpu", "3", "3", True),
+    (pods(asking({"cpu": "500m"})), "requests.cpu", "2", "1500m", True),
+    (pods(asking({"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
+    (pods(asking({"cpu": "501m"})), "cpu", "2", "1500m", False),
+    (pods(asking({"cpu": "501m"})), "limits.cpu", "2", "1500m", True),
+    (pods(asking(limits={"cpu": "501m"})), "limits.cpu", "2", "1500m", False),
+    # A limit without a request is the request as well.
+    (pods(asking(limits={"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
+    (pods(asking({"memory": "1Gi"})), "requests.memory", "4Gi", "3Gi", True),
+    (pods(asking({"memory": "1025Mi"})), "memory", "4Gi", "3Gi", False),
+    (pods(asking({"ephemeral-storage": "2Gi"})), "requests.ephemeral-storage", "4G", "3G", False),
+    (pods(asking({"example.com/gpu": "1"})), "requests.example.com/gpu", "3", "3", False),
+    # Containers add up; init containers run earlier, in sequence; sidecars run all the time.
+    (pods(asking({"cpu": "300m"}), asking({"cpu": "300m"})), "requests.cpu", "2", "1500m", False),
+    (pods(asking({"cpu": "300m"}), initContainers=[asking({"cpu": "500m"})]), "requests.cpu", "2",
+     "1500m", True),
+    (pods(asking({"cpu": "300m"}), initContainers=[asking({"cpu": "501m"})]), "requests.cpu", "2",
+     "1500m", False),
+    (pods(asking({"cpu": "300m"}),
+          initContainers=[asking({"cpu": "201m"}, restartPolicy="Always")]),
+     "requests.cpu", "2", "1500m", False),
+    (pods(asking(),
+          initContainers=[asking({"cpu": "201m"}, restartPolicy="Always"),
+                          asking({"cpu": "300m"})]),
+     "requests.cpu", "2", "1500m", False),
+    (pods(asking(),
+          initContainers=[asking({"cpu": "300m"}),
+                          asking({"cpu": "201m"}, restartPolicy="Always")]),
+     "requests.cpu", "2", "1500m", True),
+    (pods(asking({"cpu": "500m"}), overhead={"cpu": "1m"}), "requests.cpu", "2", "1500m", False),
+    (pods(asking(), overhead={"cpu": "1"}), "limits.cpu", "2", "1500m", True),
+    (pods(asking({"cpu": "100m"}), resources={"requests": {"cpu": "501m"}}), "requests.cpu", "2",
+     "1500m", False),
+    (pods(asking({"cpu": "100m"}), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2",
+     "1500m", True),
+    (pods(asking(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m", False),
+])
+def test_what_a_quota_has_room_for(wanted, resource, hard, used, fits):
+    sentences = told(wanted=wanted, quotas=[quota({resource: hard}, {resource: used})])
+
+    assert (sentences == []) == fits
+    assert fits or f"{resource} ({used} of {hard} used, " in only(sentences)
+
+
+def test_a_quota_that_is_too_small():
+    request = dataclasses.replace(SHOP, max_surge=Size(50, percent=True))
+    hard = {"pods": "4", "requests.memory": "4Gi", "limits.cpu": "9"}
+    used = {"pods": "3", "requests.memory": "3Gi", "limits.cpu": "1"}
+
+    sentence = only(told(request, wanted=pods(asking({"memory": "1Gi"}, {"cpu": "500m"})),
+                         quotas=[quota(hard, used)]))
+
+    assert sentence == (
+        "ResourceQuota compute is too small for this update: pods (3 of 4 used, 2 more needed), "
+        "requests.memory (3Gi of 4Gi "
+        "used, 2Gi more needed). Raise it: kubectl -n shop edit quota compute, or let old pods go "
+        "first: max_surge=0 "
+        "max_unavailable=1")
+
+
+def test_the_surge_is_never_more_than_the_pods_that_are_replaced():
+    request = dataclasses.replace(SHOP, max_surge=Size(10))
+
+    assert told(request, quotas=[quota({"pods": "6"}, {"pods": "3"})]) == []
+
+
+def test_old_pods_that_go_first_make_room():
+    request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
+
+    assert told(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
+
+
+@pytest.mark.parametrize("surge, asked, used, hard, more, gentle", [
+    # At most three pods exist, but each pod requests half as much again.
+    (0, "1500m", "3", "4.4", "1.5", False),
+    # The peak is three new pods and an old pod: 4.5 + 1 - 3; without a surge, three new pods:
+    # 4.5 - 3.
+    (1, "1500m", "3", "5.4", "2.5", True),
+    (1, "1500m", "3", "4.4", "2.5", False),
+    # If the request shrinks, the peak is the first new pod with all old pods.
+    (1, "900m", "3", "3.8", "0.9", True),
+])
+def test_pods_that_ask_for_another_amount_than_before(surge, asked, used, hard, more, gentle):
+    request = dataclasses.replace(SHOP, max_surge=Size(surge), max_unavailable=Size(1))
+    item = rc()
+    item["spec"]["template"] = pods(asking({"cpu": "1"}))
+
+    sentence = only(told(request, item=item, wanted=pods(asking({"cpu": asked})),
+                         quotas=[quota({"cpu": hard}, {"cpu": used})]))
+
+    assert f"cpu ({used} of {hard} used, {more} more needed)" in sentence
+    assert ("max_surge=0" in sentence) == gentle
+    roomy = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
+    assert told(request, item=item, wanted=pods(asking({"cpu": asked})), quotas=[roomy]) == []
+
+
+def test_what_a_limit_range_may_have_given_is_no_growth():
+    request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
+
+    assert told(request, wanted=pods(asking({"cpu": "1"})),
+                quotas=[quota({"cpu": "3"}, {"cpu": "3"})]) == []
+
+
+@pytest.mark.parametrize("spec, judged", [
+    ({"scopes": ["NotTerminating"]}, True),
+    ({"scopes": ["BestEffort"]}, False),
+    ({"scopes": ["NotTerminating", "NotBestEffort"]}, False),
+    ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass",
+                                              "operator": "Exists"}]}}, False),
+])
+def test_quotas_with_scopes(spec, judged):
+    assert bool(told(quotas=[quota({"pods": "3"}, {"pods": "3"}, **spec)])) == judged
+
+
+def test_in_the_middle_of_an_update_its_own_pods_are_among_the_used_ones():
+    assert told(item=old(), quotas=[quota({"pods": "4"}, {"pods": "4"})]) == []
+
+
+def test_a_quota_that_has_not_been_counted_yet():
+    assert told(quotas=[{**quota({"pods": "1"}, {}), "status": {}}]) == []
+
+
+# Nodes
+
+
+def node(ready: str = "True", labels: Json | None = None, cpu: str = "8", **spec: t.Any) -> Json:
+    return {"metadata": {"name": "real-1", "labels": labels or {}}, "spec": spec,
+            "status": {"conditions": [{"type": "Ready", "status": ready}],
+                       "allocatable": {"cpu": cpu, "memory": "16Gi"}}}
+
+
+def taint(effect: str = "NoSchedule") -> Json:
+    return {"taints": [{"key": "dedicated", "value": "db", "effect": effect}]}
+
+
+def tolerating(**toleration: str) -> Json:
+    return pods(asking({"cpu": "2"}), tolerations=[toleration])
+
+
+TWO_CPUS = pods(asking({"cpu": "2"}))
+NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
+
+
+@pytest.mark.parametrize("nodes, wanted, why", [
+    ([node(cpu="1"), node(cpu="1900m"), node(unschedulable=True)], TWO_CPUS,
+     "2 with less than 2 cpu, 1 cordoned. Ask for less in resources.requests of the template, or "
+     "add a larger node"),
+    ([node()], pods(asking({"cpu": "9", "memory": "32Gi"})),
+     "1 with less than 9 cpu, 32Gi memory. Ask for less in resources.requests of the template, or "
+     "add a larger node"),
+    ([node()], pods(asking({"example.com/gpu": "1"})),
+     "1 with less than 1 example.com/gpu. Ask for less in resources.requests of the template, or "
+     "add a larger node"),
+    ([node("False"), node("Unknown")], TWO_CPUS, "2 not ready. See why: kubectl get nodes"),
+    ([node(unschedulable=True)], TWO_CPUS,
+     "1 cordoned. Let one take pods again: kubectl uncordon NODE"),
+    ([node(**taint())], TWO_CPUS,
+     "1 with the taint dedicated=db:NoSchedule. Tolerate it in the template, or: kubectl taint "
+     "nodes NODE dedicated=db:NoSchedule-"),
+    ([node(**taint("NoExecute"))],
+     tolerating(key="dedicated", operator="Exists", effect="NoSchedule"),
+     "1 with the taint dedicated=db:NoExecute. Tolerate it in the template, or: kubectl taint "
+     "nodes NODE "
+     "dedicated=db:NoExecute-"),
+    ([node(**taint())], tolerating(key="dedicated", value="web"),
+     "1 with the taint dedicated=db:NoSchedule. Tolerate it in "
+     "the template, or: kubectl taint nodes NODE dedicated=db:NoSchedule-"),
+    ([node(**{"taints": [{"key": key, "effect": "NoSchedule"}]}) for key in "aabcde"], TWO_CPUS,
+     "2 with the taint a:NoSchedule, 1 with the taint b:NoSchedule, 1 with the taint c:NoSchedule, "
+     "1 with the taint "
+     "d:NoSchedule. Tolerate it in the template, or: kubectl taint nodes NODE e:NoSchedule-"),
+    ([node(labels={"disk": "hdd"})], pods(asking(), nodeSelector={"disk": "ssd"}),
+     "1 without the label disk=ssd. Correct nodeSelector in the template, or: kubectl label nodes "
+     "NODE disk=ssd"),
+])
+def test_no_node_for_the_next_pods(nodes, wanted, why):
+    assert only(told(wanted=wanted, nodes=nodes)) == NOWHERE + why
+
+
+@pytest.mark.parametrize("nodes, wanted", [
+    ([], TWO_CPUS),
+    ([node(cpu="1"), node(cpu="2")], TWO_CPUS),
+    ([node(**taint("PreferNoSchedule"))], TWO_CPUS),
+    ([node(**taint())], tolerating(key="dedicated", value="db")),
+    ([node(**taint())],
+     tolerating(key="dedicated", operator="Equal", value="db", effect="NoSchedule")),
+    ([node(**taint())], tolerating(operator="Exists")),
+    ([node(unschedulable=True)],
+     tolerating(key="node.kubernetes.io/unschedulable", operator="Exists")),
+    ([node(labels={"disk": "ssd"})], pods(asking(), nodeSelector={"disk": "ssd"})),
+    ([node("False")], pods(asking(), nodeName="real-1")),
+])
+def test_a_node_for_the_next_pods(nodes, wanted):
+    assert told(wanted=wanted, nodes=nodes) == []
+
+
+# Budgets
+
+
+def budget(selector: Json | None = None, expected: int | None = None, **spec: t.Any) -> Json:
+    selector = {"matchLabels": {"app": "foo"}} if selector is None else selector
+    return {"metadata": {"name": "web"}, "spec": {"selector": selector, **spec},
+            "status": {} if expected is None else {"expectedPods": expected}}
+
+
+@pytest.mark.parametrize("spec, said, there", [
+    ({"minAvailable": "100%"}, "minAvailable: 100%", 4),
+    ({"minAvailable": "80%"}, "minAvailable: 80%", 4),
+    ({"minAvailable": 4}, "minAvailable: 4", 4),
+    ({"maxUnavailable": 0}, "maxUnavailable: 0", 4),
+    ({"maxUnavailable": "0%"}, "maxUnavailable: 0%", 4),
+    # The budget also covers two pods of another controller.
+    ({"minAvailable": 6, "expected": 5}, "minAvailable: 6", 6),
+])
+def test_a_budget_that_lets_no_pod_be_evicted(spec, said, there):
+    assert only(told(budgets=[budget(**spec)])) == (
+        f"PodDisruptionBudget web ({said}) allows no eviction, even when all {there} pods that it "
+        "has during the update are "
+        "healthy: the update keeps 3 available throughout, whatever max_unavailable says, so "
+        "draining a node has to wait in "
+        "the meantime. To allow one eviction: kubectl -n shop patch pdb web --type=merge -p "
+        """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
+
+
+@pytest.mark.parametrize("spec", [
+    {"minAvailable": 3},
+    {"minAvailable": "75%"},
+    {"maxUnavailable": 1},
+    {"maxUnavailable": "1%"},
+    {"minAvailable": 5, "expected": 5},
+    {"minAvailable": "100%", "selector": {"matchLabels": {"app": "bar"}}},
+    {},
+])
+def test_a_budget_that_lets_pods_be_evicted(spec):
+    assert told(budgets=[budget(**spec)]) == []
+
+
+def test_without_a_surge_the_planner_says_so():
+    assert told(dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1)),
+                budgets=[budget(minAvailable=3)]) == []
+
+
+@pytest.mark.parametrize("tier, both",
+                         [({"tier": "front"}, "tier=front"), ({}, "a label that has to be added")])
+def test_a_budget_that_does_not_count_the_next_pods(tier, both):
+    item = rc(label="abc")
+    item["spec"]["template"]["metadata"]["labels"] |= tier
+
+    assert only(told(item=item, wanted=labelled(app="shop", **tier),
+                     budgets=[budget(minAvailable=1)])) == (
+        "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects none "
+        "of them once the old ones "
+        f"are gone. Let it select what both have ({both}): kubectl -n shop edit pdb web")
+
+
+def test_a_budget_that_counts_pods_with_any_deployment_label():
+    any_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "Exists"}]},
+                       minAvailable=1)
+
+    assert told(item=rc(label="abc"), budgets=[any_label]) == []
+
+
+def test_a_budget_that_excludes_the_old_pods_only_counts_nothing_that_goes():
+    other = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "NotIn",
+                                          "values": ["abc"]}]}, minAvailable="100%")
+
+    assert told(item=rc(label="abc"), budgets=[other]) == []
+
+
+# Autoscalers
+
+
+def test_more_than_one_autoscaler():
+    assert told(autoscalers=[hpa("a")]) == []
+    assert only(told(autoscalers=[hpa("a"), hpa("b"), hpa("c"), hpa("d", name="bar")])) == (
+        "HorizontalPodAutoscalers a, b and c each set the size of foo: Kubernetes obeys none of "
+        "them (AmbiguousSelector), and "
+        "any of them may undo what the update sets. Keep one: kubectl -n shop delete hpa b c")
+
+
+def hpa(autoscaler="web", **target):
+    return {"metadata": {"name": autoscaler},
+            "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController",
+                                        "name": "foo", **target}}}
+
+
+# Malformed objects
+
+
+FULL = {
+    "item": rc(label="abc"),
+    "wanted": pods(good(resources={"requests": {"cpu": "2", "memory": "1Gi"},
+                                   "limits": {"cpu": "2"}}, readinessProbe=None,
+                        lifecycle={}),
+                   initContainers=[good("proxy", 9090, restartPolicy="Always",
+                                        lifecycle=before_stop("sleep", "40"))],
+                   tolerations=[{"key": "dedicated", "operator": "Exists"}],
+                   nodeSelector={"disk": "ssd"}, overhead={"cpu": "1"}),
+    "services": [service(ports=[{"port": 80, "targetPort": "web-http"}, {"port": 9090}]),
+                 service({DEPLOYMENT_LABEL: "abc"}), service({"app": "bar"})],
+    "budgets": [budget(minAvailable="100%", expected=3), budget({"matchExpressions": [
+        {"key": "app", "operator": "In", "values": ["foo"]}]}, maxUnavailable=0)],
+    "autoscalers": [hpa("a"), hpa("b")],
+    "quotas": [quota({"pods": "3", "requests.cpu": "1", "memory": "1Gi"},
+                     {"pods": "3", "requests.cpu": "1", "memory": "1Gi"},
+                     scopes=["NotTerminating"])],
+    "nodes": [node("False"), node(**taint()), node(labels={"disk": "ssd"}, cpu="1")],
+}
+ANYTHING = st.sampled_from([None, "", 0, 7, -1, [], {}, [None], [[]], {"app": []}, "x", "1e999",
+                            True])
+
+
+def places(item: t.Any, path: tuple = ()) -> list[tuple]:
+    """Return the paths of all values in an object."""
+    inner = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
+             else ())
+    return [path, *(deeper for key, value in inner for deeper in places(value, (*path, key)))]
+
+
+def test_everything_at_once():
+    assert len(told(**FULL)) == 9
+
+
+@given(st.data())
+def test_no_mutilated_object_raises(data):
+    """Fields may be missing or have any type; the warnings are still sentences."""
+    around = copy.deepcopy({key: value for key, value in FULL.items() if key != "item"})
+    for _time in range(data.draw(st.integers(1, 5))):
+        *path, last = data.draw(st.sampled_from([path for path in places(around) if len(path) > 1]))
+        inner: t.Any = around
+        for key in path:
+            inner = inner[key]
+        if isinstance(inner, dict) and data.draw(st.booleans()):
+            del inner[last]
+        else:
+            inner[last] = copy.deepcopy(data.draw(ANYTHING))
+
+    assert all(isinstance(sentence, str) for sentence in told(item=FULL["item"], **around))
+    for each in (around["wanted"], *around["budgets"]):
+        assert isinstance(desired_healthy(each, 3), int)
+
+
+@pytest.mark.parametrize("kind, wanted, is_told", [
+    ("DaemonSet", {"nodeSelector": {"disk": "ssd"}}, True), ("DaemonSet", {}, False),
+    ("ReplicationController", {"nodeSelector": {"disk": "ssd"}}, False)])
+def test_nodes_that_the_pods_of_a_daemon_set_leave_at_once_are_told_before_the_first_change(
+        kind, wanted, is_told):
+    nodes = [{**node(labels={"disk": disk}),
+              "metadata": {"name": f"node-{number}", "labels": {"disk": disk}}}
+             for number, disk in enumerate(("ssd", "hdd", "hdd"))]
+    request = request_from({"name": "foo", "kind": kind, "image": "myimage:v2"})
+
+    sentences = told(request, wanted=template("myimage:v2", **wanted), nodes=nodes)
+
+    assert any("exclude 2 nodes that the present one takes (node-1 and node-2)" in each
+               for each in sentences) is is_told

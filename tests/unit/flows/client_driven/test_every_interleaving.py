@@ -1,0 +1,626 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every interleaving of the planner with a slow cluster and a client that may die after any step.
+
+The planner remembers nothing, so a client that dies and one that goes on are the same; one that comes back with the other
+wish (update, then roll back, then update ...) is explored by letting both wishes take a step in every state. The cluster
+makes its moves in any order: pods become ready one by one, the controller manager hears of controllers and of pods late, on two
+ways that overtake each other. A handover may be cut off after each pod. Invariants have the numbers of design section 5.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import gc
+import itertools
+import typing as t
+
+import cluster_models
+import pytest
+from builders import rc, rs, template
+from cluster_models import ClusterModel, Move, Pod
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover, simulated
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import find
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta, observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Decision,
+    Handover,
+    Patch,
+    Step,
+    Wait,
+    Write,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, resolve_fenceposts
+
+Json = dict[str, t.Any]
+
+#: Characters of a line about a failure.
+LONGEST = 200
+
+UPDATE = Request(name="foo", images={"": "myimage:v2"})
+#: The deployment label's value that the update above gives to next, if foo has no label.
+SUCCESSOR_LABEL = identity.label_value(UPDATE.content(template(), {"app": "foo"}), None)
+
+
+def pace(surge: int, unavailable: int) -> Json:
+    """Return the options for the surge and the unavailable pods."""
+    return {"max_surge": Size(surge), "max_unavailable": Size(unavailable)}
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection():
+    """Hundreds of thousands of states without a cycle among them: looking for one takes a third of the time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Memory:
+    """Interned items: results for an item, or for a write of the item, are cached by object id.
+
+    References to all items prevent that another object gets the id of a cached one.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.parts: dict[int, tuple[Json, int]] = {}
+        self.items: dict[tuple, Json] = {}
+        self.normal: dict[tuple, tuple] = {}
+        self.patched: dict[tuple[int, int], tuple[Json, Patch]] = {}
+        self.synced: dict[tuple, t.Any] = {}
+        self.controllers: dict[int, Controller] = {}
+
+    def number(self, part: Json) -> int:
+        """Return one number for equal metadata, or equal specs, of any generation."""
+        if id(part) not in self.parts:
+            text = identity.canonical({key: value
+                                       for key, value in part.items() if key != "generation"})
+            self.parts[id(part)] = part, self.numbers.setdefault(text, len(self.numbers))
+        return self.parts[id(part)][1]
+
+    def item(self, item: Json, generation: int) -> Json:
+        """Return the interned object of an item with a generation."""
+        metadata, spec, status = parts = item["metadata"], item["spec"], item["status"]
+        ids = (id(metadata), id(spec), id(status), generation)
+        if ids not in self.normal:
+            is_observed = status.get("observedGeneration", 0) >= metadata["generation"]
+            counts = {field: value
+                      for field, value in status.items() if field != "observedGeneration"}
+            key = self.number(metadata), self.number(spec), *counts.items(), is_observed, generation
+            known = self.items.setdefault(key, {
+                **item,
+                "metadata": {**metadata, "generation": generation},
+                "status": {**counts, "observedGeneration": generation if is_observed else 0},
+            })
+            self.normal[ids] = known, *parts
+        return self.normal[ids][0]
+
+    def version(self, item: Json, generation: int) -> Json:
+        """Return the interned item that the controller manager has or will observe."""
+        metadata = {key: value
+                    for key, value in item["metadata"].items()
+                    if key in ("name", "uid", "deletionTimestamp")}
+        key = *metadata.items(), self.number(item["spec"]), generation
+        return self.items.setdefault(key,
+                                     {"metadata": {**metadata, "generation": generation},
+                                      "spec": item["spec"]})
+
+
+#: Owner of a dead pod until the controller manager observes the death.
+DEAD = "dead"
+
+
+class Cluster(ClusterModel):
+    """The model of the cluster, with a memory.
+
+    During a handover, pods may die, and another client may orphan next or restore foo's manifest.
+    """
+
+    def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0,
+                 replacements: int = 0,
+                 finalizers: tuple[str, ...] = (), terminates_slowly: bool = False) -> None:
+        """finalizers: added by admission to each new controller."""
+        super().__init__(items, kind)
+        self.finalizers, self.terminates_slowly = list(finalizers), terminates_slowly
+        self.memory = Memory()
+        self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
+        self.before = items[0]
+        self.remember()
+
+    @property
+    def living(self) -> list[Pod]:
+        return [pod for pod in self.pods if pod.owner != DEAD]
+
+    def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
+        return tuple(pod for pod in super().live_pods(selector) if pod.owner != DEAD)
+
+    def is_handing_over(self) -> bool:
+        return ("foo" in self.items
+                and object_meta.TAKEOVER in self.items["foo"]["metadata"]["annotations"])
+
+    def copy(self) -> Cluster:
+        other = copy.copy(self)
+        other.items, other.seen = dict(self.items), dict(self.seen)
+        other.unseen, other.pods, other.terminating = list(self.unseen), list(self.pods), list(
+            self.terminating)
+        return other
+
+    def key(self) -> tuple:
+        unseen = ((name, id(version)) for name, version in self.unseen)
+        happened = self.deaths, self.deletions, self.replacements, len(self.terminating)
+        return (*happened, *map(id, self.items.values()), None, *map(id, self.seen.values()),
+                *unseen, *self.pods)
+
+    def remember(self) -> None:
+        """Intern the items, with the smallest equivalent generations to keep the states finite."""
+        versions = [*self.seen.values(), *(version for _name, version in self.unseen if version),
+                    *self.items.values()]
+        known: dict[str, list[int]] = {}
+        for each in versions:
+            known.setdefault(each["metadata"]["uid"], []).append(each["metadata"]["generation"])
+
+        def generation(item: Json) -> int:
+            metadata = item["metadata"]
+            return (1
+                    + len({each for each in known[metadata["uid"]]
+                           if each < metadata["generation"]}))
+
+        memory = self.memory
+        self.items = {name: memory.item(item, generation(item))
+                      for name, item in sorted(self.items.items())}
+        self.seen = {name: memory.version(item, generation(item))
+                     for name, item in sorted(self.seen.items())}
+        self.unseen = [(name, item and memory.version(item, generation(item)))
+                       for name, item in self.unseen]
+
+    def controllers(self) -> dict[str, Controller]:
+        known = self.memory.controllers
+        for item in self.items.values():
+            if id(item) not in known:
+                known[id(item)] = Controller.from_api(item, self.kind)
+        return {name: known[id(item)] for name, item in self.items.items()}
+
+    def write(self, write: Write) -> bool:
+        if self.finalizers and isinstance(write, Create):
+            metadata = {**write.manifest["metadata"], "finalizers": self.finalizers}
+            write = Create({**write.manifest, "metadata": metadata})
+        holds = super().write(write)
+        self.remember()
+        return holds
+
+    def moves(self) -> list[Move]:
+        found = [move for move in super().moves() if move.name != DEAD or move.verb == "hear"]
+        if self.deaths and self.is_handing_over():
+            found += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living})]
+        if self.deletions and self.is_handing_over():
+            found += [Move("orphan", name) for name, it in self.controllers().items()
+                      if name != "foo" and handover.is_closed(it) and it.is_observed]
+        if self.replacements and self.is_handing_over() and len(self.items) > 1:
+            found.append(Move("replace", "foo"))
+        return found
+
+    def make(self, move: Move) -> None:
+        if move.verb == "die":
+            self.deaths -= 1
+            index = next(i for i, pod in enumerate(self.pods) if pod.owner == move.name)
+            self.pods[index] = self.pods[index]._replace(owner=DEAD)
+        elif move.verb == "orphan":
+            self.deletions -= 1
+            uid = self.items[move.name]["metadata"]["uid"]
+            self._store(move.name, None)
+            self.pods = [pod._replace(owner="") if pod.owner == uid else pod for pod in self.pods]
+        elif move.verb == "replace":
+            self.replacements -= 1
+            now = self.items["foo"]
+            metadata = {**self.before["metadata"], "generation": now["metadata"]["generation"] + 1}
+            self._store("foo", {**now, "metadata": metadata, "spec": self.before["spec"]})
+        elif move == Move("hear", DEAD):
+            self.pods.remove(next(pod for pod in self.pods if pod.owner == DEAD))
+        else:
+            super().make(move)
+        if move.verb in ("see", "sync", "orphan", "replace"):
+            self.remember()
+        self.pods.sort()
+
+    def _patch(self, item: Json, write: Patch) -> bool:
+        key = id(item), id(write)
+        if key not in self.memory.patched:
+            if not super()._patch(item, write):
+                return False
+            self.memory.patched[key] = self.items[write.name], write
+        self._store(write.name, self.memory.patched[key][0])
+        return True
+
+    def _sync(self, name: str) -> t.Any:
+        key = id(self.seen[name]), id(self.items.get(name)), *self.pods
+        if key not in self.memory.synced:
+            self.memory.synced[key] = super()._sync(name)
+        return self.memory.synced[key]
+
+
+def wish(request: Request) -> str:
+    """Return the key of a request within one exploration."""
+    return f"{request.state} pause_at={request.pause_at}"
+
+
+class Explorer:
+    """All reachable states, and per request the states from which the request can succeed."""
+
+    def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0,
+                 replacements: int = 0, finalizers: tuple[str, ...] = ()) -> None:
+        self.requests = requests
+        self.size, self.labels = primary["spec"]["replicas"], primary["spec"]["template"][
+            "metadata"]["labels"]
+        self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
+        surge, unavailable = resolve_fenceposts(requests[0].max_surge, requests[0].max_unavailable,
+                                                self.size)
+        self.ceiling = self.size + surge
+        self.floor = min(self.size - unavailable, primary["status"]["availableReplicas"])
+        self.clusters: list[Cluster] = []
+        #: Predecessor of each state, and the action that led from there.
+        self.reached: list[tuple[int, tuple[str, t.Any]]] = []
+        self.numbers: dict[tuple, int] = {}
+        self.decisions: dict[tuple, Decision | RolloutError] = {}
+        self.seen: dict[tuple, tuple[observed.Observed, bool]] = {}
+        self.first_pods: dict[int, tuple[Handover, Handover]] = {}
+        #: Edges by moves of the cluster and by steps of each request; final states of each request.
+        self.moves: list[tuple[int, int]] = []
+        self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
+        self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
+
+        self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions,
+                         replacements=replacements,
+                         finalizers=finalizers,
+                         terminates_slowly=requests[0].waits_for_termination), 0, ("begin", ""))
+        for here in itertools.count():
+            if here == len(self.clusters):
+                break
+            if failed := self.failure_at(here):
+                pytest.fail(f"{failed}, after\n{self.path_to(here)}", pytrace=False)
+        for request in requests:
+            self.check_it_can_be_fulfilled(request)
+
+    def add(self, cluster: Cluster, here: int, deed: tuple[str, t.Any]) -> int:
+        number = self.numbers.setdefault(cluster.key(), len(self.clusters))
+        if number == len(self.clusters):
+            self.clusters.append(cluster)
+            self.reached.append((here, deed))
+        return number
+
+    def path_to(self, number: int) -> str:
+        """Return a shortest path to a state, one action per line, and the state (breadth first)."""
+        cluster, lines = self.clusters[number], []
+        while number:
+            number, (whose, deed) = self.reached[number]
+            lines.append(f"{whose}: "
+                         f"{report.line(deed) if isinstance(deed, Step) else ' '.join(deed)}"[
+                             :LONGEST])
+        sizes = ", ".join(f"{name} {item['spec']['replicas']}"
+                          for name, item in cluster.items.items())
+        pods = collections.Counter((pod.owner, "ready" if pod.ready else "not ready")
+                                   for pod in cluster.living)
+        lines[:0] = [f"there: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} "
+                     "terminating"[:LONGEST]]
+        return "\n".join(reversed(lines))
+
+    def failure_at(self, here: int) -> str:
+        """Explore from a state and return the first line of a failed assertion, or "": not the objects, which are many pages."""
+        try:
+            self.explore(here)
+        except AssertionError as error:
+            return (str(error).partition("\n")[0] or "failed")[:LONGEST]
+        return ""
+
+    def explore(self, here: int) -> None:
+        """Explore every move of the cluster and every step of each request."""
+        cluster = self.clusters[here]
+        self.check(cluster)
+        moves = cluster.moves()
+        for move in moves:
+            after = cluster.copy()
+            after.make(move)
+            self.check_handover(cluster, after, move)
+            self.moves.append((here, self.add(after, here, ("cluster", move))))
+        for request in self.requests:
+            if request.state is State.RESTARTED and self.has_been_restarted(cluster):
+                self.check_end(cluster)
+                self.ends[wish(request)].add(here)
+                continue  # from here, the same wish would be another restart
+            decision = self.decide(request, cluster)
+            if isinstance(decision, RolloutError):
+                self.check_refusal(request, cluster, decision)
+                self.ends[wish(request)].add(here)
+            elif isinstance(decision, Wait):
+                assert moves, f"waits for ever: {decision}"
+            elif isinstance(decision, Step):
+                after = cluster.copy()
+                write = decision.write
+                if isinstance(write, Handover):  # the client may die after each pod
+                    write = self.first_pods.setdefault(
+                        id(write), (dataclasses.replace(write, pods=write.pods[:1]), write))[0]
+                assert after.write(write), f"refused: {report.line(decision)}"
+                if decision.is_last:
+                    self.check_fulfilled(request, after)
+                    self.ends[wish(request)].add(here)
+                self.steps[wish(request)].append((here,
+                                                  self.add(after, here, (wish(request), decision))))
+            else:
+                self.check_fulfilled(request, cluster)
+                self.ends[wish(request)].add(here)
+
+    @staticmethod
+    def has_been_restarted(cluster: Cluster) -> bool:
+        primary = cluster.items["foo"]
+        annotations = primary["spec"]["template"]["metadata"].get("annotations", {})
+        return (object_meta.RESTART in annotations
+                and not set(object_meta.MARKS) & set(primary["metadata"]["annotations"]))
+
+    def decide(self, request: Request, cluster: Cluster) -> Decision | RolloutError:
+        controllers = cluster.controllers()
+        base = controllers.get("foo") or next(iter(controllers.values()))
+        ids = tuple(map(id, controllers.values()))
+        if (wish(request), *ids) not in self.seen:
+            wanted = (None if request.state is State.ROLLED_BACK
+                      else request.applied_to(base.template))
+            seen = dataclasses.replace(find(controllers, request), wanted=wanted)
+            self.seen[(wish(request), *ids)] = seen, handover.needs_pods(seen)
+        seen, needs_pods = self.seen[(wish(request), *ids)]
+        key = wish(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods else ())
+        if key not in self.decisions:
+            seen = dataclasses.replace(seen,
+                                       terminating=observed.Terminating(len(cluster.terminating)))
+            if needs_pods:
+                seen = dataclasses.replace(seen,
+                                           pods=cluster.live_pods((
+                                               seen.successor or base).selector))
+            try:
+                self.decisions[key] = plan(request, seen)
+            except RolloutError as error:
+                # which would keep this explorer alive
+                self.decisions[key] = error.with_traceback(None)
+        return self.decisions[key]
+
+    def check(self, cluster: Cluster) -> None:
+        # 1. foo exists at all times, or next is what the user wanted under its own name
+        assert "foo" in cluster.items or self.requests[0].next_name in cluster.items
+        # 2. floor and ceiling
+        died = self.deaths - cluster.deaths
+        ready = sum(pod.ready for pod in cluster.living)
+        assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
+        # Where a pod dies just when another one is handed over, the news of one may be taken for that of the other.
+        ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
+        # a manifest that asks for pods of its own, too: those of next stay as many
+        if cluster.replacements < self.replacements:
+            assert sum(dict(pod.labels) != self.labels
+                       for pod in cluster.living) <= self.size + died, cluster.pods
+        else:
+            assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}"
+            pods = len(cluster.living) + len(cluster.terminating)
+            assert pods <= self.ceiling + died, (
+                f"{pods} pods with terminating ones, ceiling {self.ceiling}")
+        # No pod is ever without a controller.
+        assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
+            cluster.pods)
+        # The model takes the first of the pods that are due: enough as long as these are all alike.
+        is_alone = (not died and cluster.deletions == self.deletions
+                    and cluster.replacements == self.replacements)
+        assert (not is_alone
+                or len({pod[:3] for pod in cluster.pods if pod.owner != pod.seen_owner}) <= 1)
+        assert (not is_alone
+                or len({pod.owner for pod in cluster.living})
+                == len({pod[:2] for pod in cluster.living}))
+
+    def check_handover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
+        """The handover creates no pod, deletes none, and changes nothing on them but the owner."""
+        is_alone = (self.deaths, self.deletions, self.replacements) == (
+            after.deaths, after.deletions, after.replacements)
+        if cluster.is_handing_over() and move.verb != "ready" and is_alone:
+            assert sorted(pod[1:3] for pod in cluster.pods) == sorted(
+                pod[1:3] for pod in after.pods), move
+
+    def check_refusal(self, request: Request, cluster: Cluster, error: RolloutError) -> None:
+        """Check that a rollback is refused only after the end of the update."""
+        assert request.state is State.ROLLED_BACK, error
+        if "foo" in cluster.items and cluster.controllers()["foo"].is_deleting:
+            assert error.what == "it is being deleted" and cluster.finalizers[0] in error.why, error
+        elif "foo" in cluster.items:
+            assert "no update in progress" in error.what, error
+            self.check_end(cluster)
+        else:
+            assert isinstance(error, NoSuchController), error
+
+    def check_fulfilled(self, request: Request, cluster: Cluster) -> None:
+        primary = cluster.controllers().get("foo")
+        if not (request.pause_at and primary and primary.is_marked):
+            self.check_end(cluster)
+            return
+        # A pause: as many new pods as asked for, or more where there were more already; together the full size.
+        (successor,) = (it for it in cluster.controllers().values() if it.name != "foo")
+        assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)
+        assert (successor.available == successor.replicas
+                and primary.replicas <= self.size - successor.replicas)
+
+    def check_end(self, cluster: Cluster) -> None:
+        """4. A fulfilled wish: one controller, no marks, and all pods once the cluster has come to rest."""
+        (item,) = cluster.items.values()
+        assert not set(object_meta.MARKS) & set(item["metadata"]["annotations"])
+        assert item["spec"]["replicas"] == self.size
+        assert not cluster.terminating
+        cluster = cluster.copy()
+        cluster.settle()
+        assert [pod.ready for pod in cluster.pods] == [True] * self.size
+
+    def check_it_can_be_fulfilled(self, request: Request) -> None:
+        """Check invariant 4: from any state, resuming one request leads to its end."""
+        before: list[list[int]] = [[] for _cluster in self.clusters]
+        for earlier, later in itertools.chain(self.moves, self.steps[wish(request)]):
+            before[later].append(earlier)
+        todo, found = list(self.ends[wish(request)]), set(self.ends[wish(request)])
+        while todo:
+            new = set(before[todo.pop()]) - found
+            found |= new
+            todo += new
+        stuck = next((number for number in range(len(self.clusters)) if number not in found), None)
+        if stuck is not None:
+            pytest.fail(f"{wish(request)} never ends from\n{self.path_to(stuck)}", pytrace=False)
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("size, surge, unavailable", [
+    pytest.param(size, surge, unavailable,
+                 id=f"size {size} surge {surge} unavailable {unavailable}")
+    for size, surge, unavailable in itertools.product(range(4), range(3), range(3))
+    if surge or unavailable
+])
+def test_update_and_rollback_at_any_moment(size, surge, unavailable):
+    """Check invariants 1, 2 and 4, with a crash after any step and either request from there."""
+    update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
+
+    Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
+def test_update_of_four_pods_with_a_crash_after_any_step(surge, unavailable):
+    Explorer(rc(replicas=4), dataclasses.replace(UPDATE, **pace(surge, unavailable)))
+
+
+@pytest.mark.parametrize("size, surge, unavailable, next_name", [
+    *((size, *pods, None) for size in (1, 2) for pods in ((1, 0), (0, 1), (1, 1))), (3, 1, 0, None),
+    (3, 0, 1, None),
+    (2, 1, 0, "bar"), (2, 0, 1, "bar")])
+def test_a_new_pod_comes_when_an_old_one_has_terminated(size, surge, unavailable, next_name):
+    """Count terminating pods towards the ceiling of invariant 2 (policy TerminationComplete)."""
+    update = dataclasses.replace(UPDATE, next_name=next_name, waits_for_termination=True,
+                                 **pace(surge, unavailable))
+
+    Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
+@pytest.mark.parametrize("size, pause", [(0, 1), (1, 1), (2, 1), (3, 2)])
+def test_a_pause_then_the_end_or_the_way_back(size, pause, surge, unavailable):
+    """Explore three requests (to the pause, to the end, back), each from all reached states."""
+    update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
+    paused = dataclasses.replace(update, pause_at=Size(pause))
+
+    Explorer(rc(replicas=size), paused, update,
+             dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("size", range(3))
+def test_update_and_rollback_of_a_next_that_keeps_its_name(size, surge, unavailable):
+    update = dataclasses.replace(UPDATE, next_name="bar", **pace(surge, unavailable))
+
+    Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("size", [1, 2])
+def test_restart_and_rollback_at_any_moment(size, surge, unavailable):
+    restart = Request(name="foo", state=State.RESTARTED, **pace(surge, unavailable))
+
+    Explorer(rc(replicas=size), restart, dataclasses.replace(restart, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("primary", [
+    pytest.param(rc(replicas=2, available=0), id="no pod is available"),
+    pytest.param(rc(replicas=2, available=1), id="one pod of two is available"),
+    pytest.param(rc(replicas=2, label="earlier"), id="foo has a deployment label"),
+    pytest.param(rc(replicas=2, label=SUCCESSOR_LABEL),
+                 id="foo has the deployment label that next would get"),
+])
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
+def test_update_and_rollback_of_a_foo_where(primary, surge, unavailable):
+    """Lower the floor to the pods available before; both controllers' labels always differ."""
+    update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
+
+    Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("primary",
+                         [pytest.param(rs(replicas=size, label=label), id=f"size {size}, {label}")
+                          for size in range(4) for label in (None, "earlier", SUCCESSOR_LABEL)])
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
+def test_update_and_rollback_of_a_replica_set(primary, surge, unavailable):
+    """Keep the ReplicaSet's selector, which matches the reparented pods."""
+    update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, **pace(surge, unavailable))
+
+    Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
+def test_update_and_rollback_of_a_replica_set_whose_next_keeps_its_name(surge, unavailable):
+    update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, next_name="bar",
+                                 **pace(surge, unavailable))
+
+    Explorer(rs(replicas=2), update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("size, deaths", [(1, 1), (2, 1), (3, 1), (2, 2)])
+def test_pods_that_die_during_the_handover(make, size, deaths):
+    """Reach the requested size whenever a pod dies and whenever that is observed."""
+    primary = make(replicas=size)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(size, 0))
+
+    Explorer(primary, update, deaths=deaths)
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_a_next_that_somebody_deletes_without_its_pods_during_the_handover(make, deaths):
+    """Let foo adopt the remaining pods before it is opened, or it would create additional ones."""
+    primary = make(replicas=2)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(2, 0))
+
+    Explorer(primary, update, deaths=deaths, deletions=1)
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("next_name, deaths", [(None, 0), (None, 1), ("bar", 0)])
+def test_finalizers_that_keep_what_an_update_deletes(make, next_name, deaths):
+    """Remove the finalizers at any later moment."""
+    finalizers = ("example.com/a",)
+    primary = make(replicas=2, finalizers=list(finalizers))
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), next_name=next_name,
+                                 **pace(1, 0))
+
+    it = Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK),
+                  finalizers=finalizers, deaths=deaths)
+
+    assert any(simulated.is_terminating(item) for cluster in it.clusters
+               for item in cluster.items.values())
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("lag", [2, 3])
+def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
+    """Deliver several controller events in order, interleaved with pod events."""
+    monkeypatch.setattr(cluster_models, "LONGEST_LAG", lag)
+    primary = make(replicas=2)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(1, 0))
+
+    Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_foo_that_somebody_replaces_by_its_manifest_during_the_handover(make, size):
+    """Keep the reparented pods serving, without new ones, until another update."""
+    primary = make(replicas=size)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(size, 0))
+
+    Explorer(primary, update, replacements=1)

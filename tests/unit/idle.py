@@ -1,0 +1,83 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A stub of a cluster, for tests that need a part of a gateway."""
+
+from __future__ import annotations
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+
+
+class IdleGateway:
+    """Gateway to an empty cluster where no other client works, and all is allowed."""
+
+    kind = Kind.REPLICATION_CONTROLLER
+
+    def rules(self):
+        return None
+
+    def objects(self, resource):
+        return []
+
+    def revisions(self, uids):
+        return None
+
+    def migrations(self):
+        return []
+
+    def record(self, event):
+        return True
+
+    def lease(self, name):
+        return None
+
+    def put_lease(self, lease):
+        return {**lease, "metadata": {**lease["metadata"], "uid": "", "resourceVersion": "1"}}
+
+    def drop_lease(self, lease):
+        return True
+
+    def server_time(self):
+        return 0.0
+
+    def beside(self, work):
+        return None
+
+    def find(self, kind, name):
+        return None
+
+    def live_pods(self, selector):
+        return ()
+
+    def terminating_pods(self, selector):
+        return ()
+
+    def refuse_hand_over(self, controller):
+        return
+
+    def troubled_pods(self, controller):
+        return []
+
+    def are_starting(self, controller):
+        return False
+
+    def all_pods(self, controller, but_of=""):
+        return []
+
+    def watched_pods(self, controller):
+        return []
+
+    def look_at_pods_again(self):
+        return
+
+    def nodes(self, selector):
+        return frozenset()
+
+    def tells_changes(self):
+        return True
+
+    def warnings(self):
+        return []
+
+    def log(self, pod, container, previous):
+        return []

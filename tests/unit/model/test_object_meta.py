@@ -1,0 +1,192 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Data stored on objects: the keys, and the reading of texts written by another client."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from builders import rc, template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+
+
+def test_the_keys_are_those_on_the_clusters_that_there_are():
+    """A new key would not be found on controllers in the middle of an update."""
+    keys = {name: value
+            for name, value in vars(object_meta).items() if name.isupper()
+            and isinstance(value, str)}
+
+    assert keys == {
+        "DEPLOYMENT_LABEL": "kubernetes.io/deployment",
+        "DESIRED": "kubernetes.io/desired-replicas",
+        "PARTNER": "kubernetes.io/update-partner",
+        "PARTNER_UID": "baton.kubernetes/partner-uid",
+        "ORIGINAL": "baton.kubernetes/original-replicas",
+        "SUCCESSOR_SPEC": "baton.kubernetes/next-spec",
+        "PAUSED": "baton.kubernetes/paused",
+        "SOAK": "baton.kubernetes/soak",
+        "FROZEN": "baton.kubernetes/frozen",
+        "TAKEOVER": "baton.kubernetes/takeover",
+        "LAST_ROLLOUT": "baton.kubernetes/last-rollout",
+        "RESTART": "baton.kubernetes/restart",
+        "HISTORY": "baton.kubernetes/history-of",
+        "MIGRATION": "baton.kubernetes/migration-of",
+        "HASH_LABEL": "pod-template-hash",
+        "POD_REVISION": "controller-revision-hash",
+        "POD_GENERATION": "pod-template-generation",
+        "TEMPLATE_GENERATION": "deprecated.daemonset.template.generation",
+        "SERVER_HISTORY": "controller.kubernetes.io/hash",
+        "REVISION": "deployment.kubernetes.io/revision",
+        "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",
+        "HELD": "baton.kubernetes/paused-for-migration",
+        "ROLLOUT_OF": "openshift.io/deployment-config.name",
+        "ROLLOUT_NUMBER": "openshift.io/deployment-config.latest-version",
+        "ROLLOUT_PHASE": "openshift.io/deployment.phase",
+        "ROLLOUT_NAME": "openshift.io/deployment.name",
+        "ROLLOUT_LABEL": "deployment",
+        "HOLDER": "baton.kubernetes/holder",
+        "KUBECTL_NEXT": "kubectl.kubernetes.io/next-controller-id",
+        "KUBECTL_SOURCE": "kubectl.kubernetes.io/update-source-id",
+        "KUBECTL_ORIGINAL": "kubectl.kubernetes.io/original-replicas",
+    }
+
+
+def test_marks_are_never_copied_to_the_other_controller():
+    assert set(object_meta.MARKS) < set(object_meta.NOT_COPIED)
+    assert set(object_meta.NOT_COPIED) - set(object_meta.MARKS) == {
+        object_meta.SOAK, object_meta.LAST_ROLLOUT, object_meta.HELD,
+        "kubectl.kubernetes.io/last-applied-configuration"}
+
+
+@pytest.mark.parametrize("text, expected", [
+    ('{"behavior": null, "minReplicas": 2}', {"behavior": None, "minReplicas": 2}),
+    ('{"behavior": {}, "minReplicas": 2, "maxReplicas": 9, "a/b": 1}',
+     {"behavior": {}, "minReplicas": 2}),
+    ('{"behavior": {}}', None), ('{"behavior": [], "minReplicas": 2}', None),
+    ('{"behavior": {}, "minReplicas": "2"}', None),
+    ('{"behavior": {}, "minReplicas": true}', None), ('{"behavior": {}, "minReplicas": -1}', None),
+    ("[" * 100_000, None), ('"x"', None), ("", None),
+])
+def test_of_what_an_autoscaler_had_only_two_fields_are_read(text, expected):
+    assert object_meta.frozen({object_meta.FROZEN: text}) == expected
+    assert object_meta.is_frozen({object_meta.FROZEN: text}) and not object_meta.is_frozen({})
+
+
+def kept(it, uid="uid of foo"):
+    """Return the ControllerRevision of a revision, as shown by the API server."""
+    metadata, data = object_meta.keep_revision(it, uid)
+    owners = [{"uid": "another"}, {"uid": uid, "controller": True}]
+    return {"metadata": {"name": "foo-x", "ownerReferences": owners, **metadata},
+            "revision": it.number, "data": data}
+
+
+def test_a_template_that_is_kept_is_read_as_it_was():
+    it = object_meta.Revision(3, template("a<&>\u2028:1"), "2026-11-21T10:00:00Z", "jane", "foo-x",
+                              "uid of foo")
+
+    assert object_meta.kept_revision(kept(it)) == it
+    assert kept(it)["metadata"]["labels"] == {object_meta.HISTORY: "uid of foo"}
+    assert not set("<>&\u2028") & set(kept(it)["data"]["template"])
+
+
+@pytest.mark.parametrize("data",
+                         [None, {}, {"template": ""}, {"template": "no JSON"}, {"template": "[]"},
+                          {"template": {}}])
+def test_what_keeps_no_template_is_none_of_the_history(data):
+    assert object_meta.kept_revision({**kept(object_meta.Revision(1, template())),
+                                      "data": data}) is None
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
+def test_the_mark_of_a_restart_is_added_to_what_there_is(metadata):
+    before = {**template(), "metadata": metadata}
+    more = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
+
+    assert object_meta.restarted(before,
+                                 "x")["metadata"] == {"annotations": {object_meta.RESTART: "x"}}
+    assert object_meta.restarted(more,
+                                 "x")["metadata"] == {"annotations": {
+                                     "a": "b", object_meta.RESTART: "x"}, "labels": {"c": "d"}}
+
+
+def test_a_record_is_what_json_says_or_empty():
+    record = {"outcome": "updated", "from": {"web": "a:1"}}
+
+    assert object_meta.last_rollout({object_meta.LAST_ROLLOUT: json.dumps(record)}) == record
+    assert object_meta.last_rollout(
+        {object_meta.LAST_ROLLOUT: '{"from": {"web": "\\u001b\\n."}}'}) == {
+            "from": {"web": r"\x1b\n."}}
+    assert object_meta.last_rollout(rc()["metadata"]["annotations"]) == object_meta.last_rollout(
+        {object_meta.LAST_ROLLOUT: "7"}) == {}
+
+
+@pytest.mark.parametrize("text",
+                         ["../secrets/db", "../../other/replicationcontrollers/x", "..", "", "Foo",
+                          "a b", "x" * 254,
+                          "x/log?follow=true"])
+def test_a_partner_that_cannot_be_a_name_is_none(text):
+    assert object_meta.partner({object_meta.PARTNER: text}) is None
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "", "x", "²", "2147483648", "9" * 5000, " 1"])
+def test_a_size_that_no_controller_can_have_is_none(text):
+    annotations = dict.fromkeys((object_meta.DESIRED, object_meta.ORIGINAL, object_meta.PAUSED),
+                                text)
+
+    assert object_meta.desired(annotations) is object_meta.original(
+        annotations) is object_meta.paused(annotations) is None
+
+
+ROLLOUT = object_meta.Rollout("updating", {"web": "a:1"}, {"web": "a:2"}, "2026-11-21T10:00:00Z",
+                              "foo-abc", 3,
+                              {"minReadySeconds": None}, {"minReadySeconds": 5, "paused": True}, "abc",
+                              to_revision=1, paused=2)
+
+
+def test_the_record_of_an_update_in_progress_is_read_as_it_was_written():
+    assert object_meta.rollout({object_meta.LAST_ROLLOUT: ROLLOUT.text}) == ROLLOUT
+
+
+@pytest.mark.parametrize("change", [
+    {"outcome": "updated"}, {"outcome": ["updating"]}, {"from": {"web": 7}}, {"to": None},
+    {"from": {"../x": "a"}},
+    {"from": {f"c{number}": "a" for number in range(1000)}}, {"to": {"web": "x" * 5000}},
+    {"time": 7}, {"set": "../x"},
+    {"set": "x" * 300},
+    {"revision": None}, {"revision": True}, {"revision": -1}, {"paused": "1"},
+    {"to_revision": 2**31}, {"request": {}},
+    {"original": {}}, {"paced": {"minReadySeconds": 5, "replicas": 0}},
+    {"original": {"minReadySeconds": "5"}},
+    {"original": {"minReadySeconds": None, "paused": True}}])
+def test_a_record_with_any_part_that_is_not_what_it_should_be_is_none(change):
+    assert object_meta.rollout(
+        {object_meta.LAST_ROLLOUT: json.dumps({**json.loads(ROLLOUT.text), **change})}) is None
+
+
+@pytest.mark.parametrize("text, numbers",
+                         [(None, set()), ("", set()), ("1", {1}), ("1,3", {1, 3}), ("x,-1,2", {2})])
+def test_the_earlier_numbers_of_a_template(text, numbers):
+    assert object_meta.former_revisions({} if text is None
+                                        else {object_meta.FORMER_REVISIONS: text}) == numbers
+
+
+@pytest.mark.parametrize("label", ["`touch x`", "a b", "$(id)", "", "../x/y", "x" * 400])
+def test_a_handover_by_what_is_no_key_of_a_label_is_not_readable(label):
+    """The command that resumes the handover contains the key."""
+    mark = {"next": "bar", "uid": "u", "label": object_meta.DEPLOYMENT_LABEL, "replicas": 1,
+            "from": {}, "request": "", "template": ""}
+
+    assert object_meta.takeover({object_meta.TAKEOVER: json.dumps(mark)})
+    assert object_meta.takeover(
+        {object_meta.TAKEOVER: json.dumps({**mark, "label": label})}) is None
+
+
+@pytest.mark.parametrize("text", ["x" * 1000, "\x1b[2J", "\u202eabc", "line\nbreak"])
+def test_a_uid_that_can_be_none_is_that_of_nothing_rather_than_missing(text):
+    """A missing uid is filled in, and errors show the uid."""
+    assert object_meta.partner_uid({object_meta.PARTNER_UID: text}) == "not readable"
+    assert (object_meta.partner_uid({}) is None
+            and object_meta.partner_uid({object_meta.PARTNER_UID: "a-b"}) == "a-b")

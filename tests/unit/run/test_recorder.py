@@ -1,0 +1,160 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The recorder of a rollout: progress lines, Events and sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+
+from builders import SUCCESSOR, UPDATE, rc
+from clusters import Cluster, fails, troubled
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.recorder import LINE_INTERVAL
+
+
+def test_each_step_is_told_in_one_line_and_a_wait_when_none_was_told_just_now():
+    lines = []
+
+    Cluster(rc(replicas=1)).run(say=lines.append)
+
+    assert lines == [
+        f"annotate foo: partner {SUCCESSOR}", f"create {SUCCESSOR}: with myimage:v2",
+        "annotate foo: updating, 0 desired",
+        f"scale {SUCCESSOR}: 0 -> 1 replicas", f"waiting: {SUCCESSOR} 0/1 available, foo 1",
+        "scale foo: 1 -> 0 replicas",
+        "rename foo: takes over myimage:v2",
+        f"annotate {SUCCESSOR}: no more pods are created for it",
+        f"hand over {SUCCESSOR}: 1 pod to foo", f"delete {SUCCESSOR}: it has no pods",
+        "annotate foo: updated"]
+
+
+def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
+    cluster = Cluster(rc(replicas=30))
+    cluster.happens = lambda: cluster.cluster.make(cluster.cluster.moves()[0])
+    lines = []
+
+    cluster.run(say=lambda line: lines.append((cluster.clock.now, line)))
+
+    waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
+    assert len(waits) > 10 and len(lines) > 60
+    assert all(LINE_INTERVAL <= after - before < LINE_INTERVAL + driver.LOOK_UP + 0.1
+               for (before, _line), (after, _later) in itertools.pairwise(waits))
+
+
+def test_a_cause_is_told_at_once_with_the_sizes_and_only_once():
+    cluster = troubled(rc())
+
+    fails(cluster)
+
+    sizes = f"waiting: {SUCCESSOR} 0/3 available, foo 3"
+    cause = f"pod default/{SUCCESSOR}-1, container web: ErrImagePull: no such image"
+    assert [line for _at, line in cluster.lines if line.startswith("waiting: ")] == [
+        sizes, f"{sizes}; {cause}"]
+
+
+def test_each_step_is_an_event_until_one_is_refused():
+    cluster, events = Cluster(rc(replicas=1)), []
+    cluster.record = lambda event: events.append(event) or len(events) < 3
+
+    result = cluster.run()
+
+    assert [event["message"] for event in events] == [
+        f"annotate foo: partner {SUCCESSOR}", f"create {SUCCESSOR}: with myimage:v2",
+        "annotate foo: updating, 0 desired"]
+    assert ({event["involvedObject"]["uid"] for event in events} == {"uid of foo"}
+            and len(result["steps"]) > 3)
+    assert events[0]["reason"] == "RollingUpdateAnnotate" and events[0]["type"] == "Normal"
+
+
+def test_sizes_that_change_quickly_share_an_event():
+    cluster, events = Cluster(rc(replicas=40)), []
+    cluster.record = lambda event: events.append(event["message"]) or True
+    cluster.wait = lambda seconds: cluster.clock.sleep(0.05) or cluster.happens()
+
+    result = cluster.run(dataclasses.replace(UPDATE, max_surge=Size(4)))
+
+    assert sum(step["action"] == "scale" for step in result["steps"]) == 20
+    assert [each for each in events if each.startswith("scale")] == [
+        f"scale {SUCCESSOR}: 0 -> 40 replicas in 10 steps",
+        "scale foo: 40 -> 0 replicas in 10 steps"]
+
+
+def test_steps_of_one_of_many_share_events():
+    """Steps within the interval share an Event, in the order of the steps."""
+    cluster, events = Cluster(rc(replicas=1)), []
+    cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
+
+    result = cluster.run(intervals=Intervals(events=100, joins_events=True))
+
+    ((reason, told),) = events
+    assert reason == "RollingUpdate"
+    assert [part.partition(": ")[0] for part in told.split("; ")] == [
+        f"{step['action']} {step['name']}" for step in result["steps"]]
+
+
+def test_no_event_where_none_is_wanted():
+    cluster = Cluster(rc(replicas=1))
+    cluster.record = None
+
+    assert cluster.run(dataclasses.replace(UPDATE, record_events=False))["changed"]
+
+
+def test_a_failure_is_an_event_too():
+    cluster, events = troubled(rc()), []
+    cluster.record = lambda event: events.append(event) or True
+
+    fails(cluster)
+
+    assert (events[-1]["type"], events[-1]["reason"]) == ("Warning", "RollingUpdateFailed")
+
+
+# Sizes
+
+SIZES = dataclasses.replace(UPDATE, return_sizes=True)
+
+
+def test_the_sizes_are_told_from_the_beginning_to_the_end():
+    result = Cluster(rc(replicas=2)).run(SIZES)
+
+    sizes = [(each["phase"], *((each[who] or {}).get("replicas") for who in ("controller", "next")))
+             for each in result["sizes"]]
+    assert sizes[0] == ("complete", 2, None) and sizes[-1] == ("complete", 2, None)
+    assert ("progressing", 1, 2) in sizes and ("taking_over", 2, None) in sizes
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["at"])
+               for each in result["sizes"])
+    assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (2, 3)
+
+
+def test_a_failure_tells_the_sizes_too():
+    progress = fails(troubled(rc()), return_sizes=True).progress
+
+    assert progress["sizes"][-1]["next"] == {"replicas": 1, "available": 0}
+    assert (progress["rollout"]["floor"], progress["rollout"]["ceiling"]) == (3, 4)
+
+
+def test_there_are_no_sizes_where_nothing_happens():
+    """A converged task has no sizes, nor has check mode, where all times would be equal.
+
+    return_sizes=False returns no sizes either.
+    """
+    cluster = Cluster(rc(image="myimage:v2"))
+
+    assert cluster.run(SIZES)["sizes"] == []
+    assert cluster.run(dataclasses.replace(UPDATE, images={"": "myimage:v3"}))["sizes"] == []
+    cluster.clock.is_real = False
+    assert cluster.run(dataclasses.replace(SIZES, images={"": "myimage:v4"}))["sizes"] == []
+
+
+def test_a_handover_is_an_event_of_its_own_name():
+    cluster, events = Cluster(rc(replicas=1)), []
+    cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
+
+    cluster.run()
+
+    assert ("RollingUpdateHandOver", f"hand over {SUCCESSOR}: 1 pod to foo") in events

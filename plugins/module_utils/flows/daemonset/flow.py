@@ -98,17 +98,15 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                                next_command="ask for the Role in docs/permissions.md")
         if _asks_for_nodes(request) and memory.nodes is None:
             memory.nodes = cluster.nodes(request.nodes)
-        own = (DaemonPod.from_api(item)
-               for item in pods if object_meta.owner_uid(item) == primary.uid)
-        by_node = tuple(sorted(own, key=lambda pod: (pod.node, pod.name)))
+        by_node = tuple(sorted(_own_pods(primary, pods), key=lambda pod: (pod.node, pod.name)))
         memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == known
                                                      else LOOK_AGAIN)
         return _with_by_node(observed, primary, by_node, memory)
 
     def note(self, write: Write, memory: Memory) -> None:
-        memory.look_at_pods_from = 0
-        # Until the status of the DaemonSet changes, a deleted pod counts as terminating.
         version, pods = memory.miscounted
+        memory.look_at_pods_from = memory.seconds + LOOK_AGAIN if pods else 0
+        # Until the next list, a deleted pod counts as terminating.
         memory.miscounted = version, tuple(pod._replace(is_going=True) if pod.name == write.name
                                            else pod for pod in pods)
 
@@ -158,15 +156,27 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
                      memory: Memory) -> DaemonSetObserved:
     """Return the observation with the old pods that the status counts as new.
 
-    Without permission to list pods or revisions, the status is believed.
+    Without permission to list pods or revisions, the status is believed. The status is unchanged if
+    the new pod is ready before the server writes the status; then as many pods are ready as the
+    status counts, and no deletion is left to wait for.
     """
     if observed.present is None or not _are_counted_as_new(primary):
         return observed
-    if memory.miscounted[0] != primary.resource_version:
-        others = map(DaemonPod.from_api, cluster.all_pods(primary, observed.present.pods) or ())
-        wrong = miscounted(primary, observed.present.pods, others)
+    version, wrong = memory.miscounted
+    is_same, present = version == primary.resource_version, observed.present.pods
+    if not is_same or (wrong and memory.seconds >= memory.look_at_pods_from):
+        memory.look_at_pods_from = memory.seconds + LOOK_AGAIN
+        pods = _own_pods(primary, cluster.all_pods(primary, "" if is_same else present) or ())
+        ready = sum(pod.is_ready and not pod.is_going for pod in pods)
+        if not is_same or ready >= primary.available:
+            wrong = miscounted(primary, present, pods)
         memory.miscounted = primary.resource_version, wrong
-    return dataclasses.replace(observed, miscounted=memory.miscounted[1])
+    return dataclasses.replace(observed, miscounted=wrong)
+
+
+def _own_pods(primary: DaemonSet, items: t.Iterable[Json]) -> list[DaemonPod]:
+    return [DaemonPod.from_api(item) for item in items
+            if object_meta.owner_uid(item) == primary.uid]
 
 
 # Warnings before the first write

@@ -1096,6 +1096,34 @@ def test_as_many_pods_that_only_count_as_new_are_missing_as_may_be():
     assert versions(model) == ["v2"] * 4
 
 
+@pytest.mark.parametrize("is_ready", [True, False], ids=["ready", "not ready yet"])
+def test_replaced_pods_are_seen_although_the_status_is_unchanged(is_ready):
+    """The server writes no status that is equal to the last one: no watch reports the new pod."""
+    model = cluster(4)
+    created_again(model, "myimage:v2")
+    flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
+    deleted = 0
+    for _turn in range(10):
+        memory.seen = flow.observe(UPDATE, model, memory)
+        decision = flow.plan(UPDATE, memory.seen)
+        if isinstance(decision, Step):
+            assert model.write(decision.write)
+            flow.note(decision.write, memory)
+            if decision.action == "delete":
+                deleted += 1
+                item = model.items["foo"]
+                model.settle()
+                assert model.items["foo"]["status"] == item["status"]
+                model.items["foo"] = item
+                if not is_ready:
+                    unready(model, *model._nodes["foo"])
+                    model.items["foo"] = item
+            else:
+                model.settle()
+        memory.seconds += 1
+    assert deleted == (4 if is_ready else 1)
+
+
 def test_where_pods_may_not_be_listed_the_status_is_believed():
     model = cluster(4)
     created_again(model, "myimage:v2")

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Print how simple the code is: `make measure`. `make test-lint` fails where a number exceeds its LIMITS.
+"""Print how simple the code is: `make measure`.
 
-A limit only ever goes down: a commit that makes a number smaller lowers its limit with it.
+`make test-lint` fails where a number exceeds the LIMITS. Limits only ever go down: a commit that
+makes a number smaller lowers the limit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Pronouns and participles that name no thing: "each" of what, "found" by whom?
+#: Pronouns and participles: an "each" or a "found" does not name the object.
 BANNED = frozenset([
     "it", "its", "one", "each", "those", "these", "this", "that", "other", "others", "there",
     "here",
@@ -49,7 +50,7 @@ class Source:
         return sum(name.strip("_") in BANNED for name in bound)
 
     def docstrings(self) -> list[str]:
-        """Return the docstrings of the module, its classes and its functions."""
+        """Return the docstrings of the module, and of all classes and functions."""
         texts = [ast.get_docstring(node) for node in self.nodes if isinstance(node, DOCUMENTED)]
         return [text for text in texts if text]
 
@@ -59,7 +60,7 @@ class Source:
                    if len(text.split()) > 2)
 
     def long_lines(self) -> int:
-        """Count the lines that are longer than LINE characters."""
+        """Count the lines of more than LINE characters."""
         return sum(len(line) > LINE for line in self.text.splitlines())
 
     def casts(self) -> int:
@@ -68,7 +69,7 @@ class Source:
                    for node in self.nodes)
 
     def computed_attributes(self) -> int:
-        """Count the attributes that are read or set by a name that grep does not find."""
+        """Count the attributes read or set by a computed name, which grep does not find."""
         return sum(isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
                    and node.func.id in ("getattr", "setattr", "hasattr")
                    and not isinstance(node.args[1], ast.Constant) for node in self.nodes)
@@ -90,11 +91,11 @@ class Source:
 
 def complex_functions(folder: str) -> int:
     """Count the functions with a cyclomatic complexity over 12 (ruff's C901)."""
-    found = subprocess.run(
+    output = subprocess.run(
         ["ruff", "check", "--select", "C901", "--config", "lint.mccabe.max-complexity=12",
          "--output-format", "concise", "--exit-zero", folder],
         cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return found.count("C901")
+    return output.count("C901")
 
 
 def sources(folder: str) -> Iterator[Source]:
@@ -104,7 +105,7 @@ def sources(folder: str) -> Iterator[Source]:
             yield Source(path)
 
 
-#: Title of a number, and its count in one file.
+#: Title of a number, and the function that counts in one file.
 COUNTS: dict[str, Callable[[Source], int]] = {
     "variables and parameters whose name is a pronoun or a participle": Source.names,
     "docstrings that open with a fragment": Source.fragments,
@@ -143,7 +144,10 @@ def measured(folder: str) -> dict[str, int]:
 
 
 def main() -> int:
-    """Print the numbers of each folder; with --check, only those over their limit. Return 1 then."""
+    """Print the numbers of each folder; with --check, only numbers over their limit.
+
+    Return 1 if a number is over the limit.
+    """
     is_check, is_good = "--check" in sys.argv[1:], True
     for folder, limits in LIMITS.items():
         for title, number in measured(folder).items():

@@ -88,7 +88,7 @@ class HandedOver(NamedTuple):
     created_beyond: int
 
 
-class Looked(NamedTuple):
+class LookTimes(NamedTuple):
     """Seconds of a task without changes, once its code is loaded."""
 
     connection: float
@@ -321,7 +321,7 @@ class Playground:
         """Run a rollout and count its requests from all clients; see Everybody."""
         return self._everybody.caused_by(roll)
 
-    def look(self, **task: Any) -> Looked:
+    def look(self, **task: Any) -> LookTimes:
         """Run a task without changes in this process."""
         began = time.perf_counter()
         request = request_from(task)
@@ -335,7 +335,7 @@ class Playground:
         gateway.close()
         if result is None or result["changed"]:
             raise SystemExit("there was something to do")
-        return Looked(connected - began, listed - connected, decided - listed)
+        return LookTimes(connected - began, listed - connected, decided - listed)
 
     def roll_by_kubectl(self, path: Path, image: str) -> Rolled:
         """Roll foo with kubectl rolling-update, with a surge of at most 1 and a poll interval of 3

@@ -45,7 +45,7 @@ def main() -> int:
             _story(home)
             code = 0
         except Surprise as surprise:
-            heading("This is not what the demo is about to show")
+            heading("The demo has failed")
             note(str(surprise))
         except KeyboardInterrupt:
             heading("Interrupted")
@@ -55,10 +55,12 @@ def main() -> int:
             end_all()
     kubeconfig = _kubeconfig()
     # With KUBECONFIG of another cluster, `down` would not end this one.
-    stop = " ".join([*(["env -u KUBECONFIG"] if users not in ("", kubeconfig) else []), *CLUSTER, "down", *NAME])
+    prefix = ["env -u KUBECONFIG"] if users not in ("", kubeconfig) else []
+    stop = " ".join([*prefix, *CLUSTER, "down", *NAME])
     if code:
         note("No process of Ansible is left.")
-        note(f"The cluster still runs. To stop it: {stop}" if kubeconfig else "No cluster is left either.")
+        note(f"The cluster still runs. To stop it: {stop}" if kubeconfig
+             else "No cluster is left either.")
     else:
         heading(f"That was it, in {time.monotonic() - began:.0f} s. The cluster still runs")
         _look_around(kubeconfig, stop)
@@ -82,66 +84,70 @@ def _story(home: str) -> None:
     from primary import Foo  # imported here, since the import takes most of a second
 
     kubeconfig = _kubeconfig()
-    expect(kubeconfig, "the cluster is still there")
+    expect(kubeconfig, "the cluster still runs")
     with open(kubeconfig, encoding="utf-8") as lock:
         _wait_for_other_demos(lock)
         _roll(Ansible(home, kubeconfig), Foo(kubeconfig))
 
 
 def _roll(ansible: Ansible, primary: Foo) -> None:
-    primary.create_anew()
+    primary.recreate()
     primary.show()
     primary.expect_all("myimage:v1")
 
-    heading("Roll it to v2: one pod more, one pod less, until foo has taken over the new pods")
+    heading("Update foo to v2: one pod more, one pod less, until foo has taken over the new pods")
     primary.watch()
     ansible.run(f"{TO}v2")
     primary.show(way=True)
     primary.expect_all("myimage:v2")
 
-    heading("The same again: nothing to do, and nothing is written")
+    heading("The same command again: nothing to do, and nothing is written")
     before = primary.fingerprint()
     ansible.run(f"{TO}v2", says=r"changed=0 .*failed=0")
     primary.show()
-    expect(primary.fingerprint() == before, "neither foo nor a pod of it was touched")
+    expect(primary.fingerprint() == before, "foo and its pods are unchanged")
 
-    heading("Roll it to v3, whose pods are slow to start, and kill Ansible half-way")
+    heading("Update foo to v3, whose pods start slowly, and kill Ansible half-way")
     primary.watch()
     with ansible.started(f"{TO}v3-slow") as running:
         primary.wait_for(3, "myimage:v3-slow", running)
         killed = running.kill()
-    note(f"*** kill -9 {' '.join(map(str, killed))}: ansible-playbook, its worker and the module, all at once")
+    note(f"*** kill -9 {' '.join(map(str, killed))}: "
+         "ansible-playbook, its worker and the module, all at once")
     primary.show()
     new = primary.uids("myimage:v3-slow")
     expect(primary.uids("myimage:v2") and new, "both versions have pods")
-    expect(len(primary.controllers()) == 2, "foo and its next controller are there")
+    expect(len(primary.controllers()) == 2, "foo and its successor exist")
 
-    heading("How do things stand? The cluster knows, nobody else has to remember")
-    ansible.run("ansible-playbook baton.kubernetes.status -e controller=foo", keep=r" {4}", says="phase: progressing")
+    heading("Status: the state of the update is stored in the cluster only")
+    ansible.run("ansible-playbook baton.kubernetes.status -e controller=foo", keep=r" {4}",
+                says="phase: progressing")
 
     heading("Resume: the same command")
     ansible.run(f"{TO}v3-slow")
     primary.show(way=True)
     primary.expect_all("myimage:v3-slow")
-    expect(new <= primary.uids(), "the pods that were new when Ansible was killed are still the same ones")
+    expect(new <= primary.uids(), "the pods created before the kill still run")
 
-    heading("Roll it to an image that is not there, and back")
+    heading("Update foo to an image that does not exist, and roll back")
     before = primary.uids()
     primary.watch()
-    ansible.run(f"{TO}v4-absent -e progress_deadline=5 -e on_failure=stop", says="ImagePull", code=2)
+    ansible.run(f"{TO}v4-absent -e progress_deadline=5 -e on_failure=stop", says="ImagePull",
+                code=2)
     primary.show()
     expect(primary.uids("myimage:v4-absent"), "a pod of v4 has been tried")
     ansible.run("ansible-playbook baton.kubernetes.rollback -e controller=foo")
     primary.show(way=True)
     primary.expect_all("myimage:v3-slow")
-    expect(primary.uids() == before, "the pods are those of before")
+    expect(primary.uids() == before, "foo has the same pods as before the update")
 
 
 def _start_cluster() -> None:
     command(" ".join([*CLUSTER, "up", *NAME]))
     # In another session, since Ctrl-C comes from here: a half-started cluster needs time for its
     # end.
-    with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT, start_new_session=True) as process:
+    with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT,
+                          start_new_session=True) as process:
         try:
             process.wait()
         except KeyboardInterrupt:
@@ -152,7 +158,7 @@ def _start_cluster() -> None:
 
 
 def _wait_for_other_demos(lock: IO[str]) -> None:
-    """Wait until no other demo rolls foo. The lock ends with the process."""
+    """Wait until no other demo updates foo. The lock ends with the process."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -162,15 +168,16 @@ def _wait_for_other_demos(lock: IO[str]) -> None:
 
 def _kubeconfig() -> str:
     """Return the path of the cluster's kubeconfig; "" without a cluster."""
-    asked = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() if asked.returncode == 0 else ""
+    answer = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True,
+                            check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
 def _look_around(kubeconfig: str, stop: str) -> None:
     paragraph("To look around:")
     note(f"export KUBECONFIG={kubeconfig}")
     if not shutil.which("kubectl"):
-        note(f"{' '.join(CLUSTER)} build --with kubectl   # there is none here: builds one, prints its path")
+        note(f"{' '.join(CLUSTER)} build --with kubectl   # kubectl is missing: build it")
     note("kubectl get rc,pods -o wide")
     note("kubectl get rc foo -o yaml")
     paragraph("To stop the cluster:")

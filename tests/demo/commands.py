@@ -3,8 +3,8 @@
 
 """Ansible's commands, run like a user's, without the user's settings, and always ended.
 
-Ansible's workers have their own sessions, so neither a process group nor a parent leads to all of
-them. They inherit an environment variable, by which they are found.
+Ansible's workers have their own sessions, so neither a process group nor a parent leads to all
+workers. All of Ansible's processes inherit an environment variable, which identifies them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from terminal import Surprise, command, output
 
 MARK = f"BATON_DEMO={os.getpid()}"
-PATIENCE = 5
+GRACE = 5
 """Seconds for Ansible to end after a signal."""
 
 # Ansible prints headings for the play and each task; the demo shows the steps, errors and the recap
@@ -37,8 +37,9 @@ class Ansible:
     def __init__(self, home: str, kubeconfig: str) -> None:
         """Use home, an empty folder, in place of ~/.ansible."""
         variable, _, value = MARK.partition("=")
-        kept = {key: text for key, text in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
-        self._environment = kept | {
+        inherited = {key: text for key, text in os.environ.items()
+                     if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+        self._environment = inherited | {
             variable: value,
             "ANSIBLE_COLLECTIONS_PATH": os.path.abspath(".venv/collections"),
             "ANSIBLE_CONFIG": str(Path(__file__).with_name("ansible.cfg")),
@@ -99,17 +100,18 @@ class Running:
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Wait until the command has ended and all its output is shown."""
+        """Wait until the command has ended and its output is shown."""
         self._process.wait()
-        self._reader.join(PATIENCE)
+        self._reader.join(GRACE)
 
     def kill(self) -> list[int]:
-        """Kill the whole tree of processes at once and return their ids. Raises Surprise if the
-        command had ended.
+        """Kill all processes of the command at once and return their ids.
+
+        Raises Surprise if the command had ended.
         """
         killed = _all() if self.is_running else []
         if not killed:
-            raise self._surprise("It was to be killed half-way, but it has ended by itself")
+            raise self._surprise("The command has ended before the kill")
         for pid in killed:
             _signal(pid, signal.SIGKILL)
         while _all():
@@ -119,41 +121,43 @@ class Running:
 
     def expect(self, code: int, says: str) -> None:
         if self._process.returncode != code:
-            raise self._surprise(f"The command has ended with exit code {self._process.returncode}, not {code}")
+            raise self._surprise(
+                f"The command has ended with exit code {self._process.returncode}, not {code}")
         if not re.search(says, "".join(self._lines)):
-            raise self._surprise(f"The command has not said {says!r}")
+            raise self._surprise(f"The command has not printed {says!r}")
 
     def _show(self) -> None:
         for line in self._process.stdout or ():
             self._lines.append(line)
             if self._keep.match(line):
-                output(re.sub(r" +", " ", line.rstrip()) if line.startswith("localhost") else line.rstrip())
+                is_recap = line.startswith("localhost")
+                output(re.sub(r" +", " ", line.rstrip()) if is_recap else line.rstrip())
 
     def _surprise(self, what: str) -> Surprise:
-        return Surprise(f"{what}. All that it has said:\n{''.join(self._lines)}")
+        return Surprise(f"{what}. Its output:\n{''.join(self._lines)}")
 
 
 def end_all() -> None:
     """End all remaining processes of the demo, first by SIGTERM, so that they can clean up."""
     time.sleep(0.1)  # a starting process gets the mark with the first instruction
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GRACE
     for pid in _all():
         _signal(pid, signal.SIGTERM)
-    while left := _all():
+    while remaining := _all():
         if time.monotonic() > deadline:
-            for pid in left:
+            for pid in remaining:
                 _signal(pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
 def _all() -> list[int]:
     """Return the ids of the processes with the mark, without zombies (they have no environment)."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # ended, or another user's
             if MARK.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return sorted(found)
+                pids.append(int(folder.name))
+    return sorted(pids)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

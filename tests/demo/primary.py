@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""foo and its pods as the API server shows them, read with the kubernetes package, without the
-collection.
-"""
+"""Read foo and its pods from the API server with the kubernetes package, without the collection."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from terminal import Surprise, expect, note
 
 NAMESPACE = "default"
 REPLICAS = 6
-PATIENCE = 60
+DEADLINE = 60
 """Seconds to wait for events that take a moment on an idle machine."""
 
 
@@ -34,9 +32,10 @@ class Pod(NamedTuple):
 
     @classmethod
     def of(cls, pod: Any) -> Pod:
-        conditions = {each.type: each.status for each in pod.status.conditions or ()}
-        waiting = [each.state.waiting for each in pod.status.container_statuses or () if each.state.waiting]
-        state = "ready" if conditions.get("Ready") == "True" else waiting[0].reason if waiting else "starting"
+        conditions = {condition.type: condition.status for condition in pod.status.conditions or ()}
+        reasons = [container.state.waiting.reason
+                   for container in pod.status.container_statuses or () if container.state.waiting]
+        state = "ready" if conditions.get("Ready") == "True" else [*reasons, "starting"][0]
         return cls(pod.metadata.uid, pod.spec.containers[0].image, state)
 
 
@@ -44,12 +43,13 @@ class Foo:
     """The demo's ReplicationController."""
 
     def __init__(self, kubeconfig: str) -> None:
-        self._core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(kubeconfig))
+        client = kubernetes.config.new_client_from_config(kubeconfig)
+        self._core = kubernetes.client.CoreV1Api(client)
         self._seen: dict[str, Pod] = {}
         self._fewest = self._most = 0
         self._lock = threading.Lock()
 
-    def create_anew(self) -> None:
+    def recreate(self) -> None:
         """Remove the objects of an earlier run, create foo, and start to watch its pods."""
         self._core.delete_collection_namespaced_replication_controller(NAMESPACE)
         _until(lambda: not self.controllers(), "the controllers of an earlier demo are gone")
@@ -57,7 +57,8 @@ class Foo:
         _until(lambda: not self._pods(), "the pods of an earlier demo are gone")
         body = yaml.safe_load(Path(__file__).with_name("foo.yaml").read_text("utf-8"))
         self._core.create_namespaced_replication_controller(NAMESPACE, body)
-        _until(lambda: self._counts() == {("myimage:v1", "ready"): REPLICAS}, "foo has its first pods")
+        _until(lambda: self._counts() == {("myimage:v1", "ready"): REPLICAS},
+               "the first pods of foo are ready")
         threading.Thread(target=self._follow, daemon=True).start()
 
     def watch(self) -> None:
@@ -68,18 +69,21 @@ class Foo:
             self._count()
 
     def show(self, way: bool = False) -> None:
-        """Print a line on the present pods, and one on the pods since watch(). Raises Surprise if
-        the latter are wrong.
+        """Print a line on the present pods; with `way`, also a line on the pods since watch().
+
+        Raises Surprise if there were too few or too many pods since watch().
         """
         counts = sorted(self._counts().items())
         note(f"pods: {', '.join(f'{number} {image} {state}' for (image, state), number in counts)}")
         if way:
             self._catch_up()
-            note(f"on the way: never fewer than {self._fewest} ready, never more than {self._most} in all")
-            expect(self._fewest >= REPLICAS and self._most <= REPLICAS + 1, f"{REPLICAS} ready, {REPLICAS + 1} in all")
+            note(f"on the way: never fewer than {self._fewest} ready, "
+                 f"never more than {self._most} in all")
+            expect(self._fewest >= REPLICAS and self._most <= REPLICAS + 1,
+                   f"at least {REPLICAS} pods are ready, and at most {REPLICAS + 1} exist")
 
     def expect_all(self, image: str) -> None:
-        """Raise Surprise unless foo is alone, and all its pods are ready and have the image."""
+        """Raise Surprise unless foo is alone, and all pods of foo are ready and have the image."""
         expect(self._counts() == {(image, "ready"): REPLICAS}, f"{REPLICAS} pods of {image}")
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
@@ -96,7 +100,7 @@ class Foo:
         return sorted(item.metadata.name for item in items)
 
     def fingerprint(self) -> tuple[str, set[str]]:
-        """Changes with every write to foo, and with every pod."""
+        """Return a value that changes with every write to foo, and with every pod."""
         primary = self._core.read_namespaced_replication_controller("foo", NAMESPACE)
         return primary.metadata.resource_version, self.uids()
 
@@ -127,17 +131,17 @@ class Foo:
         """Wait until the watch is up to date."""
 
         def caught_up() -> bool:
-            there = set(self._pods())
+            present = set(self._pods())
             with self._lock:
-                return there == set(self._seen.values())
+                return present == set(self._seen.values())
 
-        _until(caught_up, "the watch shows the pods that there are")
+        _until(caught_up, "the watch has received all changes of pods")
 
 
 def _until(condition: Callable[[], object], what: str) -> None:
     """Wait; raises Surprise."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + DEADLINE
     while not condition():
         if time.monotonic() > deadline:
-            raise Surprise(f"Not so within {PATIENCE} s: {what}.")
+            raise Surprise(f"Expected within {DEADLINE} s: {what}.")
         time.sleep(0.05)

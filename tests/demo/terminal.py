@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How the demo looks on the terminal."""
+"""Print the demo's headings, notes and commands on the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Surprise(Exception):
 def expect(condition: object, what: str) -> None:
     """Raise Surprise unless the condition is true."""
     if not condition:
-        raise Surprise(f"Expected, and not so: {what}.")
+        raise Surprise(f"Expected: {what}.")
 
 
 def heading(text: str) -> None:
@@ -42,10 +42,11 @@ def note(text: str) -> None:
 
 
 def output(line: str) -> None:
-    """A line of a command's output; a sentence is broken between words."""
+    """Print a line of a command's output; a sentence is broken between words."""
     if line.startswith("["):
         width = min(shutil.get_terminal_size().columns, WIDEST)
-        line = textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        line = textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False,
+                             break_on_hyphens=False)
     _print(line)
 
 

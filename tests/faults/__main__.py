@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each)
-                for each in (".venv/collections", "tests/cluster", "tests/integration")]
+sys.path[:0] = [str(ROOT / folder)
+                for folder in (".venv/collections", "tests/cluster", "tests/integration")]
 
 import embedded  # noqa: E402
 import plan  # noqa: E402
@@ -42,8 +42,8 @@ def main() -> int:
     begin()
     began = time.monotonic()
     with embedded.up(embedded.of_this_checkout("faults")) as cluster:
-        chosen = [each for each in plan.series(with_peer=not options.sample)
-                  if not options.words or any(word in each.title for word in options.words)]
+        chosen = [series for series in plan.series(with_peer=not options.sample)
+                  if not options.words or any(word in series.title for word in options.words)]
         tallies = run(chosen, cluster.kubeconfig, options.workers, options.sample)
         text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began,
                            options.sample)

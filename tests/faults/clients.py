@@ -91,12 +91,12 @@ class Program:
         pid = self._pid()
         tree: list[int] = []
         # stop the processes first: none can then start another one
-        while (found := descendants(pid)) != tree:
-            tree = found
-            for each in tree:
-                _signal(each, signal.SIGSTOP)
-        for each in tree:
-            _signal(each, signal.SIGKILL)
+        while (children := descendants(pid)) != tree:
+            tree = children
+            for child in tree:
+                _signal(child, signal.SIGSTOP)
+        for child in tree:
+            _signal(child, signal.SIGKILL)
 
     def terminate(self) -> None:
         """Send SIGTERM: the module stops before its next step."""
@@ -109,12 +109,12 @@ class Program:
 
 def descendants(pid: int) -> list[int]:
     """Return a process and its descendants, sorted."""
-    found = {pid}
+    pids = {pid}
     with contextlib.suppress(OSError):
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in children.read_text("ascii").split():
-                found |= set(descendants(int(child)))
-    return sorted(found)
+                pids |= set(descendants(int(child)))
+    return sorted(pids)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -155,10 +155,10 @@ def kubectl(path: Path) -> Client:
 
 def environment(kubeconfig: str, home: Path) -> dict[str, str]:
     """Return an environment without the user's own settings and cluster."""
-    kept = {key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
-    return kept | {
+    inherited = {key: value
+                 for key, value in os.environ.items()
+                 if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
+    return inherited | {
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
         "ANSIBLE_HOME": str(home),
         "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),

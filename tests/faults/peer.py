@@ -73,7 +73,7 @@ def crash(path: Path) -> Series:
 
 def kinds(broken: list[str]) -> list[str]:
     """Return the failures without details, to count them."""
-    return [each.partition(":")[0] for each in broken]
+    return [text.partition(":")[0] for text in broken]
 
 
 def what_an_undisturbed_run_breaks(world: World, client: Client) -> list[str]:

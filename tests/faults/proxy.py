@@ -134,9 +134,9 @@ class Exchange(BaseHTTPRequestHandler):
     def hang_up(self) -> None:
         """Close both connections, whatever they wait for."""
         self.is_hung_up = True
-        for each in (self._upstream.sock, self.connection):
+        for end in (self._upstream.sock, self.connection):
             with contextlib.suppress(OSError, AttributeError):
-                each.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *_unused: Any) -> None:
         """Log nothing: the scripts record the requests."""
@@ -226,8 +226,8 @@ class Proxy:
     def hang_up(self) -> None:
         """Close all remaining connections."""
         with self._lock:
-            left = list(self._open)
-        for exchange in left:
+            exchanges = list(self._open)
+        for exchange in exchanges:
             exchange.hang_up()
 
     def _accept(self, listener: socket.socket) -> None:

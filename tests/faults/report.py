@@ -24,7 +24,7 @@ Tallies = dict[Series, Tally]
 
 def is_good(chosen: list[Series], tallies: Tallies) -> bool:
     """Return whether all our points, at least one, have passed; a peer's do not count."""
-    ours = [tallies[each] for each in chosen if not each.peers_note]
+    ours = [tallies[series] for series in chosen if not series.peers_note]
     return (all(tally.passed == tally.points for tally in ours)
             and any(tally.points for tally in ours))
 
@@ -35,18 +35,18 @@ def line(series: Series, tally: Tally) -> str:
 
 def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
          is_sample: bool) -> str:
-    ours = [tallies[each] for each in chosen if not each.peers_note]
+    ours = [tallies[series] for series in chosen if not series.peers_note]
     what = ("A sample: one point of each series of `make test-faults`, always the same ones"
             if is_sample else "All points")
     passed, points = sum(row.passed for row in ours), sum(row.points for row in ours)
     parts = [f"{what}. **{passed} of {points} points have passed**.", "",
              *settings(kubeconfig, seconds)]
-    for kind in dict.fromkeys(each.kind
-                              for each in sorted(chosen,
-                                                 key=lambda each: (bool(each.peers_note),
-                                                                   each.kind))):
+    for kind in dict.fromkeys(series.kind
+                              for series in sorted(chosen,
+                                                   key=lambda series: (bool(series.peers_note),
+                                                                       series.kind))):
         parts += ["", f"### {kind}", "",
-                  *table([(each, tallies[each]) for each in chosen if each.kind == kind])]
+                  *table([(series, tallies[series]) for series in chosen if series.kind == kind])]
     return "\n".join(parts)
 
 
@@ -75,11 +75,11 @@ def kinds_of_failure(tally: Tally) -> list[str]:
     """How often each thing was broken, and where."""
     places = collections.defaultdict(list)
     for place, broken in tally.failures:
-        for each in broken:
-            places[each].append(place)
+        for reason in broken:
+            places[reason].append(place)
     lines = ["| what was broken | points | where |", "|---|---|---|"]
-    return lines + [f"| {each.replace('|', '/')} | {len(where)} | {'; '.join(where)} |"
-                    for each, where in sorted(places.items(), key=lambda row: -len(row[1]))]
+    return lines + [f"| {reason.replace('|', '/')} | {len(where)} | {'; '.join(where)} |"
+                    for reason, where in sorted(places.items(), key=lambda row: -len(row[1]))]
 
 
 def settings(kubeconfig: str, seconds: float) -> list[str]:

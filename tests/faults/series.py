@@ -212,12 +212,12 @@ def differences(flow: Flow, end: Any, undisturbed: Any) -> list[str]:
                 _differences("", flow.comparable(end), flow.comparable(undisturbed)), 3)]
 
 
-def _differences(path: str, one: Any, other: Any) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in sorted(one.keys() | other.keys()):
-            yield from _differences(f"{path}/{key}", one.get(key), other.get(key))
-    elif one != other:
-        yield f"{path} is {one} and not {other}"
+def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        for key in sorted(actual.keys() | expected.keys()):
+            yield from _differences(f"{path}/{key}", actual.get(key), expected.get(key))
+    elif actual != expected:
+        yield f"{path} is {actual} and not {expected}"
 
 
 def says_how_to_go_on(ended: Ended) -> list[str]:

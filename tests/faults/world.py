@@ -76,8 +76,8 @@ class Judge(Observer):
 
     def verdict(self) -> list[str]:
         """Return a phrase for each broken promise. Raises Blind."""
-        there = uids(self.namespace.pods())
-        self._sees(lambda: there <= set(self.created) and not there & self.deleted)
+        present = uids(self.namespace.pods())
+        self._sees(lambda: present <= set(self.created) and not present & self.deleted)
         broken = []
         if self.fewest_ready < self._floor:
             broken.append(f"floor broken: {self.fewest_ready} ready instead of {self._floor}")
@@ -146,8 +146,8 @@ class World:
         with self._stack:
             self.namespace = Namespace(self._kubeconfig, self._title)
             self._stack.callback(self.namespace.delete)
-            for each in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
-                self.namespace.allow(role(each), each)
+            for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
+                self.namespace.allow(role(name), name)
             for name, labels in STRANGERS.items():
                 body = manifest(1, name=name)
                 body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = labels

@@ -19,9 +19,9 @@ import typing as t
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each)
-                for each in (".venv/collections", "tests/cluster", "tests/integration",
-                             "tests/unit")]
+sys.path[:0] = [str(ROOT / folder)
+                for folder in (".venv/collections", "tests/cluster", "tests/integration",
+                               "tests/unit")]
 
 import embedded  # noqa: E402
 import hypothesis  # noqa: E402
@@ -137,7 +137,7 @@ def main() -> int:
                 done, failed = gather(pool.submit(play_really, seed, options.kinds)
                                       for seed in seeds)
     minutes = (time.monotonic() - began) / 60
-    print("\n".join(f"{count:6} {each}" for each, count in sorted(done.items())))
+    print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
     print(f"{done['histories']} histories of {len(seeds)} seeds in {minutes:.1f} minutes; failed: "
           f"{', '.join(failed) or 'none'}")
     if options.record:
@@ -151,8 +151,8 @@ def gather(futures: t.Iterable[
     done: Done = collections.Counter()
     failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):
-        seed, those, failure = future.result()
-        done += those
+        seed, counts, failure = future.result()
+        done += counts
         if failure:
             failed.append(str(seed))
             print(f"seed {seed}:\n{failure}", flush=True)
@@ -163,7 +163,7 @@ def gather(futures: t.Iterable[
 
 def record(options: argparse.Namespace, done: Done, failed: list[str]) -> None:
     """Add a row to the document's table of runs."""
-    tasks, killed = (sum(count for each, count in done.items() if end in each)
+    tasks, killed = (sum(count for action, count in done.items() if end in action)
                      for end in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),
              "simulated" if options.simulated else "real", options.seeds,

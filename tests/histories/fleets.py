@@ -72,8 +72,8 @@ class FleetObserver(Observer):
     def _count(self, kind: str, pod: Json) -> None:
         super()._count(kind, pod)
         if hasattr(self, "before"):
-            ready = [each["metadata"]["labels"].get(MEMBER, "") for each in self._pods.values()
-                     if is_ready(each)]
+            ready = [item["metadata"]["labels"].get(MEMBER, "") for item in self._pods.values()
+                     if is_ready(item)]
             label = pod["metadata"]["labels"].get(MEMBER, "")
             self.fewest[label] = min(self.fewest.get(label, 10**9), ready.count(label))
 
@@ -217,7 +217,7 @@ class Fleets(RuleBasedStateMachine):
                 replicas=st.lists(st.integers(1, 3), min_size=4, max_size=4),
                 ahead=st.sampled_from([0, 0, 100, -100]))
     def begin(self, members: list[tuple[str, str]], replicas: list[int], ahead: float) -> None:
-        self.members = [Member(*each) for each in members]
+        self.members = [Member(*pair) for pair in members]
         sizes = {member: 2 if member.kind == "DaemonSet" else size
                  for member, size in zip(self.members, replicas, strict=False)}
         #: The acceptable sizes.

@@ -100,7 +100,7 @@ class World(t.Protocol):
     #: Whether pods take time to terminate.
     ends_slowly: bool
 
-    def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
+    def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
         """Create the controller foo, with these spec fields and available pods unless broken."""
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
@@ -177,12 +177,12 @@ class History(RuleBasedStateMachine):
     #: Kinds with histories.
     kinds: t.Sequence[str] = KINDS
 
-    @initialize(data=st.data(), replicas=st.integers(1, 4), own=st.integers(0, 9),
+    @initialize(data=st.data(), replicas=st.integers(1, 4), choice=st.integers(0, 9),
                 is_broken=st.sampled_from([False] * 5 + [True]),
                 pastes=st.sampled_from([None, 0, 1, -1]),
                 clock_ahead=st.sampled_from([0, 0, 100, -100]),
                 ends_slowly=st.sampled_from([False] * 4 + [True]))
-    def begin(self, data: st.DataObject, replicas: int, own: int, is_broken: bool,
+    def begin(self, data: st.DataObject, replicas: int, choice: int, is_broken: bool,
               pastes: int | None, clock_ahead: float, ends_slowly: bool) -> None:
         kind = data.draw(st.sampled_from(self.kinds))
         self.kind, self.name, self.first_kind = kind, "foo", kind
@@ -214,7 +214,7 @@ class History(RuleBasedStateMachine):
         wishes = OWN.get(kind, ({},))
         is_broken = is_broken and self._can_be_broken
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1",
-                          wishes[own % len(wishes)])
+                          wishes[choice % len(wishes)])
         self.own = self._own_now()
         self.has_broken = self.was_broken = self.never_worked = is_broken
 
@@ -317,11 +317,11 @@ class History(RuleBasedStateMachine):
             self.is_contradicted = self.is_contradicted or self.is_migrating
 
     @precondition(lambda self: self.kind in OWN and not self.pending)
-    @rule(own=st.integers(1, 9))
-    def change_own_strategy(self, own: int) -> None:
+    @rule(choice=st.integers(1, 9))
+    def change_own_strategy(self, choice: int) -> None:
         wishes = OWN[self.kind]
         self.world.set_own(self.kind, self.name,
-                           {field: value for field, value in wishes[own % len(wishes)].items()
+                           {field: value for field, value in wishes[choice % len(wishes)].items()
                             if field != "podManagementPolicy"})
         self.own = self._own_now()
         self.is_disturbed = True  # OnDelete pods are replaced now
@@ -395,7 +395,7 @@ class History(RuleBasedStateMachine):
     def _typed(self, way: list[list[str]], params: Json) -> Json:
         """Run the kubectl commands; return the options of the suggested or the same task."""
         note(f"  pasted: {way}")
-        *tasks, last = ([each for words in way if (each := self._task_or_typed(words, params))]
+        *tasks, last = ([task for words in way if (task := self._task_or_typed(words, params))]
                         or [params])
         for task in tasks:
             self._run(task, None)
@@ -444,13 +444,13 @@ class History(RuleBasedStateMachine):
         # check mode has no broken pods
         planned = None if death or hurry or self.has_broken else self.world.check(params)
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        missing = max(min(max(_unavailable(params, self.kind, each, self.own),
-                              self._set_by_update(each)),
-                          _spare(self.budget, each)) for each in self.sizes)
+        missing = max(min(max(_unavailable(params, self.kind, size, self.own),
+                              self._set_by_update(size)),
+                          _spare(self.budget, size)) for size in self.sizes)
         # a pod that counts as new already exists, so the server creates no other
         if self.kind == "DaemonSet" and self.is_recreated:
             missing = max(1, missing)
-        surge = max(_surge(params, self.kind, each, self.own) for each in self.sizes)
+        surge = max(_surge(params, self.kind, size, self.own) for size in self.sizes)
         ceiling = max(len(self.world.pods()), max(self.sizes) + surge)
         # The Deployment controller counts sizes of ReplicaSets. The DaemonSet controller adds pods
         # while old pods terminate, in a single turn. A killed task may have left a surge.
@@ -469,9 +469,9 @@ class History(RuleBasedStateMachine):
                 f"planned: {planned.how}, {planned.message}; done: {ended.how}, {ended.message}")
             # how far so many steps lead is a matter of times
             if ended.how == "done" and "max_steps" not in params:
-                told = [steps(each.result) for each in (planned, ended)]
-                assert told[0] == told[1], (
-                    f"check mode plans {told[0]}, and what is done is {told[1]}")
+                reported = [steps(task.result) for task in (planned, ended)]
+                assert reported[0] == reported[1], (
+                    f"check mode plans {reported[0]}, and the task does {reported[1]}")
         assert "faster than" not in ended.message, ended.message
         self._note(params, ended)
         self.has_failed = False
@@ -509,12 +509,12 @@ class History(RuleBasedStateMachine):
         spec = t.cast(Json, self.world.look(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in OWN_FIELDS if field in spec})
 
-    def _restored(self, own: Json | None = None) -> Json:
+    def _restored(self, fields: Json | None = None) -> Json:
         """Return the user's own fields that an update restores."""
-        own = copy.deepcopy(self._own_now() if own is None else own)
+        fields = copy.deepcopy(self._own_now() if fields is None else fields)
         if self.is_own_lost:  # a recorded maxUnavailable above the present one is not trusted
-            own.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
-        return own
+            fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
+        return fields
 
     def _has_label(self) -> bool:
         item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
@@ -573,9 +573,9 @@ class History(RuleBasedStateMachine):
                 # A recreated controller adopts pods made from the template before another client
                 # applied one.
                 is_mixed = self.is_applied and params.get("state") == "rolled_back"
-                others = [pod for pod in self._pods()
-                          if pod[0] != self.name or (pod[1] != image and not is_mixed)]
-                assert not others, f"{self.name} has {image}, and these pods are there: {others}"
+                remaining = [pod for pod in self._pods()
+                             if pod[0] != self.name or (pod[1] != image and not is_mixed)]
+                assert not remaining, f"{self.name} has {image}, and these pods exist: {remaining}"
         elif ended.how == "killed":
             self.pending = params
             self.is_own_lost = (self.is_own_lost or "max_unavailable" in params
@@ -621,16 +621,16 @@ class History(RuleBasedStateMachine):
 
     def _pods(self) -> list[tuple[str, str, bool]]:
         """Return the update's pods, without pods of controllers that lost their annotations."""
-        others = set(self.world.names(self.kind)) - {self.name} if self.is_unmarked else set()
-        return [pod for pod in self.world.pods() if pod[0] not in others]
+        ignored = set(self.world.names(self.kind)) - {self.name} if self.is_unmarked else set()
+        return [pod for pod in self.world.pods() if pod[0] not in ignored]
 
     def _is_as_asked_for(self, image: str) -> None:
-        left = {kind: names for kind in KINDS if (names := self.world.names(kind))}
+        controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_given_up and self.kind == "ReplicationController":
-            left.pop("ReplicaSet", None)
+            controllers.pop("ReplicaSet", None)
         if self.is_unmarked:
-            left = {self.kind: [self.name]}  # the other controllers have lost their owner
-        assert left == {self.kind: [self.name]}, f"these are left: {left}"
+            controllers = {self.kind: [self.name]}  # the other controllers have lost their owner
+        assert controllers == {self.kind: [self.name]}, f"these controllers exist: {controllers}"
         item = t.cast(Json, self.world.look(self.kind, self.name))
         template = item["spec"]["template"]
         size = (item["status"]["desiredNumberScheduled"] if self.kind == "DaemonSet"
@@ -662,23 +662,23 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
     The server's own changes to the sizes of a Deployment's ReplicaSets are observed at random
     moments.
     """
-    told: list[tuple[t.Any, ...]] = []
+    reported: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}
     for step in [*result["steps"], None]:
         if step and step["action"] == "scale":
-            if "Deployment" in {each["kind"] for each in result["steps"]}:
+            if "Deployment" in {entry["kind"] for entry in result["steps"]}:
                 continue
             sizes[step["name"]] = step["to"]
             continue
-        told += sorted((("scale", name, to) for name, to in sizes.items()))
+        reported += sorted((("scale", name, to) for name, to in sizes.items()))
         sizes = {}
         if step:
-            told.append((step["action"], str(step["kind"]),
-                         "" if step["kind"] == "ControllerRevision" else step["name"]))
-    return told
+            reported.append((step["action"], str(step["kind"]),
+                             "" if step["kind"] == "ControllerRevision" else step["name"]))
+    return reported
 
 
-def _unavailable(params: Json, kind: str, size: int, own: Json) -> int:
+def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
     """Return the number of pods that may be missing.
 
     For a Deployment rounded down, at least 1 without a surge. For a StatefulSet rounded up, at
@@ -687,34 +687,34 @@ def _unavailable(params: Json, kind: str, size: int, own: Json) -> int:
     """
     if kind == "StatefulSet":
         return max(1,
-                   _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)),
+                   _of(params.get("max_unavailable", _own_numbers(fields).get("maxUnavailable", 1)),
                        size))
     if kind == "DaemonSet":
         if ("max_surge" in params
                 or ("max_unavailable" not in params
-                    and _of(_own_numbers(own).get("maxSurge", 0), size))):
+                    and _of(_own_numbers(fields).get("maxSurge", 0), size))):
             return 0
         return max(1,
-                   _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)),
+                   _of(params.get("max_unavailable", _own_numbers(fields).get("maxUnavailable", 1)),
                        size))
     is_own = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
-    value = _own_numbers(own)["maxUnavailable"] if is_own else params.get("max_unavailable", 0)
+    value = _own_numbers(fields)["maxUnavailable"] if is_own else params.get("max_unavailable", 0)
     text = str(value)
     missing = size * int(text.rstrip("%")) // 100 if text.endswith("%") else int(text)
-    return max(missing, 0 if _surge(params, kind, size, own) else 1)
+    return max(missing, 0 if _surge(params, kind, size, fields) else 1)
 
 
-def _surge(params: Json, kind: str, size: int, own: Json) -> int:
+def _surge(params: Json, kind: str, size: int, fields: Json) -> int:
     """Return how many pods may exist above the size, rounded up."""
     if kind == "StatefulSet":
         return 0
     if kind in OWN and not params.keys() & {"max_surge", "max_unavailable"}:
-        return _of(_own_numbers(own).get("maxSurge", 0), size)
+        return _of(_own_numbers(fields).get("maxSurge", 0), size)
     return _of(params.get("max_surge", 0 if kind == "DaemonSet" else 1), size)
 
 
-def _own_numbers(own: Json) -> Json:
-    return (own.get("strategy") or own.get("updateStrategy") or {}).get("rollingUpdate") or {}
+def _own_numbers(fields: Json) -> Json:
+    return (fields.get("strategy") or fields.get("updateStrategy") or {}).get("rollingUpdate") or {}
 
 
 def _of(value: int | str, size: int) -> int:

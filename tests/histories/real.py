@@ -58,8 +58,8 @@ class RealWorld:
     def __init__(self, cluster: str, title: str) -> None:
         self._cluster = embedded.find(cluster)
         self.namespace = Namespace(self._cluster.kubeconfig, title)
-        for each in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
-            self.namespace.allow(role(each), each)
+        for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
+            self.namespace.allow(role(name), name)
         self._nodes: list[str] = []
         #: The state at the last check for rest, and the time since which it is unchanged.
         self._seen: list[tuple[str, str]] = []
@@ -75,7 +75,7 @@ class RealWorld:
         if self._nodes:
             self.namespace.remove_nodes()
 
-    def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
+    def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
         self._kinds = INVOLVED.get(kind, (kind,))
         if self.ends_slowly:
             self._begin_releasing()
@@ -83,7 +83,7 @@ class RealWorld:
             self._nodes = self.namespace.add_nodes(NODES)
             self._take(replicas)
         self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name),
-                             self._manifest(kind, replicas, image, own))
+                             self._manifest(kind, replicas, image, fields))
         if kind == "DaemonSet":
             self._until_on(replicas)
         self.comes_to_rest()
@@ -248,8 +248,8 @@ class RealWorld:
     def budget(self, spec: Json) -> None:
         path = BUDGETS.format(self.namespace.name)
         if self.namespace._call("GET", path)["items"]:
-            other = {"spec": {"minAvailable": None, "maxUnavailable": None, **spec}}
-            self.namespace._call("PATCH", f"{path}/budget", other, "application/merge-patch+json")
+            patch = {"spec": {"minAvailable": None, "maxUnavailable": None, **spec}}
+            self.namespace._call("PATCH", f"{path}/budget", patch, "application/merge-patch+json")
             return
         self.namespace._call("POST", path,
                              {"metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
@@ -283,10 +283,10 @@ class RealWorld:
         return held
 
     def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1",
-                  own: Json | None = None) -> Json:
+                  fields: Json | None = None) -> Json:
         """Return the manifest of foo as written by a user."""
-        body = as_kind(kind, manifest(replicas, image),
-                       **({"serviceName": "foo"} if kind == "StatefulSet" else {}), **(own or {}))
+        service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
+        body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))
         if self.ends_slowly:
             body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
         if kind == "DaemonSet":
@@ -374,10 +374,10 @@ class Releasing:
             since = (self._since.setdefault(metadata["uid"], time.monotonic()) if is_deleted
                      else None)
             if since is not None and (at_once or time.monotonic() - since > HELD):
-                others = [finalizer for finalizer in metadata["finalizers"]
-                          if finalizer != FINALIZER]
+                finalizers = [finalizer for finalizer in metadata["finalizers"]
+                              if finalizer != FINALIZER]
                 with contextlib.suppress(ApiException):
-                    namespace._call("PATCH", path, {"metadata": {"finalizers": others}},
+                    namespace._call("PATCH", path, {"metadata": {"finalizers": finalizers}},
                                     "application/merge-patch+json")
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Histories in the model of a cluster that check mode has: thousands of them in a minute. There are no autoscalers in it."""
+"""Run histories on check mode's model of a cluster: thousands in a minute, without autoscalers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from namespace import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    InternalError,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
@@ -31,24 +34,24 @@ BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
 
-class Looked(Cluster):
-    """A model whose pods are looked at after each of its moves; its client may die before or after one of its writes."""
+class CheckedCluster(Cluster):
+    """Model with a check of the pods after each move; a client may die before or after a write."""
 
     def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
-                 own: Json | None = None) -> None:
+                 fields: Json | None = None) -> None:
         super().__init__()
-        self.kind, own = kind, own or {}
+        self.kind, fields = kind, fields or {}
         item = {**rc(replicas=replicas, image=image, available=0 if image == BROKEN else None),
                 "kind": str(kind)}
         if kind is not Kind.REPLICATION_CONTROLLER:
             item["spec"] = {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}
         if kind is Kind.DEPLOYMENT:
-            item["spec"] |= {"strategy": STRATEGY, **own}
+            item["spec"] |= {"strategy": STRATEGY, **fields}
             item["status"] = {}
             self.cluster = DeploymentModel([item], [])
         elif kind is Kind.STATEFUL_SET:
             item["spec"] |= {"updateStrategy": {"type": "RollingUpdate",
-                                                "rollingUpdate": {"partition": 0}}, **own}
+                                                "rollingUpdate": {"partition": 0}}, **fields}
             item["status"] = {}
             self.cluster = StatefulSetModel([item])
             self.cluster.broken = frozenset({BROKEN})
@@ -56,7 +59,7 @@ class Looked(Cluster):
             del item["spec"]["replicas"]
             numbers = {"maxSurge": 0, "maxUnavailable": 1}
             item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": numbers},
-                             **own}
+                             **fields}
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken = frozenset({BROKEN})
@@ -76,14 +79,14 @@ class Looked(Cluster):
     def settle(self) -> None:
         while moves := self.cluster.moves():
             self.cluster.make(moves[0])
-            self.looked()
+            self.check_pods()
 
     @property
     def pods(self) -> list[t.Any]:
         return list(self.cluster.pods("foo") if self.kind in BY_NAME
                     else self.controllers_and_pods.pods)
 
-    def looked(self) -> None:
+    def check_pods(self) -> None:
         pods = self.pods
         self.fewest_ready = min(getattr(self, "fewest_ready", 0), sum(pod.ready for pod in pods))
         self.most_pods = max(getattr(self, "most_pods", 0), len(pods))
@@ -99,8 +102,8 @@ class Looked(Cluster):
         return self.cluster.nodes(selector)
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        those = self.cluster if kind in (None, self.kind) else self.controllers_and_pods
-        return list(copy.deepcopy(those.items).values())
+        cluster = self.cluster if kind in (None, self.kind) else self.controllers_and_pods
+        return list(copy.deepcopy(cluster.items).values())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         return self.cluster.revisions(uids)
@@ -117,7 +120,7 @@ class Looked(Cluster):
         if len(self.tries) + 1 == number and not after:
             raise Killed
         landed = super().write(write)
-        self.looked()
+        self.check_pods()
         if len(self.tries) == number:
             raise Killed
         return landed
@@ -134,8 +137,8 @@ class SimulatedWorld:
     def close(self) -> None:
         return
 
-    def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
-        self.gateway = Looked(Kind(kind), replicas, image, own)
+    def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
+        self.gateway = CheckedCluster(Kind(kind), replicas, image, fields)
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> Ended:
@@ -160,9 +163,9 @@ class SimulatedWorld:
         self.gateway.settle()
 
     def names(self, kind: str) -> list[str]:
-        those = self._items(kind)
+        items = self._items(kind)
         return sorted(name
-                      for name, item in those.items()
+                      for name, item in items.items()
                       if not item["metadata"].get("ownerReferences"))
 
     def look(self, kind: str, name: str) -> Json | None:
@@ -171,23 +174,21 @@ class SimulatedWorld:
     def pods(self) -> list[tuple[str, str, bool]]:
         if self.gateway.kind in BY_NAME:
             uid = self._items(self.gateway.kind)["foo"]["metadata"]["uid"]
-            templates = {each.pods: each.template
-                         for each in map(object_meta.server_revision, self.gateway.revisions([uid]))
-                         if each}
+            revisions = map(object_meta.server_revision, self.gateway.revisions([uid]))
+            templates = {revision.pods: revision.template for revision in revisions if revision}
             return [("foo", templates[pod.revision]["spec"]["containers"][0]["image"], pod.ready)
                     for pod in self.gateway.pods]
         owners = {item["metadata"]["uid"]: item
                   for item in self.gateway.controllers_and_pods.items.values()}
-        found = []
+        pods = []
         for pod in self.gateway.pods:
             item = owners.get(pod.owner)
             image = (dict(pod.labels) and item
                      and item["spec"]["template"]["spec"]["containers"][0]["image"])
-            of = (item
-                  and next((each["name"] for each in item["metadata"].get("ownerReferences") or ()),
-                           item["metadata"]["name"]))
-            found.append((of or "", image or "", pod.ready))
-        return found
+            metadata = item["metadata"] if item else {"name": ""}
+            (owner, *_owners) = metadata.get("ownerReferences") or [metadata]
+            pods.append((owner["name"], image or "", pod.ready))
+        return pods
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
         if self.gateway.kind is Kind.DAEMON_SET:
@@ -216,7 +217,7 @@ class SimulatedWorld:
         self._store(kind, name, item)
 
     def set_own(self, kind: str, name: str, spec: Json) -> None:
-        self._change(kind, name, lambda own: own.update(spec))
+        self._change(kind, name, lambda fields: fields.update(spec))
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         return
@@ -232,12 +233,12 @@ class SimulatedWorld:
                          lambda spec: spec.update(replicas=int(flags["--replicas"])))
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             names = [pod.name for pod in self.gateway.live_pods({})]
-            for each in arguments[1:]:
-                self.delete_pod(names.index(each))
+            for pod in arguments[1:]:
+                self.delete_pod(names.index(pod))
         elif verb == "annotate":
             item = copy.deepcopy(self._items(str(self.gateway.kind))[arguments[1]])
-            for each in arguments[2:]:
-                item["metadata"].get("annotations", {}).pop(each.rstrip("-"), None)
+            for key in arguments[2:]:
+                item["metadata"].get("annotations", {}).pop(key.rstrip("-"), None)
             self._store(str(self.gateway.kind), arguments[1], item)
         else:
             raise AssertionError(f"a command that is not known here: {words}")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import openshift
 import pytest
-from asked import Asked
 from namespace import (
     Killed,
     after_write,
@@ -27,6 +26,7 @@ from namespace import (
     role,
     uids,
 )
+from task_runner import TaskRunner
 from test_one_answer import everybody_answers_alike
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -273,7 +273,7 @@ def test_whoever_is_asked_the_answer_is_the_same(allowed, stand_in, monkeypatch,
     for name in ("one", "two", "three"):
         stand_in.make(1, name)
     stand_in.create(1, "odd", triggers=[])  # never rolled out
-    everybody_answers_alike(allowed, Asked(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
+    everybody_answers_alike(allowed, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
 
 
 def test_a_rollout_in_progress_is_refused_and_told_how_to_wait(allowed, stand_in):

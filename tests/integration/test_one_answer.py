@@ -13,9 +13,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from asked import Asked, as_done
 from namespace import eventually, manifest, role
 from plays import ad_hoc
+from task_runner import TaskRunner, as_done
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ FLOWS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kin
 @pytest.fixture
 def answers(namespace, monkeypatch, capsys):
     monkeypatch.setenv("K8S_AUTH_KUBECONFIG", namespace.kubeconfig)
-    return Asked(monkeypatch, capsys)
+    return TaskRunner(monkeypatch, capsys)
 
 
 def make(namespace, flow, *names):
@@ -95,7 +95,7 @@ def everybody_answers_alike(namespace, answers, flow, options):
     wish = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["nobody", "two"], "max_failures": "1"}):
         before = versions(namespace)
-        assert answers.here(**wish, **task) is None
+        assert answers.in_process(**wish, **task) is None
         planned = answers.module(check_mode=True, **wish, **task)
         assert versions(namespace) == before
         done = answers.module(**wish, **task)
@@ -113,7 +113,7 @@ def everybody_answers_alike(namespace, answers, flow, options):
         "the first of several": ({"names": ["odd", "three"]}, True),
         "more than may fail": ({"names": ["three", "nobody", "odd"], "max_failures": "1"}, True),
     }.values():
-        in_process = answers.here(**wish, **task)
+        in_process = answers.in_process(**wish, **task)
         assert (in_process is not None and in_process.get("failed", False) == fails
                 and not in_process["changed"])
         assert (in_process == answers.module(**wish, **task)

@@ -21,9 +21,9 @@ import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / each)
-                for each in (".venv/collections", "tests/cluster", "tests/integration",
-                             "tests/unit")]
+sys.path[:0] = [str(ROOT / folder)
+                for folder in (".venv/collections", "tests/cluster", "tests/integration",
+                               "tests/unit")]
 
 import embedded  # noqa: E402
 from played import Release  # noqa: E402
@@ -63,11 +63,11 @@ def main() -> int:
     failed: list[int] = []
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool, embedded.up(CLUSTER):
         for future in concurrent.futures.as_completed([pool.submit(play, seed) for seed in seeds]):
-            seed, those, failure = future.result()
-            done += those
+            seed, counts, failure = future.result()
+            done += counts
             failed += [seed] if failure else []
             print(f"seed {seed}: {failure}" if failure else f"seed {seed} passed", flush=True)
-    print("\n".join(f"{count:6} {each}" for each, count in sorted(done.items())))
+    print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
     those_failed = ", ".join(map(str, sorted(failed))) or "none"
     print(f"{len(seeds)} releases in {(time.monotonic() - began) / 60:.1f} minutes; failed: "
           f"{those_failed}")

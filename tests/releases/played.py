@@ -155,8 +155,8 @@ class Release:
         if self.kind == "DaemonSet":
             self.namespace.make_daemon_set(self.replicas, name=name)
             return
-        own = {"serviceName": name} if self.kind == "StatefulSet" else {}
-        self.namespace.create_any(self.kind, manifest(self.replicas, V1, name), **own)
+        fields = {"serviceName": name} if self.kind == "StatefulSet" else {}
+        self.namespace.create_any(self.kind, manifest(self.replicas, V1, name), **fields)
         eventually(lambda: len(self.images(name)) == self.replicas,
                    f"{self.replicas} pods of {name}", seconds=60)
 
@@ -257,8 +257,8 @@ class Release:
             output, _none = self.process.communicate(timeout=LONGEST)
             self.output += output
             if "PLAY RECAP" in output:
-                found = re.search(r"RUN: (.*)", output, re.DOTALL)
-                return json.JSONDecoder().raw_decode(found.group(1))[0] if found else {}
+                result = re.search(r"RUN: (.*)", output, re.DOTALL)
+                return json.JSONDecoder().raw_decode(result.group(1))[0] if result else {}
             assert self.process.returncode == -9, "the playbook has ended without a recap"
         raise AssertionError("the release does not end")
 
@@ -269,15 +269,15 @@ class Release:
         if host == self.unreachable or (self.request["image"] == BROKEN and not self.foreign):
             assert outcome not in ("updated", "paused"), (host, outcome)
         self.done[f"outcome: {outcome}"] += 1
-        told = json.loads((self.playbooks.folder / f"told-{host}.json").read_text())
-        assert (told["outcome"], told["message"]) == (outcome, message)
+        ending = json.loads((self.playbooks.folder / f"told-{host}.json").read_text())
+        assert (ending["outcome"], ending["message"]) == (outcome, message)
         pauses = [stage for stage in self.stages if self.request["verify_tasks"] or stage != "100%"]
-        rolled = [each["stage"] for each in told["stages"]
-                  if [check["file"] for check in each["checks"]] != ["approval"]]
+        rolled = [stage["stage"] for stage in ending["stages"]
+                  if [check["file"] for check in stage["checks"]] != ["approval"]]
         assert rolled in (pauses[:len(rolled)], [*pauses, "100%"]), rolled
-        for earlier in told["stages"][:-1]:
+        for earlier in ending["stages"][:-1]:
             checks = {check["outcome"] for check in earlier["checks"]}
-            assert earlier["outcome"] == "passed" and checks <= {"passed"}, told["stages"]
+            assert earlier["outcome"] == "passed" and checks <= {"passed"}, ending["stages"]
         for name in self.names[host]:
             images, is_foreign = set(self.images(name)), name in self.foreign
             if outcome == "updated":
@@ -289,9 +289,9 @@ class Release:
 
     def _check_regions(self, outcomes: Json) -> None:
         """No cluster of the second region begins after a failure of the first."""
-        first, *others = self.hosts
+        first, *rest = self.hosts
         has_failed = (outcomes[first] or {}).get("outcome") not in ("updated", "paused")
-        for host in others:
+        for host in rest:
             assert bool(outcomes[host]) is not has_failed, (host, outcomes)
             if has_failed:
                 assert all(set(self.images(name)) == {V1} for name in self.names[host]

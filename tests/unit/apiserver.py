@@ -145,7 +145,7 @@ def stream(*events, tail=b""):
         handler.server.watched = [*getattr(handler.server, "watched", ()), query]
         handler.send_response(200)
         handler.end_headers()
-        handler.wfile.write(b"".join(json.dumps(each).encode() + b"\n" for each in events) + tail)
+        handler.wfile.write(b"".join(json.dumps(item).encode() + b"\n" for item in events) + tail)
         handler.wfile.flush()
     return send
 

@@ -132,21 +132,22 @@ def ended(request: Request, before: str = "myimage:v1", after: str = "myimage:v2
 
 def look(request: Request, *items: Json, **facts: t.Any) -> Observed:
     """Return the controllers as observed for this request."""
-    seen = find({item["metadata"]["name"]: Controller.from_api(item) for item in items}, request)
-    base = seen.primary or seen.successor
-    wanted = (request.applied_to(base.template) if base
-              and request.state is not State.ROLLED_BACK else None)
-    return dataclasses.replace(seen, **{"wanted": wanted, "now": NOW, **facts})
+    controllers = map(Controller.from_api, items)
+    observed = find({controller.name: controller for controller in controllers}, request)
+    base = observed.primary or observed.successor
+    desired = (request.applied_to(base.template) if base
+               and request.state is not State.ROLLED_BACK else None)
+    return dataclasses.replace(observed, **{"wanted": desired, "now": NOW, **facts})
 
 
-def plan(request: Request, seen: Observed) -> Decision:
+def plan(request: Request, observed: Observed) -> Decision:
     """Return the decision of the flow for this request."""
-    return compose(choose(request), request, seen)
+    return compose(choose(request), request, observed)
 
 
-def standing(request: Request, seen: Observed) -> RolloutStatus:
+def standing(request: Request, observed: Observed) -> RolloutStatus:
     """Return the status by the flow for this request."""
-    return choose(request).standing(request, seen)
+    return choose(request).standing(request, observed)
 
 
 def summary(decision: Decision) -> tuple:
@@ -178,20 +179,20 @@ def _marks(partner: str, goal: int, desired: int,
     return {key: mark for key, mark in marks.items() if mark is not None}
 
 
-def carried_out(decide: t.Callable[..., Decision], request: Request, it: t.Any, *,
+def carried_out(decide: t.Callable[..., Decision], request: Request, world: t.Any, *,
                 until: str = "end", **facts: t.Any) -> list[str]:
     """Run a client to the end on a simulated cluster; return the actions."""
     actions: list[str] = []
-    while not isinstance(decision := decide(request, it, **facts), Done):
+    while not isinstance(decision := decide(request, world, **facts), Done):
         assert len(actions) < 20, actions
         if isinstance(decision, Wait):
-            assert it.settle(), f"waits for ever: {decision}"
+            assert world.settle(), f"waits for ever: {decision}"
             continue
-        assert it.write(decision.write)
+        assert world.write(decision.write)
         actions.append(str(decision.action))
         if decision.is_last or decision.action == until:
             if decision.is_last:
-                it.settle()
+                world.settle()
             break
     return actions
 

@@ -93,11 +93,12 @@ class ClusterModel(Moves, SimulatedCluster):
 
     def copy(self) -> ClusterModel:
         """Return an independent cluster in the same state."""
-        other = copy.copy(self)
-        other.items, other.seen, other.kept = dict(self.items), dict(self.seen), dict(self.kept)
-        other.unseen, other.pods = list(self.unseen), list(self.pods)
-        other.terminating = list(self.terminating)
-        return other
+        duplicate = copy.copy(self)
+        duplicate.items, duplicate.seen = dict(self.items), dict(self.seen)
+        duplicate.kept, duplicate.unseen = dict(self.kept), list(self.unseen)
+        duplicate.pods = list(self.pods)
+        duplicate.terminating = list(self.terminating)
+        return duplicate
 
     def terminating_pods(self, selector: Json) -> tuple[observed.TerminatingPod, ...]:
         kind = str(self.kind)
@@ -106,8 +107,8 @@ class ClusterModel(Moves, SimulatedCluster):
                      if selector.items() <= dict(pod.labels).items())
 
     def _used_uids(self) -> set[str]:
-        seen = {item["metadata"].get("uid", "") for item in self.seen.values()}
-        return {pod.owner for pod in self.pods} | seen
+        lagging = {item["metadata"].get("uid", "") for item in self.seen.values()}
+        return {pod.owner for pod in self.pods} | lagging
 
     def _store(self, name: str, item: Json | None) -> None:
         super()._store(name, item)
@@ -196,9 +197,9 @@ class ClusterModel(Moves, SimulatedCluster):
         claimed = _claimed(controller, self.pods, bool(may_adopt))
         if claimed is None:
             return None
-        own, others = claimed
-        own, removed, status = self._resized(controller, own)
-        pods = sorted(others + own)
+        controlled, foreign = claimed
+        controlled, removed, status = self._resized(controller, controlled)
+        pods = sorted(foreign + controlled)
         if pods == sorted(self.pods) and (not exists or has_counts(item, status)):
             return None
         return pods, removed, status
@@ -213,21 +214,21 @@ def _claimed(controller: Controller, pods: list[Pod], may_adopt: bool,
 
     None if pods need adoption, and the API server has no controller with permission to adopt.
     """
-    own, others = [], []
+    controlled, foreign = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
         if pod.seen_owner == controller.uid and (matches or controller.is_deleting):
-            own.append(pod)
+            controlled.append(pod)
         elif pod.seen_owner == controller.uid:
             is_owner = pod.owner == controller.uid
-            others.append(pod._replace(owner="", seen_owner="") if is_owner else pod)
+            foreign.append(pod._replace(owner="", seen_owner="") if is_owner else pod)
         elif pod.seen_owner == "" and matches and not controller.is_deleting:
             if not may_adopt:
                 return None
-            own.append(pod._replace(owner=controller.uid, seen_owner=controller.uid))
+            controlled.append(pod._replace(owner=controller.uid, seen_owner=controller.uid))
         else:
-            others.append(pod)
-    return own, others
+            foreign.append(pod)
+    return controlled, foreign
 
 
 def _size(item: Json) -> int:
@@ -243,9 +244,9 @@ class DeploymentModel(Moves, SimulatedDeployments):
 
     def copy(self) -> DeploymentModel:
         """Return an independent cluster in the same state."""
-        other = copy.copy(self)
-        other.items, other.sets = dict(self.items), self.sets.copy()
-        return other
+        duplicate = copy.copy(self)
+        duplicate.items, duplicate.sets = dict(self.items), self.sets.copy()
+        return duplicate
 
     def moves(self) -> list[Move]:
         """Return all possible next moves; none when the cluster is stable."""
@@ -267,11 +268,11 @@ class RevisionMoves:
 
     def copy(self) -> t.Self:
         """Return an independent cluster in the same state."""
-        other = copy.copy(self)
+        duplicate = copy.copy(self)
         for field in ("items", "kept", "_pods", "_nodes"):
             if hasattr(self, field):
-                setattr(other, field, dict(getattr(self, field)))
-        return other
+                setattr(duplicate, field, dict(getattr(self, field)))
+        return duplicate
 
     def moves(self) -> list[Move]:
         """Return all possible next moves; none when the cluster is stable."""

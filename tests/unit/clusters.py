@@ -61,8 +61,8 @@ class Cluster(IdleGateway):
 
     def controllers(self, kind=None):
         with self.lock:
-            return {name: it
-                    for name, it in self.cluster.controllers(kind).items()
+            return {name: controller
+                    for name, controller in self.cluster.controllers(kind).items()
                     if name not in self.hidden}
 
     def items(self, kind=None):
@@ -124,7 +124,7 @@ class Cluster(IdleGateway):
 
     def called(self, verb):
         """Return the arguments of calls by verb, in order."""
-        return [argument for each, argument in self.calls if each == verb]
+        return [argument for name, argument in self.calls if name == verb]
 
     def run(self, request=UPDATE, **more):
         return driver.run(choose(request), request, self, self.clock, **more)

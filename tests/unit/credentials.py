@@ -67,7 +67,7 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
     proxied = kubeconfig(server, {"token": token}, **{"proxy-url": address})
     not_a_path = "neither the path|must be the path|not valid YAML|there is no kubeconfig"
     environment = {"K8S_AUTH_HOST": host, **({"K8S_AUTH_SSL_CA_CERT": ca_cert} if ca_cert else {})}
-    found = {
+    table = {
         "api-key": Way([token], {**server, "api_key": token}),
         "api-key-s-variable": Way([token], {}, {**environment, "K8S_AUTH_API_KEY": token}),
         "password": Way(of_password, {**server, "username": "me", "password": PASSWORD},
@@ -113,13 +113,13 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
                                   is_wrong="cannot be set up"),
     }
     if proxy:
-        found |= {
+        table |= {
             "proxy": Way([*of_password, token], {**server, "api_key": token, "proxy": address}),
             "proxy-headers": Way([*of_password, token],
                                  {**server, "api_key": token, "proxy": f"http://{proxy}",
                                   "proxy_headers": {
-                                      "proxy_basic_auth": f"me:{PASSWORD}", "basic_auth": f"me:{PASSWORD}",
-                                      "user_agent": "curl/8"}}),
+                                      "proxy_basic_auth": f"me:{PASSWORD}",
+                                      "basic_auth": f"me:{PASSWORD}", "user_agent": "curl/8"}}),
             "proxy-header-s-variable": Way([*of_password, token], {}, {
                 **environment, "K8S_AUTH_API_KEY": token, "K8S_AUTH_PROXY": f"http://{proxy}",
                 "K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH": f"me:{PASSWORD}"}),
@@ -133,7 +133,7 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
             "file-with-proxy": Way([PASSWORD, token], {},
                                    {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
         }
-    return found
+    return table
 
 
 def kubeconfig(server: dict[str, t.Any], user: dict[str, t.Any],

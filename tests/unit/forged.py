@@ -61,8 +61,8 @@ WHOLE: dict[str, Json] = {
                            "priorityClassName": "system-critical"},
     object_meta.LAST_ROLLOUT: {"outcome": "updating", "from": IMAGES, "to": {"web": "evil:v1"},
                                "time": "2026-11-21T10:00:00Z",
-                               "who": "root@here", "request": "0123456789", "template": "0123456789",
-                               "set": "payments-1", "revision": 1,
+                               "who": "root@here", "request": "0123456789",
+                               "template": "0123456789", "set": "payments-1", "revision": 1,
                                "to_revision": 1, "paused": 1,
                                "original": {"strategy": {"type": "Recreate"}, "paused": True,
                                             "minReadySeconds": 2**31 - 2,
@@ -102,16 +102,16 @@ POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for
 
 def documents(whole: Json) -> list[str]:
     """Return JSON documents for an annotation: complete, with missing, and with bad fields."""
-    found: list[t.Any] = [whole,
-                          *({**whole, "outcome": each} for each in OUTCOMES if "outcome" in whole)]
+    outcomes = OUTCOMES if "outcome" in whole else ()
+    texts: list[t.Any] = [whole, *({**whole, "outcome": outcome} for outcome in outcomes)]
     for field in whole:
-        found.append({each: value for each, value in whole.items() if each != field})
-        found += ({**whole, field: wrong} for wrong in WRONG)
+        texts.append({key: value for key, value in whole.items() if key != field})
+        texts += ({**whole, field: wrong} for wrong in WRONG)
         if field in ("from", "to"):
             named = (images for text in TEXTS for images in ({"web": text}, {text: "x:v1"}))
-            found += ({**whole, "outcome": "updated", field: images} for images in named)
+            texts += ({**whole, "outcome": "updated", field: images} for images in named)
         if field == "behavior":
-            found += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES
+            texts += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES
                       for wrong in (*WRONG, *POLICIES))
         if field in ("original", "paced"):
             setting, number = (("updateStrategy", "partition") if "updateStrategy" in whole[field]
@@ -119,9 +119,9 @@ def documents(whole: Json) -> list[str]:
             paces = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
                      for wrong in WRONG
                      for kind in (wrong, "RollingUpdate"))
-            found += ({**whole, field: {**whole[field], setting: wrong}}
+            texts += ({**whole, field: {**whole[field], setting: wrong}}
                       for wrong in (*paces, *WRONG, {"type": "OnDelete"}))
-    return [json.dumps(each) for each in found]
+    return [json.dumps(document) for document in texts]
 
 
 #: Keys of labels; all other KEYS are annotations.
@@ -402,24 +402,24 @@ _WITH_LINES = ("msg", "why", "next_command", "suggestion")
 LONGEST_LINE = 8192
 
 
-def raw(told: t.Any, name: str = "") -> list[str]:
+def raw(output: t.Any, name: str = "") -> list[str]:
     """Yield a phrase for each bad text in a result."""
-    if isinstance(told, dict):
-        return [each for key, value in told.items()
-                for each in (*raw(key, "a key"), *raw(value, str(key)))]
-    if isinstance(told, (list, tuple)):
-        return [each for value in told for each in raw(value, name)]
-    if not isinstance(told, str):
+    if isinstance(output, dict):
+        return [phrase for key, value in output.items()
+                for phrase in (*raw(key, "a key"), *raw(value, str(key)))]
+    if isinstance(output, (list, tuple)):
+        return [phrase for value in output for phrase in raw(value, name)]
+    if not isinstance(output, str):
         return []
-    found = [f"{name} has {match[0]!r}" for match in [_RAW.search(told)] if match]
-    if "\n" in told and name not in _WITH_LINES:
-        found.append(f"{name} has a line end")
-    lines = told.splitlines() or [""]
+    phrases = [f"{name} has {match[0]!r}" for match in [_RAW.search(output)] if match]
+    if "\n" in output and name not in _WITH_LINES:
+        phrases.append(f"{name} has a line end")
+    lines = output.splitlines() or [""]
     if max(map(len, lines)) > LONGEST_LINE:
-        found.append(f"{name} has a line of {max(map(len, lines))} characters")
+        phrases.append(f"{name} has a line of {max(map(len, lines))} characters")
     for line in map(str.strip, lines):
         if line.startswith(("ansible ", "kubectl ")) and re.search(r"\$\(|`|\{\{|\{%", line):
-            found.append(f"{name} has a command that does something else: {line[:200]}")
+            phrases.append(f"{name} has a command that does something else: {line[:200]}")
         if line.startswith("rm -rf"):
-            found.append(f"{name} has a line of somebody else's: {line}")
-    return found
+            phrases.append(f"{name} has a line of somebody else's: {line}")
+    return phrases

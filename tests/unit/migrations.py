@@ -108,9 +108,9 @@ def config(latest=1, annotations=None, metadata=None, **spec):
 
 def rollout(number=1, replicas=2, phase="Complete", **more):
     name = f"foo-{number}"
-    item = rc(name, replicas,
-              **{"annotations": {object_meta.ROLLOUT_PHASE: phase}, "ownerReferences": [
-                  {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}], **more})
+    owner = {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}
+    item = rc(name, replicas, **{"annotations": {object_meta.ROLLOUT_PHASE: phase},
+                                 "ownerReferences": [owner], **more})
     labels = {"app": "foo", "deploymentconfig": "foo", "deployment": name}
     item["spec"]["selector"] = labels
     item["spec"]["template"]["metadata"] = {"labels": labels, "annotations": {
@@ -120,12 +120,12 @@ def rollout(number=1, replicas=2, phase="Complete", **more):
 
 
 class ConfigWorld:
-    def __init__(self, item=None, *rollouts, found=lambda kind, name: None):
+    def __init__(self, item=None, *rollouts, look_up=lambda kind, name: None):
         rollouts = rollouts or (rollout(),)
         labels = rollouts[0]["spec"]["selector"]
         pods = tuple(Pod(name, f"uid of {name}", labels,
                          f"uid of {rollouts[0]['metadata']['name']}") for name in ("a", "b"))
-        self.cluster = SimulatedMigration(rollouts, found, lambda selector: pods,
+        self.cluster = SimulatedMigration(rollouts, look_up, lambda selector: pods,
                                           [config() if item is None else item])
 
     def observe(self, request=MIGRATE_CONFIG):
@@ -162,10 +162,13 @@ class MigrationGateway(IdleGateway):
 
     def controllers(self, kind=None):
         kind = kind or self.kind
+        if kind not in self.followed:
+            return {}
         if kind in (Kind.DEPLOYMENT, Kind.REPLICA_SET):
-            return {name: parse(kind, item) for (each, name), item in self.cluster._items.items()
-                    if item and each == kind} if kind in self.followed else {}
-        return self.cluster.controllers(kind) if kind in self.followed else {}
+            return {name: parse(kind, item)
+                    for (item_kind, name), item in self.cluster._items.items()
+                    if item and item_kind == kind}
+        return self.cluster.controllers(kind)
 
     def find(self, kind, name):
         if not self.may_see:
@@ -174,8 +177,8 @@ class MigrationGateway(IdleGateway):
 
     def names(self, selectors):
         return [name
-                for name, it in self.controllers().items()
-                if label_selectors.matches(selectors, it.labels)]
+                for name, controller in self.controllers().items()
+                if label_selectors.matches(selectors, controller.labels)]
 
     def migrations(self):
         items = (item

@@ -29,12 +29,12 @@ def variables(**changes: t.Any) -> Json:
              for hook in ("before", "verify", "after", "failure")}
     options = {"namespace": "shop", "on_failure": "rollback", "image": "myimage:v2",
                **changes.pop("options", {})}
-    given = {"role": "image_bump", "layer": "role", "selection": {"name": "a"}, "stages": ["100%"],
-             "analyses": [],
-             "approve_within": "", "report": "", "has_page": False, "has_artifacts": False,
-             "check_mode": False, "host": "",
-             "errors": [], "previous": {}, **changes}
-    return {**given,
+    output = {"role": "image_bump", "layer": "role", "selection": {"name": "a"}, "stages": ["100%"],
+              "analyses": [],
+              "approve_within": "", "report": "", "has_page": False, "has_artifacts": False,
+              "check_mode": False, "host": "",
+              "errors": [], "previous": {}, **changes}
+    return {**output,
             "options": {option: value for option, value in options.items() if value is not None},
             "files": files}
 
@@ -93,47 +93,47 @@ class Cluster:
 
     def rollout(self, name: str, before: str = "") -> Json:
         """Return the module's result key rollout."""
-        it = self.controllers[name]
-        phase = "paused" if it.coming else "complete"
-        return {"phase": phase, "direction": "forward" if it.coming else None, "since": NOW,
-                "desired": 100,
-                "controller": {"images": {"web": it.image}, "replicas": 100 - it.share},
-                "next": {"images": {"web": it.coming}, "replicas": it.share} if it.coming else None,
-                "images": {"before": {"web": before or it.image},
-                           "after": {"web": it.coming or it.image}},
-                "last_rollout": {"outcome": "rolled_back" if it.was_rolled_back else "updated"}}
+        controller = self.controllers[name]
+        image, coming, share = controller.image, controller.coming, controller.share
+        outcome = "rolled_back" if controller.was_rolled_back else "updated"
+        return {"phase": "paused" if coming else "complete",
+                "direction": "forward" if coming else None, "since": NOW, "desired": 100,
+                "controller": {"images": {"web": image}, "replicas": 100 - share},
+                "next": {"images": {"web": coming}, "replicas": share} if coming else None,
+                "images": {"before": {"web": before or image}, "after": {"web": coming or image}},
+                "last_rollout": {"outcome": outcome}}
 
     def _one(self, name: str, options: Json) -> Json:
-        it = self.controllers[name]
-        if it.is_deleted:
+        controller = self.controllers[name]
+        if controller.is_deleted:
             return self._failed(name, "there is no such controller")
-        if it.is_locked:
+        if controller.is_locked:
             return self._failed(name, "another task works on it", rollout=self.rollout(name))
         if options.get("state") == "rolled_back":
-            if not it.coming:
+            if not controller.coming:
                 return self._failed(name, "there is no update in progress to roll back",
                                     rollout=self.rollout(name))
-            return self._done(name, it.image, coming="", share=0, was_rolled_back=True)
+            return self._done(name, controller.image, coming="", share=0, was_rolled_back=True)
         image = options.get("images", {}).get("web") or options["image"]
-        if it.coming and it.coming != image:
+        if controller.coming and controller.coming != image:
             return self._failed(name, "another update is in progress", rollout=self.rollout(name))
-        if it.image == image and not it.coming:
+        if controller.image == image and not controller.coming:
             return {"changed": False, "msg": f"{name} is updated", "rollout": self.rollout(name)}
         share = int(str(options.get("pause_at", 100)).rstrip("%"))
-        if share >= it.breaks_at and image == "myimage:v2":
+        if share >= controller.breaks_at and image == "myimage:v2":
             self.touched.add(name)
             if options.get("on_failure") == "rollback":
-                it.coming, it.share, it.was_rolled_back = "", 0, True
+                controller.coming, controller.share, controller.was_rolled_back = "", 0, True
             else:
-                it.coming, it.share = image, it.breaks_at
+                controller.coming, controller.share = image, controller.breaks_at
             return self._failed(name, "the new pods cannot become available", changed=True,
                                 rollout=self.rollout(name))
         if "pause_at" not in options:
-            return self._done(name, it.image, image=image, coming="", share=0,
+            return self._done(name, controller.image, image=image, coming="", share=0,
                               was_rolled_back=False)
-        if share <= it.share and it.coming:
+        if share <= controller.share and controller.coming:
             return {"changed": False, "msg": f"{name} is paused", "rollout": self.rollout(name)}
-        return self._done(name, it.image, coming=image, share=share)
+        return self._done(name, controller.image, coming=image, share=share)
 
     def _done(self, name: str, before: str, **fields: t.Any) -> Json:
         self.touched.add(name)
@@ -153,10 +153,10 @@ class Killed(Exception):
 class Run:
     """Run of a role, turn by turn."""
 
-    def __init__(self, given: Json, cluster: Cluster,
+    def __init__(self, request: Json, cluster: Cluster,
                  files: t.Mapping[str, t.Callable[[Cluster], str]] | None = None,
                  answer: t.Callable[[Cluster], t.Any] = bool, killed_at: int = -1) -> None:
-        self.request, self.cluster = Request.of(copy.deepcopy(given)), cluster
+        self.request, self.cluster = Request.of(copy.deepcopy(request)), cluster
         self.files, self.answer, self.killed_at = files or {}, answer, killed_at
         self.state: Json = {}
         self.stats: Json = {}

@@ -83,17 +83,20 @@ def at(second: int) -> str:
 
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
     """Return a check with two measurements of two metrics; the last one has this outcome."""
-    def one(metric: str, number: int, **given: t.Any) -> Json:
+    def measurement(metric: str, number: int, **fields: t.Any) -> Json:
         return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",
                 "outcome": "passed",
-                "reason": "", "new": 0.999, "old": 0.998, "samples": None, **given}
+                "reason": "", "new": 0.999, "old": 0.998, "samples": None, **fields}
 
     return {"file": "rollout_analysis", "outcome": outcome, "message": "measured",
             "at": "2026-11-21T10:00:04Z", "measured": {
                 "name": name,
-                "metrics": [{"name": "success_rate", "thresholds": {"min": 0.99, "max_decrease": 0.001}},
-                            {"name": "latency", "thresholds": {"max_ratio_to_old": 1.5, "max": 0.5}}],
-                "measurements": [one("success_rate", 1), one("latency", 1, new=0.1, old=0.2),
-                                 one("success_rate", 2, new=None, old=None),
-                                 one("latency", 2, new=0.4, old=0.2, outcome=outcome,
-                                     reason="0.4 is more than 0.3")]}}
+                "metrics": [{"name": "success_rate",
+                             "thresholds": {"min": 0.99, "max_decrease": 0.001}},
+                            {"name": "latency",
+                             "thresholds": {"max_ratio_to_old": 1.5, "max": 0.5}}],
+                "measurements": [measurement("success_rate", 1),
+                                 measurement("latency", 1, new=0.1, old=0.2),
+                                 measurement("success_rate", 2, new=None, old=None),
+                                 measurement("latency", 2, new=0.4, old=0.2, outcome=outcome,
+                                             reason="0.4 is more than 0.3")]}}

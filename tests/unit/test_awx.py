@@ -77,7 +77,7 @@ def test_the_workflow_with_an_approval_runs_what_there_is_and_goes_back_where_no
     templates, workflow = (yaml.safe_load(block)[0]["tasks"]
                            for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
                            if "awx.awx" in block)
-    playbooks = {each["name"]: each["playbook"] for each in templates[-1]["loop"]}
+    playbooks = {node["name"]: node["playbook"] for node in templates[-1]["loop"]}
     nodes = {node["identifier"]: node
              for node in workflow[0]["awx.awx.workflow_job_template"]["workflow_nodes"]}
 
@@ -87,11 +87,12 @@ def test_the_workflow_with_an_approval_runs_what_there_is_and_goes_back_where_no
     assert {name: playbooks[node["unified_job_template"]["name"]]
             for name, node in jobs.items()} == {
         "canary": "image_bump", "rest": "image_bump", "back": "rollback"}
-    questions = {each["variable"]
-                 for each in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
+    questions = {question["variable"]
+                 for question in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
     assert all(node.get("extra_data", {}).keys() <= questions for node in jobs.values())
-    following = {(name, when): [each["identifier"] for each in to] for name, node in nodes.items()
-                 for when, to in node.get("related", {}).items()}
+    following = {(name, when): [target["identifier"] for target in targets]
+                 for name, node in nodes.items()
+                 for when, targets in node.get("related", {}).items()}
     assert following == {("canary", "success_nodes"): ["approve"],
                          ("approve", "success_nodes"): ["rest"],
                          ("approve", "failure_nodes"): ["back"]}

@@ -52,11 +52,11 @@ def test_an_error_is_documented(text):
 
 def test_the_rows_of_the_planner_are_the_documented_table():
     table = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
-    planned, told = (set(table.findall((ROOT / path).read_text(encoding="utf-8")))
-                     for path in ("plugins/module_utils/flows/client_driven/planner.py",
-                                  "docs/how-it-works.md"))
+    planned, documented = (set(table.findall((ROOT / path).read_text(encoding="utf-8")))
+                           for path in ("plugins/module_utils/flows/client_driven/planner.py",
+                                        "docs/how-it-works.md"))
 
-    assert planned - {"| - | yes | ... |"} == told and len(told) > 10
+    assert planned - {"| - | yes | ... |"} == documented and len(documented) > 10
 
 
 def test_the_rows_of_the_handover_are_the_documented_table():
@@ -75,10 +75,10 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     page, planner, back = ((ROOT / path).read_text(encoding="utf-8") for path in (
         "docs/openshift.md", "plugins/module_utils/flows/migration/planner.py",
         "plugins/module_utils/flows/migration/back.py"))
-    told = row.findall(page.partition("\n## Row by row\n")[2].partition("\n## ")[0])
+    documented = row.findall(page.partition("\n## Row by row\n")[2].partition("\n## ")[0])
 
-    assert (told == row.findall(planner.partition("\n# A DeploymentConfig\n")[2])
-            + row.findall(back) and len(told) > 20)
+    assert (documented == row.findall(planner.partition("\n# A DeploymentConfig\n")[2])
+            + row.findall(back) and len(documented) > 20)
 
 
 @pytest.mark.parametrize("decision, page", [
@@ -103,7 +103,7 @@ def test_each_line_of_the_comparison_names_the_tests_that_run_it():
     page = (ROOT / "docs/compared.md").read_text(encoding="utf-8")
     compared, run = (lines_of(part) for part in page.split("\n## Which test runs it\n"))
 
-    ours = [line.strip("| ") for line, said, *_others in compared if said != "no"]
+    ours = [line.strip("| ") for line, answer, *_cells in compared if answer != "no"]
     assert [line.strip("| ") for line, _tests in run] == ours and len(ours) > 15
     for line, cell in run:
         tests = re.findall(r"`(\S+)::(\w+)`", cell)
@@ -120,22 +120,22 @@ def test_the_messages_are_found():
 def test_how_likely_a_sample_misleads_is_what_is_documented():
     """Each probability is exact, for a version with this error rate and a limit of 1%."""
     page = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
-    slow, usual = (sum(math.comb(600, each) * share**each * (1 - share)**(600 - each)
-                       for each in those)
-                   for share, those in ((0.2, range(61)), (0.045, range(61, 601))))
+    slow, usual = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
+                       for misses in counts)
+                   for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
     assert (f"passes with a probability of {slow:.0e}, "
             f"one in which 4.5% are fails with {usual:.0e}") in page.replace("\n", " ")
     rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$",
                       page, re.MULTILINE)
     assert len(rows) == 5
-    for samples, allowed, *told in rows:
+    for samples, allowed, *documented in rows:
         count, most = int(samples.replace(",", "")), int(allowed)
         assert most == count // 100
         chances = [[math.comb(count, failed) * share**failed * (1 - share)**(count - failed)
                     for failed in range(count + 1)]
                    for share in (0.05, 0.0003, 0.001)]
-        misled = [sum(chances[0][:most + 1]), *(sum(each[most + 1:]) for each in chances[1:])]
-        assert told == [f"{chance:.0e}" for chance in misled], samples
+        misled = [sum(chances[0][:most + 1]), *(sum(terms[most + 1:]) for terms in chances[1:])]
+        assert documented == [f"{chance:.0e}" for chance in misled], samples
 
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")),
@@ -176,5 +176,5 @@ def test_a_role_knows_the_variables_of_an_example(role):
     specs = yaml.safe_load((ROOT / "roles" / name / "meta"
                             / "argument_specs.yml").read_text("utf-8"))
 
-    given = {key for key in {**role, **role.get("vars", {})} if key.startswith(f"{name}_")}
-    assert given and given <= set(specs["argument_specs"]["main"]["options"])
+    variables = {key for key in {**role, **role.get("vars", {})} if key.startswith(f"{name}_")}
+    assert variables and variables <= set(specs["argument_specs"]["main"]["options"])

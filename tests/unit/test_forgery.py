@@ -105,7 +105,7 @@ _READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_l
 
 def fields_read(tree: ast.AST) -> set[str]:
     """Return the constant keys of all lookups."""
-    found = set()
+    fields = set()
     for node in ast.walk(tree):
         keys: list[ast.expr] = []
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
@@ -115,9 +115,9 @@ def fields_read(tree: ast.AST) -> set[str]:
                     else getattr(node.func, "id", ""))
             # other arguments of get are no keys
             keys = node.args[:1] if name == "get" else node.args if name in _READING else []
-        found |= {key.value for key in keys
-                  if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-    return {each for each in found if re.fullmatch(r"[a-z][A-Za-z]*", each)}
+        fields |= {key.value for key in keys
+                   if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    return {field for field in fields if re.fullmatch(r"[a-z][A-Za-z]*", field)}
 
 
 def named_in_the_table() -> set[str]:
@@ -239,8 +239,8 @@ class Namespace(IdleGateway):
         return {}
 
     def find(self, kind: str, name: str) -> Json | None:
-        return next((it for it in self.kept if kind == REVISION and it["metadata"]["name"] == name),
-                    None)
+        return next((item for item in self.kept
+                     if kind == REVISION and item["metadata"]["name"] == name), None)
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         return tuple(Pod(f"{name}-{number}", f"uid of {name}-{number}", item["metadata"]["labels"],
@@ -251,9 +251,9 @@ class Namespace(IdleGateway):
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         if self.kind in BY_REVISIONS:
-            return [it for it in self.kept if object_meta.owner_uid(it) in uids]
-        return [it for it in self.kept
-                if (it["metadata"].get("labels") or {}).get(object_meta.HISTORY) in uids]
+            return [item for item in self.kept if object_meta.owner_uid(item) in uids]
+        return [item for item in self.kept
+                if (item["metadata"].get("labels") or {}).get(object_meta.HISTORY) in uids]
 
     def objects(self, resource: str) -> list[Json] | None:
         return self.scalers if resource == "horizontalpodautoscalers" else []
@@ -261,8 +261,8 @@ class Namespace(IdleGateway):
     def dry_run(self, write: t.Any) -> Json:
         """Change nothing on admission; nobody provides a template here."""
         if isinstance(write, Patch):
-            return patched(next(it for it in self.there if it["metadata"]["name"] == write.name),
-                           write)
+            return patched(next(item for item in self.there
+                                if item["metadata"]["name"] == write.name), write)
         return write.manifest
 
     def why_absent(self, name: str) -> str:
@@ -274,8 +274,8 @@ class World:
     """Namespace for consecutive tasks: each check mode continues in the final state of the last."""
 
     flow: str
-    own: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
-    told: list[t.Any] = dataclasses.field(default_factory=list)
+    user_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
+    messages: list[t.Any] = dataclasses.field(default_factory=list)
     #: The controller with forged annotations.
     forged: str = ""
     #: Controllers of other users with the name of a successor.
@@ -301,16 +301,16 @@ class World:
 
     def copy(self) -> World:
         """Return a copy in the same state."""
-        other = World(self.flow, set(self.own))
+        duplicate = World(self.flow, set(self.user_names))
         if isinstance(self.model, SimulatedMigration):
             for field in ("_items", "_pods"):
-                setattr(other.model, field, copy.copy(getattr(self.model, field)))
+                setattr(duplicate.model, field, copy.copy(getattr(self.model, field)))
         else:
-            other.model = self.model.copy()
+            duplicate.model = self.model.copy()
         if isinstance(self.model, ClusterModel):
-            other.model._look_up_revisions, other.model._first = other.real.revisions, [
+            duplicate.model._look_up_revisions, duplicate.model._first = duplicate.real.revisions, [
                 UID.format("foo")]
-        return other
+        return duplicate
 
     # Objects
 
@@ -342,22 +342,22 @@ class World:
                 == {"maxSurge": "25%", "maxUnavailable": "25%"}
                 and not spec.get("minReadySeconds") and not spec.get("paused"))
 
-    def add_revisions(self, made: list[Json]) -> None:
+    def add_revisions(self, revisions: list[Json]) -> None:
         """Add forged revisions; models of StatefulSets and DaemonSets also have the server's."""
-        self.real.kept += made
+        self.real.kept += revisions
         if self.flow in BY_REVISIONS:
-            kept, self.model.kept = self.model.kept, {}
+            stored, self.model.kept = self.model.kept, {}
             self.model._look_up_revisions = lambda uids: [
-                it for uid in uids for it in (*kept.get(uid, ()), *made)
-                if object_meta.owner_uid(it) == uid]
+                item for uid in uids for item in (*stored.get(uid, ()), *revisions)
+                if object_meta.owner_uid(item) == uid]
 
     def add_squatter(self, size: int, has_marks: bool) -> None:
         """Add another user's controller with the name of the next successor."""
         if "foo" not in self.each():
             return
-        there = Controller.from_api(self.each()["foo"][2], self.kind)
+        primary = Controller.from_api(self.each()["foo"][2], self.kind)
         name, label = expected_successor(
-            request_from({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), there)
+            request_from({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), primary)
         if name in self.each():
             return
         item = controller(name, size, self.kind, "evil:v1")
@@ -368,7 +368,7 @@ class World:
                                     else {"matchLabels": labels})
         if has_marks:
             item["metadata"]["annotations"] = {object_meta.PARTNER: "foo",
-                                               object_meta.PARTNER_UID: there.uid,
+                                               object_meta.PARTNER_UID: primary.uid,
                                                object_meta.DESIRED: str(SIZE),
                                                object_meta.ORIGINAL: str(SIZE),
                                                object_meta.LAST_ROLLOUT: KEYS[
@@ -376,36 +376,36 @@ class World:
         note(f"a squatter of {size}, with marks: {has_marks}")
         self.model.items[name] = self.model.seen[name] = item
         self.squatters.add(name)
-        self.own.discard(name)  # a ReplicaSet of the user may have existed
+        self.user_names.discard(name)  # a ReplicaSet of the user may have existed
 
     def is_own(self, name: str) -> bool:
-        return name in self.own or self.is_of_own_set(name)
+        return name in self.user_names or self.is_of_own_set(name)
 
     def is_of_own_set(self, name: str) -> bool:
         """Return whether the server made the ReplicaSet for the user's Deployment."""
-        there = self.each().get(name)
-        owners = there[2]["metadata"].get("ownerReferences", ()) if there else ()
-        return any(ref["name"] in self.own for ref in owners)
+        entry = self.each().get(name)
+        owners = entry[2]["metadata"].get("ownerReferences", ()) if entry else ()
+        return any(ref["name"] in self.user_names for ref in owners)
 
     def others(self) -> Json:
         """Return the state that no task on foo may change; sizes change by themselves."""
-        found = {name: {"metadata": {key: value
+        state = {name: {"metadata": {key: value
                                      for key, value in item["metadata"].items()
                                      if key != "generation"},
                         "spec": item["spec"]} for name, (_table, _key, item) in self.each().items()
                  if not self.is_own(name) and name not in self.squatters}
-        for each in found.values():  # the server counts pods
-            annotations = each["metadata"].get("annotations") or {}
-            each["metadata"] = {**each["metadata"], "annotations": {
+        for item in state.values():  # the server counts pods
+            annotations = item["metadata"].get("annotations") or {}
+            item["metadata"] = {**item["metadata"], "annotations": {
                 key: value
                 for key, value in annotations.items()
                 if key not in (object_meta.REVISION, object_meta.FORMER_REVISIONS)}}
-        return copy.deepcopy(found)
+        return copy.deepcopy(state)
 
     def pods(self) -> list[t.Any]:
         """Return the pods of the users' controllers, as far as the model has any."""
         if self.flow in BY_REVISIONS:
-            return [pod for name in self.own & self.model.items.keys()
+            return [pod for name in self.user_names & self.model.items.keys()
                     for pod in self.model.pods(name)]
         model = self.model.sets if isinstance(self.model, DeploymentModel) else self.model
         uids = {item["metadata"]["uid"]
@@ -416,13 +416,13 @@ class World:
 
     def run(self, kill_after: int | None = None, **params: t.Any) -> Json:
         """Run a task. Raises RolloutError, Killed or Broken, and any error of the code."""
-        given = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
+        options = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
         if params.get("state") == "migrated":
-            given["to_kind"] = "Deployment"
-        request = request_from(given)
+            options["to_kind"] = "Deployment"
+        request = request_from(options)
         clock = FixedClock()
         gateway = Guarded(self, request, clock, kill_after)
-        return driver.run(choose(request), request, gateway, clock, self.told.append)
+        return driver.run(choose(request), request, gateway, clock, self.messages.append)
 
     def info(self) -> Json:
         """Return the info module's result for the namespace."""
@@ -449,7 +449,7 @@ class Guarded(SimulatedGateway):
         done = super().write(write)
         if done:
             if isinstance(write, Create):
-                self.world.own.add(write.name)
+                self.world.user_names.add(write.name)
                 # another user deleted the squatter; the task's controller has the name now
                 self.world.squatters.discard(write.name)
             self.judge_pods()
@@ -512,8 +512,8 @@ class Guarded(SimulatedGateway):
         Until a DaemonSet pauses, any pod may be deleted, as in judge_pods().
         """
         if self.kind == Kind.DAEMON_SET:
-            own = [pod.name for pod in self.world.model.pods(self.request.name)]
-            if not self.request.pause_at or not isinstance(write, Delete) or write.name not in own:
+            pods = [pod.name for pod in self.world.model.pods(self.request.name)]
+            if not self.request.pause_at or not isinstance(write, Delete) or write.name not in pods:
                 raise Broken(f"deletes the pod {write.name}: {write}")
             return
         name, _dash, number = write.name.rpartition("-")
@@ -531,9 +531,9 @@ class Guarded(SimulatedGateway):
                              f"gets pods: {write}")
 
     def judge_autoscaler(self, write: Patch) -> None:
-        found = next(it for it in self.objects("horizontalpodautoscalers") or ()
-                     if it["metadata"]["name"] == write.name)
-        if found["spec"]["scaleTargetRef"]["name"] != self.request.name:
+        scaler = next(item for item in self.objects("horizontalpodautoscalers") or ()
+                      if item["metadata"]["name"] == write.name)
+        if scaler["spec"]["scaleTargetRef"]["name"] != self.request.name:
             raise Broken(f"writes to the autoscaler of another controller: {write.name}")
         for operation in write.operations:
             if (operation["path"] == "/spec/minReplicas" and operation["op"] == "add"
@@ -628,7 +628,7 @@ def worlds(draw: st.DrawFn) -> World:
     flow = draw(st.sampled_from(FLOWS))
     phase = draw(st.sampled_from([name
                                   for name, tasks in BEFORE.items()
-                                  if all(may_be_asked(flow, it) for it in tasks)]))
+                                  if all(may_be_asked(flow, task) for task in tasks)]))
     writes = draw(st.integers(0, 14)) if BEFORE[phase] else 0
     note(f"{flow}, {phase}, killed after {writes} writes")
     return world_after(flow, phase, writes, draw(st.booleans())).copy()
@@ -654,12 +654,12 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
         ((name, annotations),) = list(RECIPES[recipe].items())[-1:]
         return name, annotations
     name = draw(st.sampled_from(["foo", *sorted(world.each())]))
-    there = ((world.each()[name][2]["metadata"].get("annotations") or {}) if name in world.each()
-             else {})
-    true = [key for key in WHOLE if key in there]
+    annotations = ((world.each()[name][2]["metadata"].get("annotations") or {})
+                   if name in world.each() else {})
+    true = [key for key in WHOLE if key in annotations]
     if true and draw(st.booleans()):  # plausible, except for a field
         key = draw(st.sampled_from(true))
-        document = json.loads(there[key])
+        document = json.loads(annotations[key])
         field = draw(st.sampled_from(sorted(document)))
         inside = (document[field] if isinstance(document[field], dict) and document[field]
                   and draw(st.booleans()) else document)
@@ -685,12 +685,12 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
     """Draw forged ControllerRevisions: of a history, or of a migration."""
     item = world.each().get("foo")
     uid = item[2]["metadata"]["uid"] if item else "x"
-    found = []
+    items = []
     manifest = controller("foo", 300, Kind.REPLICATION_CONTROLLER, "evil:v1")
     manifest["spec"] |= {"selector": {"app": PAYMENTS}, "minReadySeconds": 0}
-    begun = [{"hash": value, "uid": uid, "manifest": each}
+    begun = [{"hash": value, "uid": uid, "manifest": document}
              for value in ("0123456789", "../../secrets/db", real_hash(world))
-             for each in (manifest, {})]
+             for document in (manifest, {})]
     for number in range(draw(st.integers(0, 2))):
         data = draw(st.just({"template": json.dumps(TEMPLATE)})
                     | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(begun)
@@ -701,12 +701,12 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
                                        [{"kind": "x", "name": "x", "uid": uid,
                                          "controller": True}]]))
         name = "foo-migration" if world.flow == "migration" else f"mine-{number}"
-        found.append({"kind": REVISION, "revision": draw(st.sampled_from([0, 1, 2, 3, 2**63 - 1])),
-                      "data": data,
+        revision = draw(st.sampled_from([0, 1, 2, 3, 2**63 - 1]))
+        record = draw(texts(object_meta.LAST_ROLLOUT))
+        items.append({"kind": REVISION, "revision": revision, "data": data,
                       "metadata": {"name": name, "labels": labels, "ownerReferences": owners,
-                                   "annotations": {
-                                       object_meta.LAST_ROLLOUT: draw(texts(object_meta.LAST_ROLLOUT))}}})
-    return found
+                                   "annotations": {object_meta.LAST_ROLLOUT: record}}})
+    return items
 
 
 def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
@@ -731,15 +731,15 @@ def outcome(work: t.Callable[[], Json]) -> Json:
 def test_where_nobody_has_written_anything_no_task_is_refused_for_it(data):
     """Otherwise the property below would prove nothing."""
     world = data.draw(worlds())
-    params = data.draw(st.sampled_from([it for it in TASKS.values()
-                                        if may_be_asked(world.flow, it)]))
+    params = data.draw(st.sampled_from([task for task in TASKS.values()
+                                        if may_be_asked(world.flow, task)]))
     note(f"{params}")
     before = world.others()
 
-    told = outcome(functools.partial(world.run, **params))
+    result = outcome(functools.partial(world.run, **params))
 
-    note(f"{told}")
-    assert world.others() == before and raw(told) == []
+    note(f"{result}")
+    assert world.others() == before and raw(result) == []
 
 
 def forged_world(data: t.Any) -> World:
@@ -769,17 +769,17 @@ def forged_world(data: t.Any) -> World:
 @given(st.data())
 def test_a_task_does_nothing_for_whoever_may_write_marks(data):
     world = forged_world(data)
-    params = data.draw(st.sampled_from([it for it in TASKS.values()
-                                        if may_be_asked(world.flow, it)]))
+    params = data.draw(st.sampled_from([task for task in TASKS.values()
+                                        if may_be_asked(world.flow, task)]))
     note(f"{params}")
     before = world.others()
 
-    told = outcome(functools.partial(world.run, **params))
+    result = outcome(functools.partial(world.run, **params))
 
     assert world.others() == before
-    assert (world.flow != "Deployment" or "failure" in told
-            or told["rollout"]["phase"] != "complete" or world.has_its_pace())
-    assert raw(told) == [] and [wrong for line in world.told for wrong in raw(line)] == []
+    assert (world.flow != "Deployment" or "failure" in result
+            or result["rollout"]["phase"] != "complete" or world.has_its_pace())
+    assert raw(result) == [] and [wrong for line in world.messages for wrong in raw(line)] == []
 
 
 @property_test(100)
@@ -787,10 +787,11 @@ def test_a_task_does_nothing_for_whoever_may_write_marks(data):
 def test_the_info_module_tells_of_all_whatever_somebody_has_written(data):
     world = forged_world(data)
 
-    told = world.info()
+    result = world.info()
 
-    assert PAYMENTS in [rollout["name"] for rollout in told["rollouts"]] or world.forged == PAYMENTS
-    assert raw(told) == []
+    names = [rollout["name"] for rollout in result["rollouts"]]
+    assert PAYMENTS in names or world.forged == PAYMENTS
+    assert raw(result) == []
 
 
 @property_test(100)
@@ -804,11 +805,11 @@ def test_the_tasks_of_others_are_as_ever(data):
     assume(world.forged != PAYMENTS and not is_migrating)
     world.model.settle()  # the update in progress continues by itself
     world.real.scalers = world.real.scalers[:1]
-    world.own = {PAYMENTS}
+    world.user_names = {PAYMENTS}
     before = world.others()
     params = {"state": "migrated"} if world.flow == "migration" else {"image": "myimage:v2"}
 
-    told = outcome(lambda: world.run(**params, name=PAYMENTS))
+    result = outcome(lambda: world.run(**params, name=PAYMENTS))
 
-    assert told["changed"] and "failure" not in told, told["msg"]
-    assert world.others() == before and raw(told) == []
+    assert result["changed"] and "failure" not in result, result["msg"]
+    assert world.others() == before and raw(result) == []

@@ -23,8 +23,8 @@ def compared(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
-            members = [each for operand in operands for each in ast.walk(operand)
-                       if isinstance(each, ast.Attribute)]
+            members = [part for operand in operands for part in ast.walk(operand)
+                       if isinstance(part, ast.Attribute)]
             if any(isinstance(member.value, ast.Name) and member.value.id in ("Kind", "State")
                    for member in members):
                 yield node.lineno
@@ -55,4 +55,4 @@ def test_a_room_can_be_overlooked(name):
     classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
 
     assert len(text.splitlines()) <= LONGEST_FILE
-    assert all(it.end_lineno - it.lineno < LONGEST_CLASS for it in classes)
+    assert all(node.end_lineno - node.lineno < LONGEST_CLASS for node in classes)

@@ -112,11 +112,11 @@ def of_soak(world):
 @pytest.fixture
 def world(monkeypatch):
     def make(kind):
-        it = World(kind)
-        monkeypatch.setattr(task, "_gateway", lambda *given, **more: it)
+        simulated = World(kind)
+        monkeypatch.setattr(task, "_gateway", lambda *args, **more: simulated)
         monkeypatch.setattr(task.prometheus.Prometheus, "ask",
                             lambda self, query, stop: Reading(1.0))
-        return it
+        return simulated
     return make
 
 
@@ -125,18 +125,18 @@ SOURCES = (of_info, of_analysis, of_soak)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_new_pods_are_those_of_the_update_in_progress_and_all_pods_without_one(world, kind):
-    it = world(kind)
-    before, phases = [of(it) for of in SOURCES], []
-    it.update(image="myimage:v2", pause_at="1")
-    phases.append([of(it) for of in SOURCES])
-    writes = len(it.writes)
+    simulated = world(kind)
+    before, phases = [of(simulated) for of in SOURCES], []
+    simulated.update(image="myimage:v2", pause_at="1")
+    phases.append([of(simulated) for of in SOURCES])
+    writes = len(simulated.writes)
     with pytest.raises(RolloutError, match="stopped"):
-        it.run(request_from({"name": "foo", "kind": kind, "state": "rolled_back"}),
-               stop=lambda: "enough" if len(it.writes) > writes else "")
-    phases.append([of(it) for of in SOURCES])
-    it.update(state="rolled_back")
+        simulated.run(request_from({"name": "foo", "kind": kind, "state": "rolled_back"}),
+                      stop=lambda: "enough" if len(simulated.writes) > writes else "")
+    phases.append([of(simulated) for of in SOURCES])
+    simulated.update(state="rolled_back")
 
-    for sources in (before, [of(it) for of in SOURCES]):
+    for sources in (before, [of(simulated) for of in SOURCES]):
         assert [(len(new), old) for new, old in sources] == [(3, set())] * 3
     for sources in phases:
         assert (sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1
@@ -145,11 +145,11 @@ def test_new_pods_are_those_of_the_update_in_progress_and_all_pods_without_one(w
 
 
 def test_an_analysis_that_cannot_tell_the_new_pods_says_what_it_needs(world):
-    it = world("DaemonSet")
-    it.update(image="myimage:v2", pause_at="1")
-    it.hides_revisions = True
+    simulated = world("DaemonSet")
+    simulated.update(image="myimage:v2", pause_at="1")
+    simulated.hides_revisions = True
 
     with pytest.raises(RolloutError, match="its history cannot be read") as refused:
-        of_analysis(it)
+        of_analysis(simulated)
 
     assert refused.value.why == "not allowed: list on controllerrevisions (apps)"

@@ -40,14 +40,15 @@ def test_a_picture_is_what_is_drawn_today(name, drawn):
 
 
 def test_the_terminal_says_what_the_code_says_today():
-    said: list[str] = []
-    result = Cluster(rc(replicas=4)).run(UPDATE, say=said.append)
+    lines: list[str] = []
+    result = Cluster(rc(replicas=4)).run(UPDATE, say=lines.append)
 
-    told = [line.removeprefix("localhost | ") for line in TERMINAL.splitlines()
-            if re.match(r"localhost \| [a-z]", line)]
-    assert steps(told) - steps(said) <= {KEPT} and len(told) > 15, "make pictures"
+    pictured = [line.removeprefix("localhost | ") for line in TERMINAL.splitlines()
+                if re.match(r"localhost \| [a-z]", line)]
+    assert steps(pictured) - steps(lines) <= {KEPT} and len(pictured) > 15, "make pictures"
     # The time between the interruption and the end has no lines.
-    assert all(line.startswith("scale ") for line in steps(said) - steps(told)), "make pictures"
+    assert all(step.startswith("scale ") for step in steps(lines) - steps(pictured)), (
+        "make pictures")
     assert f'"msg": "{result["msg"]}"' in TERMINAL, "make pictures"
 
 

@@ -20,21 +20,21 @@ LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt
 def pins(path):
     """Return the version and the number of hashes of each package."""
     text = re.sub(r"#.*", "", (ROOT / path).read_text()).replace("\\\n", " ")
-    found = {}
+    locked = {}
     for line in filter(str.strip, text.splitlines()):
         name, version, *hashes = re.split(r"==| +--hash=", line.strip())
         count = sum(bool(re.fullmatch(r"sha256:[0-9a-f]{64}", digest)) for digest in hashes)
-        found[re.sub(r"[-_.]+", "-", name).lower()] = (version, count)
-    return found
+        locked[re.sub(r"[-_.]+", "-", name).lower()] = (version, count)
+    return locked
 
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_file_has_the_versions_that_were_chosen_and_a_hash_of_each_package(lock):
     locked = pins(lock)
-    wanted = {name: version for path in LOCKS[lock]
+    chosen = {name: version for path in LOCKS[lock]
               for name, (version, _hashes) in pins(path).items()}
 
-    assert wanted and {name: locked.get(name, ("none", 0))[0] for name in wanted} == wanted
+    assert chosen and {name: locked.get(name, ("none", 0))[0] for name in chosen} == chosen
     assert [name for name, (_version, hashes) in locked.items() if not hashes] == []
 
 

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from ansible.module_utils import basic
 from apiserver import Api, status
-from asked import Asked
 from credentials import PUBLIC, ways
 from kubernetes.config import kube_config
+from task_runner import TaskRunner
 
 from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
@@ -86,24 +86,24 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
         monkeypatch.setenv(variable, value)
     wrong = {"an option that is none": {"nonsense": 1}, "no such context": {"context": "nowhere"}}
     options = {**way.options, **wrong.get(failure, {})}
-    asked, told = Asked(monkeypatch, capsys), []
+    tasks, outputs = TaskRunner(monkeypatch, capsys), []
 
     metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}
     for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
                          (rollout_analysis, metrics)):
-        result = asked.module(module, name="foo", **wish, **options)
-        told += [result, asked.invocation]
+        result = tasks.module(module, name="foo", **wish, **options)
+        outputs += [result, tasks.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
-    told.append(asked.here(name="foo", image="x:1", **options))
+    outputs.append(tasks.in_process(name="foo", image="x:1", **options))
 
     if failure == "no such context":
-        given = name == "kubeconfig" or name.startswith("kubeconfig-as-")
-        assert (not given
-                or told[0]["msg"].startswith(
+        is_kubeconfig = name == "kubeconfig" or name.startswith("kubeconfig-as-")
+        assert (not is_kubeconfig
+                or outputs[0]["msg"].startswith(
                     "there is no context nowhere in the kubeconfig.\nReason: it has: it\n"))
     elif failure != "an option that is none" and way.is_wrong and "anonymous" not in way.is_wrong:
-        assert any(part in told[0]["msg"] for part in way.is_wrong.split("|")), told[0]["msg"]
-    text = json.dumps([*told, logged], default=str) + "".join(capsys.readouterr())
+        assert any(part in outputs[0]["msg"] for part in way.is_wrong.split("|")), outputs[0]["msg"]
+    text = json.dumps([*outputs, logged], default=str) + "".join(capsys.readouterr())
     for secret in (*way.secrets, *way.arguments, PASSWORD):
         assert secret not in text and json.dumps(secret)[1:-1] not in text
     assert logged or failure == "an option that is none"
@@ -112,11 +112,11 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
 def test_a_new_option_of_the_connection_is_in_the_table():
     """An option is in the table or among options without secrets; no secret is logged."""
     documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
-    given = {option
-             for way in ways("http://x", None, TOKEN, lambda name, content: name,
-                             proxy="p").values()
-             for option in way.options}
+    options = {option
+               for way in ways("http://x", None, TOKEN, lambda name, content: name,
+                               proxy="p").values()
+               for option in way.options}
     logged = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
 
-    assert documented == ARGUMENT_SPEC.keys() == given | PUBLIC
+    assert documented == ARGUMENT_SPEC.keys() == options | PUBLIC
     assert logged == PUBLIC

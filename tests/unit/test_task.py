@@ -14,9 +14,9 @@ import sys
 
 import pytest
 from ansible.module_utils import basic
-from asked import Asked, as_done
 from builders import SUCCESSOR, new, old, rc
 from clusters import Cluster
+from task_runner import TaskRunner, as_done
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
@@ -65,13 +65,14 @@ def cluster(monkeypatch):
     return make
 
 
-def params(**given):
+def params(**arguments):
     spec = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
-    return {option: each.get("default") for option, each in spec.items()} | {"name": "foo", **given}
+    defaults = {option: definition.get("default") for option, definition in spec.items()}
+    return {**defaults, "name": "foo", **arguments}
 
 
-def update(check_mode=False, diff=False, **given):
-    return task.update(params(image="myimage:v2", **given), check_mode=check_mode, diff=diff)
+def update(check_mode=False, diff=False, **arguments):
+    return task.update(params(image="myimage:v2", **arguments), check_mode=check_mode, diff=diff)
 
 
 def test_an_update_changes_the_cluster_and_leaves_the_connection(cluster):
@@ -96,14 +97,14 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
     assert planned["changed"] is done["changed"] is True
 
 
-@pytest.mark.parametrize("there, chosen", [
+@pytest.mark.parametrize("kinds, chosen", [
     (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"),
     (["Deployment", "StatefulSet"], None),
     (["DaemonSet"], "DaemonSet"), ([], None)])
 def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(
-        cluster, monkeypatch, there, chosen):
+        cluster, monkeypatch, kinds, chosen):
     cluster(rc("another"))
-    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: there)
+    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: kinds)
     monkeypatch.setattr(task, "choose",
                         lambda request: choose(dataclasses.replace(
                             request, kind=Kind.REPLICATION_CONTROLLER)))
@@ -153,7 +154,7 @@ def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kin
 
 def test_of_a_kind_that_is_given_no_other_one_is_looked_for(cluster, monkeypatch):
     cluster(rc("another"))
-    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: pytest.fail("not asked for"))
+    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: pytest.fail("looks for another kind"))
 
     with pytest.raises(RolloutError, match="no such ReplicationController"):
         update(kind="ReplicationController")
@@ -191,9 +192,9 @@ def test_the_connection_is_left_after_a_failure_too(cluster):
     assert gateways[0].is_closed
 
 
-def info(name=None, **given):
+def info(name=None, **arguments):
     return task.info({"namespace": "default", "name": name, "kind": "ReplicationController",
-                      **given})
+                      **arguments})
 
 
 def test_info_shows_every_rollout_of_a_namespace_under_the_name_that_the_user_knows(cluster):
@@ -241,9 +242,9 @@ def test_no_text_of_the_cluster_reaches_a_terminal_as_it_is(cluster):
     """Templates are taken as they are, and are in the diff."""
     item = rc(image=HOSTILE)
     item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
-    (gateways, given) = (cluster(item), params(image="myimage:v2"))
+    (gateways, arguments) = (cluster(item), params(image="myimage:v2"))
 
-    result = task.answer(functools.partial(task.update, diff=True), given, print)
+    result = task.answer(functools.partial(task.update, diff=True), arguments, print)
 
     texts = []
     each_text(result, lambda text: texts.append(text) or text)
@@ -264,26 +265,27 @@ class Measured(Gateway):
     http = None
 
     def live_pods(self, selector):
-        return tuple(Pod(f"{it.name}-{number}", "", dict(selector), it.uid)
-                     for it in self.controllers().values()
-                     if it.selector == selector for number in range(it.replicas))
+        return tuple(Pod(f"{controller.name}-{number}", "", dict(selector), controller.uid)
+                     for controller in self.controllers().values()
+                     if controller.selector == selector for number in range(controller.replicas))
 
 
-def analysis(**given):
+def analysis(**arguments):
     of_metrics = task.ANALYSIS_OPTIONS["metrics"]["options"]
     metrics = [{option: spec.get("default") for option, spec in of_metrics.items()}
                | {"min": 1, "query": "$pods"}]
     defaults = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}
-    return {**defaults, "name": "foo", "prometheus_url": "http://x", "metrics": metrics, **given}
+    return {**defaults, "name": "foo", "prometheus_url": "http://x", "metrics": metrics,
+            **arguments}
 
 
 @pytest.fixture
 def queries(monkeypatch):
     """Return the recorded queries; Prometheus answers each query with the time."""
-    asked = []
+    queries = []
     monkeypatch.setattr(task.prometheus.Prometheus, "ask",
-                        lambda self, query, stop: asked.append(query) or Reading(1.0))
-    return asked
+                        lambda self, query, stop: queries.append(query) or Reading(1.0))
+    return queries
 
 
 @pytest.mark.parametrize("items, new, old", [
@@ -342,16 +344,17 @@ def test_an_analysis_of_logs_needs_no_prometheus_but_permission_to_read_them(
     """The missing permission is reported before the first wait."""
     cluster(old(2), new(1), of=Measured)
     monkeypatch.setattr(Measured, "rules", lambda self: rules)
-    asked = []
-    monkeypatch.setattr(task.Logs, "read",
-                        lambda self, wish, pods: asked.append(pods) or (Reading(0.0), Reading(5.0)))
+    readings = []
+    monkeypatch.setattr(
+        task.Logs, "read",
+        lambda self, request, pods: readings.append(pods) or (Reading(0.0), Reading(5.0)))
     (metric,) = analysis()["metrics"]
     metric |= {"type": "error_lines", "query": None}
     params = analysis(prometheus_url=None, metrics=[metric], initial_delay=0 if reads else 99)
 
     result = task.answer(task.analysis, params, pytest.fail)
 
-    assert asked == ([[f"{SUCCESSOR}-0"], ["foo-0", "foo-1"]] if reads else [])
+    assert readings == ([[f"{SUCCESSOR}-0"], ["foo-0", "foo-1"]] if reads else [])
     assert reads or result["failure"]["why"] == "not allowed: get on pods/log"
     assert reads == (result.get("outcome") == "failed")
 
@@ -375,7 +378,7 @@ def test_an_analysis_knows_whether_an_update_is_in_progress(
         cluster, queries, monkeypatch, items, in_progress):
     looks = []
     subject = task._subject
-    monkeypatch.setattr(task, "_subject", lambda *given: looks.append(subject(*given)) or looks[-1])
+    monkeypatch.setattr(task, "_subject", lambda *args: looks.append(subject(*args)) or looks[-1])
     cluster(*items, of=Measured)
 
     task.analysis(analysis())
@@ -394,8 +397,8 @@ def other():
 
 
 @pytest.fixture
-def asked(monkeypatch, capsys):
-    return Asked(monkeypatch, capsys)
+def runner(monkeypatch, capsys):
+    return TaskRunner(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("arguments", {
@@ -414,13 +417,13 @@ def asked(monkeypatch, capsys):
     "two that are wrong": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2",
                            "max_failures": 1},
 }.values())
-def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
+def test_whoever_is_asked_the_answer_is_the_same(cluster, runner, arguments):
     gateways = cluster(rc(), other())
 
-    here = asked.here(**arguments)
+    answer = runner.in_process(**arguments)
 
-    assert here is not None
-    assert here == asked.module(**arguments) == asked.module(check_mode=True, **arguments)
+    assert answer is not None
+    assert answer == runner.module(**arguments) == runner.module(check_mode=True, **arguments)
     assert (not any(gateway.tries for gateway in gateways)
             and all(gateway.is_closed for gateway in gateways))
 
@@ -429,36 +432,36 @@ def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
                          [{"name": "foo"}, {"names": ["foo", "bar"]},
                           {"names": ["foo", "no"], "max_failures": "50%"}])
 def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_says(
-        cluster, asked, arguments):
+        cluster, runner, arguments):
     gateways = cluster(rc(), other())
     arguments["image"] = "myimage:v2"
 
-    assert asked.here(**arguments) is None
-    planned = asked.module(check_mode=True, **arguments)
+    assert runner.in_process(**arguments) is None
+    planned = runner.module(check_mode=True, **arguments)
     assert not any(gateway.tries for gateway in gateways)
-    done = asked.module(**arguments)
+    done = runner.module(**arguments)
 
     assert planned["changed"] and gateways[-1].tries
-    for each in [planned, done, *planned.get("results", ()), *done.get("results", ())]:
-        for step in each.get("steps", ()):
+    for result in [planned, done, *planned.get("results", ()), *done.get("results", ())]:
+        for step in result.get("steps", ()):
             del step["at"]
-        each.pop("rollout", None)
+        result.pop("rollout", None)
     assert "would be" in planned["msg"] and as_done(planned) == done
 
 
-def test_options_that_are_odd_are_left_to_the_module(cluster, asked):
+def test_options_that_are_odd_are_left_to_the_module(cluster, runner):
     cluster(rc())
 
-    assert asked.here(name="foo", image="myimage:v1", nonsense=1) is None
-    assert asked.here(name="foo", image="myimage:v1", ca_cert="/a", ssl_ca_cert="/b") is None
-    assert asked.here(name="foo", image="myimage:v1", ca_cert="/a") is not None
+    assert runner.in_process(name="foo", image="myimage:v1", nonsense=1) is None
+    assert runner.in_process(name="foo", image="myimage:v1", ca_cert="/a", ssl_ca_cert="/b") is None
+    assert runner.in_process(name="foo", image="myimage:v1", ca_cert="/a") is not None
 
 
-def test_where_both_packages_are_missing_the_one_that_brings_the_other_is_named(asked, monkeypatch):
+def test_where_both_packages_are_missing_the_one_that_brings_the_other_is_named(runner, monkeypatch):
     for absent in ("kubernetes.config", "yaml"):
         monkeypatch.setitem(sys.modules, absent, None)
 
-    assert "library (kubernetes) on" in asked.module(name="foo", image="x:1")["msg"]
+    assert "library (kubernetes) on" in runner.module(name="foo", image="x:1")["msg"]
 
 
 @pytest.mark.parametrize("absent, package, options", [
@@ -467,11 +470,11 @@ def test_where_both_packages_are_missing_the_one_that_brings_the_other_is_named(
     ("yaml", "PyYAML", {}), ("yaml", "PyYAML", {"kubeconfig": "users:\n- name: s3cret"}),
     ("yaml", "PyYAML", {"definition": "a: b"})])
 def test_a_package_that_is_not_installed_is_named_as_ansible_names_it(
-        asked, monkeypatch, absent, package, options):
+        runner, monkeypatch, absent, package, options):
     monkeypatch.setitem(sys.modules, absent, None)
     wish = {"name": "foo", **(options if "definition" in options else {"image": "x:1", **options})}
 
-    answers = [asked.here(**wish), asked.module(**wish)]
+    answers = [runner.in_process(**wish), runner.module(**wish)]
 
     assert answers[0] == answers[1] and answers[0]["failed"] and "s3cret" not in json.dumps(answers)
     assert answers[0]["msg"].startswith(
@@ -483,38 +486,38 @@ def test_a_package_that_is_not_installed_is_named_as_ansible_names_it(
 @pytest.mark.parametrize("options", [
     {"api_key": "s3cret"}, {"password": "s3cret"}, {"proxy": "http://me:s3cret@proxy"},
     {"kubeconfig": {"users": [{"name": "me", "user": {"token": "s3cret"}}]}}])
-def test_nobody_tells_a_secret(asked, monkeypatch, options):
+def test_nobody_tells_a_secret(runner, monkeypatch, options):
     def broken(*_unused, **_options):
         raise RolloutError("it says s3cret", why="s3cret")
 
     monkeypatch.setattr(task, "_gateway", broken)
     wish = {"name": "foo", **options}
 
-    answers = [asked.here(**wish, image="x:1"), asked.module(**wish, image="x:1"),
-               asked.module(rolling_update_info, **wish)]
+    answers = [runner.in_process(**wish, image="x:1"), runner.module(**wish, image="x:1"),
+               runner.module(rolling_update_info, **wish)]
 
     assert answers[0] == answers[1] == answers[2] and "it says" in answers[0]["msg"]
-    assert "s3cret" not in json.dumps([*answers, asked.invocation])
+    assert "s3cret" not in json.dumps([*answers, runner.invocation])
 
 
-def test_a_secret_that_is_a_word_for_yes_hides_no_failure(asked, monkeypatch):
+def test_a_secret_that_is_a_word_for_yes_hides_no_failure(runner, monkeypatch):
     monkeypatch.setattr(task, "_gateway", lambda *_unused, **_options: pytest.fail("not reached"))
 
-    assert asked.here(names=["foo"], name="foo", api_key="True")["failed"] is True
+    assert runner.in_process(names=["foo"], name="foo", api_key="True")["failed"] is True
 
 
-@pytest.mark.parametrize("ask", ["here", "module"])
-def test_everybody_warns(asked, monkeypatch, ask):
-    told = []
+@pytest.mark.parametrize("method", ["in_process", "module"])
+def test_everybody_warns(runner, monkeypatch, method):
+    warnings = []
     monkeypatch.setattr(task, "update",
                         lambda params, **_options: {
                             "changed": False, "warnings": ["mind the api_key s3cret"]})
-    monkeypatch.setattr(basic.AnsibleModule, "warn", lambda self, text: told.append(text))
+    monkeypatch.setattr(basic.AnsibleModule, "warn", lambda self, text: warnings.append(text))
 
-    result = getattr(asked, ask)(name="foo", image="x:1", api_key="s3cret")
+    result = getattr(runner, method)(name="foo", image="x:1", api_key="s3cret")
 
-    told += result.pop("warnings", [])  # of a module, AnsibleModule adds them to the result
-    assert result == {"changed": False} and told == ["mind the api_key ********"]
+    warnings += result.pop("warnings", [])  # of a module, AnsibleModule adds them to the result
+    assert result == {"changed": False} and warnings == ["mind the api_key ********"]
 
 
 # The author of the update

@@ -34,7 +34,7 @@ def runner(monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("programs, here, image, told", [
+@pytest.mark.parametrize("programs, cached, image, message", [
     ({}, "", "", "`docker version` does not answer"),
     ({"docker": DOCKER}, "", "", "`kind version` does not answer"),
     ({"docker": DOCKER, "kind": KIND}, "", "",
@@ -44,18 +44,20 @@ def runner(monkeypatch):
      "the node image local/node:1 is not here"),
     ({"docker": DOCKER, "kind": KIND}, "local/node:1", "local/node:1", ""),
 ])
-def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, here, image, told):
+def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, cached, image, message):
     for name, text in programs.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
-    for name, value in {"PATH": str(tmp_path), "HERE": here, "BATON_KIND_IMAGE": image}.items():
+    for name, value in {"PATH": str(tmp_path), "HERE": cached, "BATON_KIND_IMAGE": image}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(runner.engine.machine, "hindrance", lambda *_unused: "we may not make one")
 
-    said = runner.no_kind()
+    hindrance = runner.no_kind()
 
-    assert told in said and bool(told) == bool(said)
-    assert not told or ("may not make one" in said) != ("has not the image local/node:1" in said)
+    assert message in hindrance and bool(message) == bool(hindrance)
+    if message:
+        is_image_missing = "has not the image local/node:1" in hindrance
+        assert ("may not make one" in hindrance) != is_image_missing
 
 
 @pytest.mark.parametrize("image, memory, why", [
@@ -71,9 +73,9 @@ def test_kind_needs_no_engine_where_one_can_be_made(
     monkeypatch.setattr(runner.engine.machine, "hindrance", lambda *_unused: "")
     monkeypatch.setattr(runner.engine, "_number", lambda *_unused: str(memory))
 
-    said = runner.no_kind()
+    hindrance = runner.no_kind()
 
-    assert why in said and bool(why) == bool(said)
+    assert why in hindrance and bool(why) == bool(hindrance)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "extensions" / "molecule").glob("*/*.yml")),
@@ -133,8 +135,8 @@ def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(
     change, nightly = workflow.split("\n  nightly:\n")
     tiers = re.search(r"tier: \[(.*)\]", nightly)[1].split(", ")
 
-    others = {"browser", "node-sample", "kind"}
-    assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - others
+    elsewhere = {"browser", "node-sample", "kind"}
+    assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - elsewhere
     assert set(tiers) == {name for name in runner.ALL
                           if f"{name}-sample" in runner.CHANGE} - {"node"}
 
@@ -197,8 +199,8 @@ def pairs(runner, monkeypatch, tmp_path):
     def tier(command):
         return runner.Tier([command, "echo end"], takes_one_processor=True)
 
-    def meet(own, other):
-        return (f"timeout 60 sh -c 'touch {tmp_path}/{own}; until [ -e {tmp_path}/{other} ]; do "
+    def meet(file, partner):
+        return (f"timeout 60 sh -c 'touch {tmp_path}/{file}; until [ -e {tmp_path}/{partner} ]; do "
                 "sleep 0.05; done'")
 
     tiers = {"lint": tier(meet("a", "b")), "sanity": tier(meet("b", "a")),

@@ -43,7 +43,8 @@ PLUGIN = """#!/bin/sh
 echo asked >> "$0.log"
 token=$1
 if [ -n "$2" ] && [ "$(wc -l < "$0.log")" -gt 1 ]; then token=$2; fi
-echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'"$token"'"}}'
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",' \\
+     '"status": {"token": "'"$token"'"}}'
 """
 
 

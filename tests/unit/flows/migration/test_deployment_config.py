@@ -144,7 +144,7 @@ def test_a_rollout_that_only_a_look_at_itself_shows_is_seen():
     """News of the two kinds come on two ways."""
     found = rollout(2, 0, "New")
     world = World(config(latest=2, paused=True, annotations={object_meta.HELD: "true"}),
-                  found=lambda kind, name: found if name == "foo-2" else None)
+                  look_up=lambda kind, name: found if name == "foo-2" else None)
     assert world.decide() == Wait("the rollout foo-2 has ended")
     found["metadata"]["ownerReferences"] = []
     assert world.observe().rollouts[0].name == "foo-1"

@@ -17,12 +17,12 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
 
 def as_done(planned):
     """Return a check mode result in the task's own words: planned actions as done."""
-    told = json.dumps(planned).replace("controllers would be",
+    text = json.dumps(planned).replace("controllers would be",
                                        "controllers are").replace("would be a Dep", "is now a Dep")
-    return json.loads(told.replace(" would be ", " is "))
+    return json.loads(text.replace(" would be ", " is "))
 
 
-class Asked:
+class TaskRunner:
     def __init__(self, monkeypatch, capsys):
         self._monkeypatch, self._capsys = monkeypatch, capsys
         #: The last module's message about its options.
@@ -47,7 +47,7 @@ class Asked:
         self.invocation = result.pop("invocation")
         return result
 
-    def here(self, **arguments):
+    def in_process(self, **arguments):
         """Return the answer in Ansible's own process; None if the module has to run."""
         params = here.parameters("UPDATE", arguments, ".")
         result = here.answer("update", params, ".", diff=False, only_look=True) if params else None

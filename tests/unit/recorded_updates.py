@@ -1,0 +1,236 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+r"""Record and load the objects of updates in progress, so that a later version can resume them.
+
+To record the updates of a version, run this file with the code of that version:
+
+    git worktree add /tmp/before COMMIT && cd /tmp/before && make venv
+    PYTHONPATH=.venv/collections:tests:$(echo tests/{unit,integration,histories,faults,cluster,node} \
+        | tr ' ' :) .venv/bin/python -P THIS_TREE/tests/unit/recorded_updates.py \
+        THIS_TREE/tests/unit/recorded/COMMIT
+
+The recorder needs only every_kind, migrations and namespace of the recorded tree.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import migrations
+from every_kind import KINDS, SIZE, Cluster, asked
+from namespace import Killed
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+
+RECORDED = Path(__file__).parent / "recorded"
+CLIENT_DRIVEN = ("ReplicationController", "ReplicaSet")
+BY_REVISIONS = ("StatefulSet", "DaemonSet")
+HASH, GENERATION = "controller-revision-hash", "pod-template-generation"
+
+
+class Interrupted(Cluster):
+    """Cluster that kills the client once `is_reached` holds after a write or a move."""
+
+    def __init__(self, kind):
+        super().__init__(kind)
+        self.is_reached, self.handed_over = lambda: False, 0
+        self.happens = self.move
+
+    def move(self):
+        """Make one move of the controller manager or of a kubelet per wait."""
+        if moves := self.cluster.moves():
+            self.cluster.make(moves[0])
+        self.kill()
+
+    def kill(self):
+        if self.is_reached():
+            raise Killed
+
+    def hand_over(self, write, may_go_on):
+        self.handed_over += 1
+        return super().hand_over(write, may_go_on)
+
+    def write(self, write):
+        landed = super().write(write)
+        self.kill()
+        return landed
+
+    def run_until(self, is_reached, **params):
+        self.is_reached = is_reached
+        try:
+            self.run(asked(str(self.kind), **params))
+        except Killed:
+            pass
+        else:
+            raise AssertionError("the moment to record was never reached")
+        self.is_reached = lambda: False
+
+    @property
+    def new(self):
+        """The number of pods with the new image."""
+        return sum(image == "myimage:v2" for image in images(pods_of(self), objects_of(self)))
+
+
+def record(kind):
+    """Return the objects of each moment of an update of four pods."""
+    forward, paused, back = Interrupted(kind), Interrupted(kind), Interrupted(kind)
+    forward.run_until(lambda: forward.new in (2, 3))
+    paused.run(asked(kind, pause_at="2"))
+    back.run_until(lambda: back.new == 3)
+    back.run_until(lambda: back.new in (1, 2) and len(back.pods) >= SIZE,
+                   image=None, state="rolled_back")
+    moments = {"forward": forward, "paused": paused, "back": back}
+    if kind in CLIENT_DRIVEN:
+        handover = moments["handover"] = Interrupted(kind)
+        handover.run_until(lambda: handover.handed_over)
+    return {moment: [*objects_of(cluster), *pods_of(cluster)]
+            for moment, cluster in moments.items()}
+
+
+def record_migration(world_type, request, steps):
+    """Return the objects of a migration after each step but the last."""
+    moments = {}
+    for number, step in enumerate(steps[:-1], 1):
+        world = world_type()
+        world.go(number, request=request)
+        world.cluster.live_pods({})
+        moments[f"{number} {step}"] = [
+            *({**item, "kind": str(kind)} for (kind, _name), item in world.cluster._items.items()
+              if item),
+            *(_pod(pod.name, pod.uid, pod.labels, pod.owner) for pod in world.cluster._pods)]
+    return moments
+
+
+def objects_of(cluster):
+    """Return the controllers, the ControllerRevisions and the autoscaler of a cluster."""
+    model, kind = cluster.cluster, str(cluster.kind)
+    items = [{**item, "kind": kind} for item in model.items.values()]
+    if kind == "Deployment":
+        items += [{**item, "kind": "ReplicaSet"} for item in model.sets.items.values()]
+    revisions = cluster.revisions([item["metadata"]["uid"] for item in items]) or []
+    return [*items, *({**item, "kind": "ControllerRevision"} for item in revisions),
+            {**cluster.scaler, "kind": "HorizontalPodAutoscaler"}]
+
+
+def pods_of(cluster):
+    """Return the pods of foo and of its successor as the API server shows them."""
+    if str(cluster.kind) in BY_REVISIONS:
+        uid = cluster.cluster.items["foo"]["metadata"]["uid"]
+        return [_pod(getattr(pod, "name", f"foo-{number}"), getattr(pod, "uid", f"uid {number}"),
+                     {HASH: pod.revision, GENERATION: getattr(pod, "generation", "")},
+                     uid, pod.ready, getattr(pod, "node", ""))
+                for number, pod in enumerate(cluster.pods)]
+    return [_pod(f"pod-{number}", f"uid of pod-{number}", dict(pod.labels), pod.owner, pod.ready)
+            for number, pod in enumerate(cluster.pods)]
+
+
+def _pod(name, uid, labels, owner, is_ready=True, node=""):
+    return {"kind": "Pod",
+            "metadata": {"name": name, "uid": uid, "labels": labels,
+                         "ownerReferences": [{"uid": owner, "controller": True}]},
+            **({"spec": {"nodeName": node}} if node else {}),
+            "status": {"conditions": [{"type": "Ready", "status": str(is_ready)}]}}
+
+
+def images(pods, objects):
+    """Return the image of each pod, by its ControllerRevision or its controller."""
+    by_uid = {item["metadata"].get("uid"): item["spec"]["template"]
+              for item in objects if "template" in item.get("spec", {})}
+    by_hash = {}
+    for item in objects:
+        if item["kind"] == "ControllerRevision" and "template" in item["data"].get("spec", {}):
+            template = item["data"]["spec"]["template"]
+            by_hash[item["metadata"]["name"]] = template
+            by_hash[item["metadata"].get("labels", {}).get(HASH, "-")] = template
+    templates = [by_hash.get(pod["metadata"]["labels"].get(HASH))
+                 or by_uid[pod["metadata"]["ownerReferences"][0]["uid"]] for pod in pods]
+    return [template["spec"]["containers"][0]["image"] for template in templates]
+
+
+def load(kind, objects):
+    """Return a simulated cluster with these objects."""
+    cluster, of_kind = Cluster(kind), _by_kind(objects)
+    model = cluster.cluster
+    model.items = {item["metadata"]["name"]: item for item in of_kind(kind)}
+    cluster.scaler = of_kind("HorizontalPodAutoscaler")[0]
+    pods, revisions = of_kind("Pod"), of_kind("ControllerRevision")
+    if kind in BY_REVISIONS:
+        example = cluster.pods[0]
+        model._pods["foo"] = tuple(
+            example._replace(name=pod["metadata"]["name"], uid=pod["metadata"]["uid"],
+                             revision=pod["metadata"]["labels"][HASH], ready=_is_ready(pod),
+                             node=pod.get("spec", {}).get("nodeName", ""),
+                             generation=pod["metadata"]["labels"].get(GENERATION, ""))
+            for pod in pods)
+        model.kept = {model.items["foo"]["metadata"]["uid"]: tuple(revisions)}
+        return cluster
+    if kind == "Deployment":
+        sets = type(model.sets)(of_kind("ReplicaSet"), model.sets.kind)
+        model.sets = sets
+    else:
+        cluster.cluster = sets = type(model)(model.items.values(), model.kind)
+        sets.kept = {item["metadata"]["name"]: item for item in revisions}
+    example = sets.pods[0]
+    sets.pods = sorted(
+        example._replace(owner=owner, seen_owner=owner, ready=_is_ready(pod),
+                         labels=tuple(sorted(pod["metadata"]["labels"].items())))
+        for pod in pods for owner in [pod["metadata"]["ownerReferences"][0]["uid"]])
+    return cluster
+
+
+def load_migration(world_type, objects):
+    """Return a simulated migration with these objects."""
+    world = world_type()
+    world.cluster._items = {(item["kind"], item["metadata"]["name"]): item
+                            for item in objects if item["kind"] != "Pod"}
+    world.cluster._pods = tuple(
+        Pod(pod["metadata"]["name"], pod["metadata"]["uid"], pod["metadata"]["labels"],
+            pod["metadata"]["ownerReferences"][0]["uid"])
+        for pod in _by_kind(objects)("Pod"))
+    return world
+
+
+def _by_kind(objects):
+    return lambda kind: [item for item in objects if item["kind"] == kind]
+
+
+def _is_ready(pod):
+    return pod["status"]["conditions"][0]["status"] == "True"
+
+
+#: The recorded migrations: the world, the request and the steps.
+MIGRATIONS = {
+    "migration of a ReplicationController": (
+        migrations.World, migrations.MIGRATE, migrations.ALL),
+    "migration of a DeploymentConfig": (
+        migrations.ConfigWorld, migrations.MIGRATE_CONFIG, migrations.ALL_OF_CONFIG),
+}
+
+
+def main(folder):
+    """Write one file per kind and kind of migration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recorded = {kind: record(kind) for kind in KINDS}
+    recorded |= {name: record_migration(*migration) for name, migration in MIGRATIONS.items()}
+    for name, moments in recorded.items():
+        path_in(folder, name).write_text(dumped(moments), "utf-8")
+
+
+def dumped(moments):
+    """Return the moments as JSON, with one object per line."""
+    texts = [f"{json.dumps(moment)}: [\n" + ",\n".join(
+        json.dumps(item, sort_keys=True) for item in objects) + "\n]"
+        for moment, objects in moments.items()]
+    return "{\n" + ",\n".join(texts) + "\n}\n"
+
+
+def path_in(folder, name):
+    """Return the file of a kind or of a kind of migration."""
+    return folder / f"{name.replace(' ', '-').lower()}.json"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

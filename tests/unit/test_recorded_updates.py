@@ -1,0 +1,112 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Resume and roll back updates that an earlier version began; recorded/ has their objects."""
+
+from __future__ import annotations
+
+import json
+
+import migrations
+import pytest
+import recorded_updates
+from every_kind import KINDS, SIZE, Cluster, asked
+from recorded_updates import MIGRATIONS, RECORDED, images, load, load_migration
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+
+VERSIONS = sorted(path.name for path in RECORDED.iterdir())
+
+
+def moments(names):
+    """Return version, name and moment of each recorded update or migration."""
+    return [pytest.param(version, name, moment, id=f"{version}-{name}-{moment}")
+            for version in VERSIONS for name in names for moment in _read(version, name)]
+
+
+def _read(version, name):
+    return json.loads(recorded_updates.path_in(RECORDED / version, name).read_text("utf-8"))
+
+
+def settings(cluster):
+    """Return the spec of foo without the template, and its autoscaler."""
+    spec = {"minReadySeconds": 0, **cluster.cluster.items["foo"]["spec"]}
+    selector = json.loads(json.dumps(spec["selector"]))
+    selector.pop(object_meta.DEPLOYMENT_LABEL, None)
+    scaler = cluster.scaler
+    return ({**spec, "selector": selector, "template": None}, scaler["spec"],
+            scaler["metadata"].get("annotations") or {})
+
+
+def assert_ended(cluster, kind, image):
+    """Check that the update has left foo alone, with all pods of one image."""
+    assert settings(cluster) == settings(Cluster(kind))
+    assert set(cluster.cluster.items) == {"foo"}
+    assert cluster.info(asked(kind))["phase"] == "complete"
+    cluster.settle()
+    pods = recorded_updates.pods_of(cluster)
+    assert images(pods, recorded_updates.objects_of(cluster)) == [image] * SIZE
+
+
+@pytest.mark.parametrize(("version", "kind", "moment"), moments(KINDS))
+def test_recorded_update_is_resumed_and_finished(version, kind, moment):
+    cluster = load(kind, _read(version, kind)[moment])
+    rollout = cluster.info(asked(kind))
+    assert rollout["phase"] != "complete"
+    assert rollout["direction"] == ("back" if moment == "back" else "forward")
+
+    checked, result = cluster.checked(asked(kind)), cluster.run(asked(kind))
+    assert checked["changed"] and result["changed"]
+    assert_ended(cluster, kind, "myimage:v2")
+    assert not cluster.run(asked(kind))["changed"]
+
+
+@pytest.mark.parametrize(("version", "kind", "moment"), moments(KINDS))
+def test_recorded_update_is_rolled_back(version, kind, moment):
+    cluster = load(kind, _read(version, kind)[moment])
+    back = asked(kind, image=None, state="rolled_back")
+    if moment == "handover":
+        # All pods are new: a rollback in progress is refused, the former image is an update.
+        assert "there is no update in progress to roll back" in cluster.refusal(back).what
+        back = asked(kind, image="myimage:v1")
+    result = cluster.run(back)
+    assert result["changed"]
+    assert_ended(cluster, kind, "myimage:v1")
+    assert not cluster.run(back)["changed"]
+
+
+@pytest.mark.parametrize(("version", "name", "moment"), moments(MIGRATIONS))
+def test_recorded_migration_is_resumed_and_finished(version, name, moment):
+    world_type, request, _steps = MIGRATIONS[name]
+    world, fresh = load_migration(world_type, _read(version, name)[moment]), world_type()
+    world.go(request=request)
+    fresh.go(request=request)
+    assert {key for key, item in world.cluster._items.items() if item} == {
+        key for key, item in fresh.cluster._items.items() if item}
+    (deployment,) = world.cluster.controllers(Kind.DEPLOYMENT).values()
+    assert deployment.replicas == 2
+    assert len({pod.owner for pod in world.cluster.live_pods({})}) == 1
+
+
+@pytest.mark.parametrize(("version", "name", "moment"),
+                         moments(["migration of a DeploymentConfig"]))
+def test_recorded_migration_of_a_deployment_config_is_rolled_back(version, name, moment):
+    world = load_migration(MIGRATIONS[name][0], _read(version, name)[moment])
+    if world.cluster.find("ReplicationController", "foo-1") is None:
+        with pytest.raises(RolloutError, match="cannot be rolled back"):
+            world.go(request=migrations.BACK)
+        return
+    world.go(request=migrations.BACK)
+    assert {key for key, item in world.cluster._items.items() if item} == {
+        (Kind.DEPLOYMENT_CONFIG, "foo"), (Kind.REPLICATION_CONTROLLER, "foo-1")}
+    assert world.owners == {"uid of foo-1"}
+
+
+def test_recorder_works_with_this_version(tmp_path):
+    """Guard the recorder until the next version is recorded."""
+    recorded_updates.main(tmp_path)
+    for name in [*KINDS, *MIGRATIONS]:
+        recorded = json.loads(recorded_updates.path_in(tmp_path, name).read_text("utf-8"))
+        assert recorded.keys() == _read(VERSIONS[-1], name).keys()

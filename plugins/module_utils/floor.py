@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The oldest Python that can read the rest: imported before it, this ends the module of an older one with a sentence.
+"""End a module with an error on a Python that is too old to parse the other files.
 
-An older Python could not even read the other files. It has to read this one: write nothing that Python 3.6 does not know.
+Imported before all other files of the collection. Use the syntax of Python 3.6 only.
 """
 
 import json
@@ -15,7 +15,7 @@ OLDEST = (3, 9)
 if sys.version_info < OLDEST:
     sys.stdout.write(json.dumps({"failed": True, "changed": False, "msg": (
         "baton.kubernetes needs Python 3.9 or newer on the machine where its modules run, and {} "
-        "is Python {}: "
-        "set ansible_python_interpreter to a newer one that has the package kubernetes."
+        "is Python {}: set ansible_python_interpreter to a newer Python with the package "
+        "kubernetes."
     ).format(sys.executable, ".".join(map(str, sys.version_info[:3])))}))
     raise SystemExit(1)

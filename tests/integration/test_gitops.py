@@ -204,4 +204,5 @@ def test_a_migration_is_undone_in_another_way(namespace):
 
     result = namespace.roll(state="migrated", to_kind=DEPLOYMENT)
 
-    assert about(result, "creates the ReplicationController foo again, beside the Deployment")
+    assert about(result, "creates the ReplicationController foo again, in addition to the "
+                         "Deployment")

@@ -120,8 +120,8 @@ MISFORTUNES = {
     restarts: ("memory", "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
     turns_unready: ("unready", "NotReady: "),
     is_evicted: ("evicted", "Evicted: The node was low on resource: memory"),
-    is_deleted: ("gone", "Deleted: it was deleted, and not by this task"),
-    is_warned_of: ("warnings", "Unhealthy: 3 warnings while it was watched"),
+    is_deleted: ("gone", "Deleted: another client deleted it"),
+    is_warned_of: ("warnings", "Unhealthy: 3 warnings during the soak"),
 }
 
 

@@ -39,7 +39,7 @@ from .failure_reasons import (
     UNSCHEDULABLE,
     Fatal,
     Row,
-    at_last,
+    advice_after_waiting,
 )
 from .symptoms import (
     Symptom,
@@ -105,9 +105,10 @@ class Cause:
         """Whether a node rejected a pod after binding; the controller replaces the pod at once."""
         return self.kind == REJECTED
 
-    def without_end(self) -> Cause:
+    def as_endless(self) -> Cause:
         """Return the cause as a fatal one, because every replacement pod fails in the same way."""
-        return dataclasses.replace(self, is_fatal=True, suggestion=at_last(self.suggestion))
+        return dataclasses.replace(self, is_fatal=True,
+                                   suggestion=advice_after_waiting(self.suggestion))
 
     @property
     def sentence(self) -> str:
@@ -115,8 +116,8 @@ class Cause:
         is_repeated = self.message.startswith(self.reason)
         text = self.message if is_repeated else ": ".join(filter(None, (self.reason, self.message)))
         more = self.pods - 1
-        others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
-        return f"{self.place}: {text}{others}"
+        count = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
+        return f"{self.place}: {text}{count}"
 
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
@@ -134,21 +135,22 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     causes = _refused(controller, about[controller.uid], commands)
     for pod in pods:
         uid = _text(_map(pod, "metadata"), "uid")
-        causes += _of_pod(pod, about[uid] if uid else [], commands, request.waits_for_termination)
+        causes += _causes_in_pod(pod, about[uid] if uid else [], commands,
+                                 request.waits_for_termination)
     return merged(causes)
 
 
-def of_pod(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
+def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
     """Return the causes of an unready or terminating pod; events: the Events of the pod."""
-    return _of_pod(pod, list(events), _commands(request))
+    return _causes_in_pod(pod, list(events), _commands(request))
 
 
-def of_restarts(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
+def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
     """Return the last termination of each restarted container in names, running or not."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
-    known = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
-    subject = _Subject(f"pod {name}", known, pod=name)
+    values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
+    subject = _Subject(f"pod {name}", values, pod=name)
     causes = []
     for kind, key in _STATUSES.items():
         specs = _by_name(_list(spec, kind))
@@ -218,14 +220,15 @@ class _Subject:
 def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
     """Fill in a row's suggestion; commands, which users paste, get only valid object names."""
     texts = {key: " ".join((value or "").split()) for key, value in values.items()}
-    names = {key: text if key in _COMMANDS else typed(key, text) for key, text in texts.items()}
+    names = {key: text if key in _COMMANDS else name_or_placeholder(key, text)
+             for key, text in texts.items()}
     return "\n".join(line.format_map(names if line.startswith(_BEGINS_COMMAND) else texts)
                      for line in template.split("\n"))
 
 
-def typed(what: str, name: str) -> str:
+def name_or_placeholder(kind: str, name: str) -> str:
     """Return a valid name for a command; for any other text, a placeholder such as POD."""
-    return name if identity.is_name(name) else what.upper()
+    return name if identity.is_name(name) else kind.upper()
 
 
 def _commands(request: Request) -> dict[str, str]:
@@ -235,7 +238,7 @@ def _commands(request: Request) -> dict[str, str]:
 
 def _advice(request: Request) -> dict[str, str]:
     """Return the advice to delete old pods first, except for kinds that always do."""
-    advice = ", or let old pods go first: max_surge=0 max_unavailable=1"
+    advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_gently": "" if request.kind.replaces_in_place else advice}
 
 
@@ -257,8 +260,8 @@ def _refused(controller: Controller, events: list[Json],
     return subject.causes(REFUSED, [Symptom(reason, controller.failure)])
 
 
-def _of_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
-            waits_for_termination: bool = False) -> list[Cause]:
+def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
+                   waits_for_termination: bool = False) -> list[Cause]:
     metadata, spec, status = (_map(pod, key) for key in ("metadata", "spec", "status"))
     conditions = {_text(condition, "type"): condition for condition in _list(status, "conditions")}
     name = _text(metadata, "name")
@@ -277,7 +280,7 @@ def _of_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
         symptom = condition_symptom(conditions["PodScheduled"])
         message = _without_preemption(symptom.message)
         return subject.causes(UNSCHEDULABLE, [symptom._replace(message=message)])
-    return _of_containers(subject, spec, status, events)
+    return _causes_in_containers(subject, spec, status, events)
 
 
 def _scheduling(spec: Json) -> dict[str, str]:
@@ -287,20 +290,21 @@ def _scheduling(spec: Json) -> dict[str, str]:
     selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
     return {"claims": " ".join(filter(identity.is_name, claims)),
             "cpu": _requests(spec, "cpu") or "see the template",
-            "asked_memory": _requests(spec, "memory") or "see the template",
+            "requested_memory": _requests(spec, "memory") or "see the template",
             "selector": ", ".join(selector) or "nodeAffinity",
             "gates": ", ".join(_text(gate, "name") for gate in _list(spec, "schedulingGates"))}
 
 
 def _requests(spec: Json, resource: str) -> str:
-    """Return the containers' requests of a resource: "web asks for 100m, log asks for 50m"."""
+    """Return the containers' requests of a resource: "web requests 100m, log requests 50m"."""
     containers = _list(spec, "containers")
     return ", ".join(
-        f"{_text(container, 'name')} asks for {amount}" for container in containers
+        f"{_text(container, 'name')} requests {amount}" for container in containers
         if (amount := _map(_map(container, "resources"), "requests").get(resource)))
 
 
-def _of_containers(subject: _Subject, spec: Json, status: Json, events: list[Json]) -> list[Cause]:
+def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
+                          events: list[Json]) -> list[Cause]:
     causes = []
     states = {kind: _by_name(_list(status, key)) for kind, key in _STATUSES.items()}
     # A volume or the network fails for the whole pod, before any container starts.
@@ -314,8 +318,8 @@ def _of_containers(subject: _Subject, spec: Json, status: Json, events: list[Jso
             container = specs.get(name, {})
             about = [event for event in events
                      if event_field(event) in ("", f"spec.{kind}{{{name}}}")]
-            causes += _of_container(_container(subject, kind, container, state), container, state,
-                                    about)
+            container_subject = _container(subject, kind, container, state)
+            causes += _causes_in_container(container_subject, container, state, about)
     return causes
 
 
@@ -339,7 +343,8 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
     title = "init container" if is_init else "sidecar container" if is_sidecar else "container"
     last = _map(_map(status, "lastState"), "terminated")
     is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
-    logs = (f"{pod.names['kubectl']} logs {typed('pod', pod.pod)} -c {typed('container', name)}"
+    logs = (f"{pod.names['kubectl']} logs {name_or_placeholder('pod', pod.pod)} "
+            f"-c {name_or_placeholder('container', name)}"
             + (" --previous" if is_restarted else ""))
     limit = _map(_map(spec, "resources"), "limits").get("memory")
     crashes = waiting_reason(status)[0] == "CrashLoopBackOff"
@@ -365,7 +370,8 @@ def _describe_probe(probe: Json) -> str:
     return ", ".join(filter(None, (action, *times)))
 
 
-def _of_container(subject: _Subject, spec: Json, status: Json, events: list[Json]) -> list[Cause]:
+def _causes_in_container(subject: _Subject, spec: Json, status: Json,
+                         events: list[Json]) -> list[Cause]:
     if status.get("ready") is True:
         return []
     reason, message = waiting_reason(status)

@@ -54,7 +54,7 @@ class Row(t.NamedTuple):
 #: rules reject the template until a user changes the template or the rule.
 REFUSED = (
     Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
-        "add to resources in the template what the quota {name} asks for: {what}"),
+        "add to resources in the template what the quota {name} requires: {what}"),
     Row("quota", r"exceeded quota: (?P<name>[^,]{1,253}),", Fatal.NO,
         "raise the quota{or_gently}\n{kubectl} edit quota {name}"),
     Row("quota", r"insufficient quota", Fatal.NO, "{kubectl} describe quota"),
@@ -73,7 +73,7 @@ REFUSED = (
         "change the template as the message says; the rule:\n{cluster} get "
         "validatingadmissionpolicy {name} -o yaml"),
     Row("admission", r"admission webhook \"(?P<name>[^\"]{1,253})\" denied", Fatal.YES,
-        "change the template as the message says, or ask whoever runs the webhook {name}"),
+        "change the template as the message says, or ask the owner of the webhook {name}"),
     Row("admission", r"no PriorityClass with name (?P<name>\S{1,253})", Fatal.YES,
         "create the PriorityClass {name}, or correct priorityClassName in the template:\n{cluster} "
         "get priorityclass"),
@@ -107,34 +107,33 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"Insufficient cpu", Fatal.NO,
         "add nodes, lower resources.requests.cpu ({cpu}){or_gently}"),
     Row("unschedulable", r"Insufficient memory", Fatal.NO,
-        "add nodes, lower resources.requests.memory ({asked_memory}){or_gently}"),
+        "add nodes, lower resources.requests.memory ({requested_memory}){or_gently}"),
     Row("unschedulable", r"Insufficient (?P<what>\S{1,253}?)[,.]?(\s|$)|(?P<pods>Too many pods)",
         Fatal.NO,
         "add nodes{or_gently}"),
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
-        "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 "
+        "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
     # The scheduler checks taints first, so tainted nodes may be the intended ones, except for the
     # control plane.
     Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
-        "check whether the nodes with the labels that the template asks for ({selector}) have a "
+        "check whether the nodes with the labels that the template requires ({selector}) have a "
         "taint that it does not tolerate:\n"
-        "{cluster} describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\n"
+        "{cluster} describe nodes | grep -E '^(Name|Taints):'\nif no node has these labels:\n"
         "{cluster} get nodes --show-labels"),
     Row("unschedulable", r"node affinity/selector|requested node name", Fatal.NO,
         "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one:\n"
         "{cluster} get nodes --show-labels"),
     Row("unschedulable", r"affinity rules|topology spread", Fatal.NO,
         "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every "
-        "node; or add nodes; or let old "
-        "pods go first: max_surge=0 max_unavailable=1"),
+        "node; or add nodes; or remove old pods first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"taint", Fatal.NO,
         "tolerate the taint in the template, or remove it from nodes:\n{cluster} describe nodes | "
         "grep -E '^(Name|Taints):'"),
     Row("unschedulable", r"were unschedulable", Fatal.NO,
-        "let a cordoned node take pods again:\n{cluster} get nodes\n{cluster} uncordon NODE"),
+        "uncordon a node:\n{cluster} get nodes\n{cluster} uncordon NODE"),
     Row("unschedulable", r"^SchedulingGated", Fatal.NO,
-        "let whoever put these schedulingGates on the pod remove them: {gates}"),
+        "wait until the owners of the pod's schedulingGates remove them: {gates}"),
     Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
 )
 
@@ -193,7 +192,7 @@ NOT_STARTED = (
     # excluded messages come from a kubelet whose cache lacks a new pod, and end at the next
     # attempt.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
-        "let the old pod go first, because only one node at a time can use the volume: max_surge=0 "
+        "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
     Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w{1,253} "
                   r"cache|not registered))", Fatal.NO,
@@ -207,31 +206,27 @@ NOT_STARTED = (
 OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
 
 _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.AGAIN,
-               "see what the container answers to its startupProbe ({startup}), or give it more "
-               "time with failureThreshold:\n"
-               "{logs}",
+               "see how the container responds to its startupProbe ({startup}), or give it more "
+               "time with failureThreshold:\n{logs}",
                has_log=True)
 _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.AGAIN,
-                "see what the container answers to its livenessProbe ({liveness}); if it only "
-                "starts slowly, give it a "
-                "startupProbe:\n{logs}", has_log=True)
+                "see how the container responds to its livenessProbe ({liveness}); if it only "
+                "starts slowly, give it a startupProbe:\n{logs}", has_log=True)
 #: A container has terminated: its exit, and the probes beyond their failureThreshold.
 ENDED = (
     Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC}", Fatal.YES, _COMMAND),
     Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _START),
     Row("memory", r"^OOMKilled", Fatal.AGAIN,
         "raise resources.limits.memory of container {container} ({memory}), or find out what uses "
-        "so much", has_log=True),
+        "that much", has_log=True),
     _STARTUP,
     _LIVENESS,
     Row("crash", r"exit code 0\b", Fatal.AGAIN,
-        "let its process run in the foreground, because it exits by itself: check command and "
-        "args; its log:\n"
-        "{logs}", has_log=True),
+        "run its process in the foreground, because it exits without an error: check command and "
+        "args; its log:\n{logs}", has_log=True),
     Row("crash", r"exit code 12[67]\b", Fatal.AGAIN,
         "compare command and args with what is in the image: a shell could not find or execute "
-        "something; its log:\n"
-        "{logs}", has_log=True),
+        "a command; its log:\n{logs}", has_log=True),
     Row("crash", r"SIGKILL", Fatal.AGAIN,
         "check whether a probe killed it, or the node because of a lack of memory:\n{cluster} "
         "describe node {node}", has_log=True),
@@ -246,7 +241,7 @@ RUNNING = (
     _STARTUP._replace(times=2),
     _LIVENESS._replace(times=2),
     Row("readiness", r"^Unhealthy: .*Readiness probe", Fatal.NO,
-        "see what the container answers to its readinessProbe ({readiness}):\n{logs}", times=2,
+        "see how the container responds to its readinessProbe ({readiness}):\n{logs}", times=2,
         has_log=True),
 )
 
@@ -273,27 +268,27 @@ LOST = (
         r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity"
         r"|UnexpectedAdmission|Unsupported)"
         r"|: Pod was rejected", Fatal.NO,
-        _AT_FIRST + "see why node {node} refuses it:\n{cluster} describe node {node}"),
+        _AT_FIRST + "see why node {node} rejects it:\n{cluster} describe node {node}"),
     Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
-        "see who has to set the pod's readiness gate, often a load balancer:\n{kubectl} describe "
-        "pod {pod}"),
+        "see which controller has to set the pod's readiness gate, often a load "
+        "balancer's:\n{kubectl} describe pod {pod}"),
 )
 
 #: A deleted pod remains. Without a clock, only causes that cannot end by themselves are reported.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
-        "let whoever set the finalizer remove it; if that program is gone:\n{kubectl} patch pod "
-        "{pod} --type=merge -p "
+        "let the program that set the finalizer remove it; if that program no longer runs:\n"
+        "{kubectl} patch pod {pod} --type=merge -p "
         """'{{"metadata": {{"finalizers": null}}}}'"""),
     Row("terminating", r"^FailedKillPod", Fatal.NO,
-        "see why node {node} cannot end its containers:\n{cluster} describe node {node}", times=2),
+        "see why node {node} cannot stop its containers:\n{cluster} describe node {node}", times=2),
     Row("grace", r"^Terminating: its grace period", Fatal.NO,
-        "see what keeps pod {pod} from ending:\n{kubectl} describe pod {pod}\n"
-        "or let new pods come beside it: pod_replacement_policy=TerminationStarted"),
+        "see what keeps pod {pod} from terminating:\n{kubectl} describe pod {pod}\n"
+        "or create new pods without waiting: pod_replacement_policy=TerminationStarted"),
 )
 
 
-def at_last(suggestion: str) -> str:
+def advice_after_waiting(suggestion: str) -> str:
     """Return the part of a suggestion that applies when waiting has not helped."""
     return suggestion.removeprefix(_AT_FIRST)
 

@@ -62,17 +62,17 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
 def _effect(flow: Flow, request: Request) -> str:
     """Return the effect of the manager on the update, or "" if the change stays."""
     if request.state.migrates:
-        return (f"creates the {request.kind} {request.name} again, beside the Deployment, and with "
-                "it as many pods again")
+        return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
+                "with as many pods")
     if request.next_name:
-        return (f"creates {request.name} again, beside {request.next_name}, and with it as many "
-                "pods again")
+        return (f"creates {request.name} again, in addition to {request.next_name}, with as many "
+                "pods")
     if not flow.creates_successor:
         # The annotation of a restart is in no manifest, and is left as it is.
         return ("" if request.state.restarts
-                else f"sets {request.name} back to its manifest, which replaces all pods")
-    return (f"sets {request.name} back to its manifest, template and size: "
-            f"pods that are created from then on are the manifest's, all others stay")
+                else f"resets {request.name} to its manifest, which replaces all pods")
+    return (f"resets {request.name} to its manifest, template and size: pods created after that "
+            "have the template of the manifest, and existing pods stay")
 
 
 def _argo(flow: Flow, request: Request, primary: Controller) -> _Owner | None:
@@ -83,15 +83,15 @@ def _argo(flow: Flow, request: Request, primary: Controller) -> _Owner | None:
     if not (is_tracked or is_managed or ARGO_LABEL in primary.labels):
         return None
     # An application outside of Argo CD's own namespace is tracked as namespace_name.
-    found = (tracked.split("_") if is_tracked
+    names = (tracked.split("_") if is_tracked
              else [primary.labels.get(ARGO_LABEL) or primary.labels.get(INSTANCE, "")])
-    application = "/".join(found) if len(found) <= 2 and all(map(is_name, found)) else ""
+    application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
     advice = (f"Make the same change in git, or stop automatic syncs before the update: "
               f"argocd app set {application or 'APPLICATION'} --sync-policy none")
     if flow.creates_successor and not is_tracked:
         # The successor has all labels of the primary, so the label makes Argo CD manage the
         # successor, too, although the successor is in no manifest.
-        advice = ("With automatic pruning it deletes the successor in the middle of the update. "
+        advice = ("With automatic pruning, it deletes the successor during the update. "
                   f"{advice}")
     return _Owner(f"Argo CD{_named('application', application)}",
                   "at its next sync (with self-heal, within seconds)", advice)
@@ -101,15 +101,14 @@ def _flux_kustomization(request: Request, primary: Controller) -> _Owner | None:
     return _flux(request, primary, "Kustomization", "kustomizations.kustomize.toolkit.fluxcd.io",
                  FLUX_KUSTOMIZATION,
                  "kustomize-controller",
-                 "at its next reconciliation, some minutes from now at most,")
+                 "at its next reconciliation, within minutes,")
 
 
 def _flux_release(request: Request, primary: Controller) -> _Owner | None:
     return _flux(request, primary, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
                  FLUX_RELEASE,
                  "helm-controller",
-                 "at the release's next upgrade (with drift detection, some minutes from now at "
-                 "most)")
+                 "at the release's next upgrade (with drift detection, within minutes)")
 
 
 def _flux(request: Request, primary: Controller, kind: str, resource: str, keys: tuple[str, str],
@@ -134,9 +133,9 @@ def _helm(request: Request, primary: Controller) -> _Owner | None:
                   f"{name or 'RELEASE'}")
 
 
-def _both(there: t.Mapping[str, str], keys: tuple[str, str]) -> tuple[str, str]:
+def _both(metadata: t.Mapping[str, str], keys: tuple[str, str]) -> tuple[str, str]:
     """Return the values of both keys, or empty strings if a value is not a valid name."""
-    name, namespace = (there.get(key, "") for key in keys)
+    name, namespace = (metadata.get(key, "") for key in keys)
     return (name, namespace) if is_name(name) and is_name(namespace) else ("", "")
 
 

@@ -33,12 +33,12 @@ KINDS = (OLD, STUCK, HELD)
 SURVIVE_ROLLBACK = (OLD, HELD)
 
 _DELETE = (
-    "delete {pods}: the cluster waits until an old pod is ready before it replaces it "
+    "delete {pods}: the cluster replaces an old pod only once it is ready "
     "(kubernetes/kubernetes#67250; \"Forced rollback\" in the documentation of StatefulSets), and "
-    "creates the next one of its name from the new template\n"
+    "creates the next pod of that name from the new template\n"
     "{kubectl} delete pod {pods}")
-_HELD = ("leave pause_at out: as long as it keeps {pods} at the template of before the update, "
-         "to delete them does not help")
+_HELD = ("leave pause_at out: it keeps {pods} at the template from before the update, so that "
+         "deleting them does not help")
 _SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
 
 
@@ -50,31 +50,31 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     """
     old = ({} if request.state.undoes
            or not isinstance(controller, StatefulSet) else _kinds(controller, pods))
-    found = [cause for pod in pods if _name(pod) in old
+    causes_of_old = [cause for pod in pods if _name(pod) in old
              for cause in _of_old_pod(request, t.cast(StatefulSet, controller), pod, events, old)]
-    others = [pod for pod in pods if _name(pod) not in old]
-    examples = [min((cause for cause in found if cause.kind == kind),
+    other_pods = [pod for pod in pods if _name(pod) not in old]
+    examples = [min((cause for cause in causes_of_old if cause.kind == kind),
                     key=lambda cause: not cause.is_fatal)
                 for kind in KINDS if kind in old.values()]
     counted = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
                for cause in examples]
-    return [*counted, *diagnosis.causes(request, controller, others, events)]
+    return [*counted, *diagnosis.causes(request, controller, other_pods, events)]
 
 
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
     """Return the kind of cause by name for old pods that are not ready, in ascending order."""
-    found = {}
+    kinds = {}
     for pod in sorted(pods, key=lambda pod: number_of(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
-        is_ready = any(text(each, "type") == "Ready" and text(each, "status") == "True"
-                       for each in objects(mapping(pod, "status"), "conditions"))
+        is_ready = any(text(condition, "type") == "Ready" and text(condition, "status") == "True"
+                       for condition in objects(mapping(pod, "status"), "conditions"))
         if (is_ready or "deletionTimestamp" in pod["metadata"]
                 or revision in ("", controller.update_revision)):
             continue
         is_of_before = revision == controller.current_revision
-        found[name] = ((HELD if controller.keeps_template_of(name) else OLD) if is_of_before
+        kinds[name] = ((HELD if controller.keeps_template_of(name) else OLD) if is_of_before
                        else STUCK)
-    return found
+    return kinds
 
 
 def _of_old_pod(request: Request, controller: StatefulSet, pod: Json, events: t.Iterable[Json],
@@ -85,14 +85,14 @@ def _of_old_pod(request: Request, controller: StatefulSet, pod: Json, events: t.
     about = [event for event in events
              if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}", pod=name)
-    pods = " ".join(diagnosis.typed("pod", each)
-                    for each, of_kind in old.items() if of_kind == kind)
+    pods = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
+                    for old_pod, of_kind in old.items() if of_kind == kind)
     suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
     # With Parallel, the cluster replaces the pod in turn, ready or not.
     is_waited_for = controller.is_ordered or kind == HELD
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and is_waited_for)
-            for cause in diagnosis.of_pod(request, pod, about) or [unknown]]
+            for cause in diagnosis.pod_causes(request, pod, about) or [unknown]]
 
 
 def _name(pod: Json) -> str:

@@ -30,7 +30,8 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
     if refused:
         hint = "ask for the Role in docs/permissions.md"
         if request.lock and not missing(rules, needs):
-            hint += ", or add lock=false to the task if no other task can work on this controller at the same time"
+            hint += (", or add lock=false to the task if no other task can work on this "
+                     "controller at the same time")
         raise RolloutError("permissions are missing; nothing was changed",
                            where=f"namespace {request.namespace}",
                            why=f"not allowed: {refused}", next_command=hint)

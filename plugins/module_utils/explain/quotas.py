@@ -21,27 +21,27 @@ from ..model.fields import values as _list
 Amounts = collections.Counter
 
 
-def needed(before: Json, wanted: Json, desired: int, surge: int) -> Amounts:
+def needed(before: Json, desired_template: Json, desired: int, surge: int) -> Amounts:
     """Return the resources that an update adds to the usage of the current pods at most.
 
     The update runs the surge in addition to all old pods; towards the end, all new pods run in
     addition to as many old pods as the surge, so larger requests count for every pod. A resource
     that old pods do not request may come from a LimitRange: a new request is no growth.
     """
-    now, then = _counted(before), _counted(wanted)
+    now, then = _counted(before), _counted(desired_template)
     growth = {resource: max(0, amount - (now[resource] or amount))
               for resource, amount in then.items()}
     return Amounts({resource: surge * amount + (desired - surge) * growth[resource]
                     for resource, amount in then.items()})
 
 
-def missing(quota: Json, wanted: Amounts) -> Amounts:
+def missing(quota: Json, needed: Amounts) -> Amounts:
     """Return the resources that exceed a quota.
 
     The comparison uses the quota's status, as admission does.
     """
     hard, used = amounts(_map(quota, "status", "hard")), amounts(_map(quota, "status", "used"))
-    return Amounts({resource: amount for resource, amount in wanted.items()
+    return Amounts({resource: amount for resource, amount in needed.items()
                     if amount > 0 and resource in hard and resource in used
                     and used[resource] + amount > hard[resource]})
 
@@ -60,22 +60,22 @@ def _counted(template: Json) -> Amounts:
 def effective(template: Json, kind: str) -> Amounts:
     """Return the requests or limits of a whole pod.
 
-    Init containers run one after the other, each together with the sidecars started before.
+    Init containers run one after the other, container together with the sidecars started before.
     Source: PodRequests and PodLimits (component-helpers/resource/helpers.go).
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()
     sidecars, largest = total.copy(), total.copy()
-    for each in _list(spec, "containers"):
-        total += _asked(each, kind)
-    for each in _list(spec, "initContainers"):
-        if is_sidecar(each):
-            total += _asked(each, kind)
-            sidecars += _asked(each, kind)
-        largest |= sidecars if is_sidecar(each) else sidecars + _asked(each, kind)
+    for container in _list(spec, "containers"):
+        total += _amounts_of(container, kind)
+    for container in _list(spec, "initContainers"):
+        if is_sidecar(container):
+            total += _amounts_of(container, kind)
+            sidecars += _amounts_of(container, kind)
+        largest |= sidecars if is_sidecar(container) else sidecars + _amounts_of(container, kind)
     # Resources at the level of the pod take precedence, but a limit of the pod counts as a request
     # only if no container has a request.
-    total = Amounts({**_asked(spec, kind), **(total | largest),
+    total = Amounts({**_amounts_of(spec, kind), **(total | largest),
                      **amounts(_map(spec, "resources", kind))})
     overhead = amounts(_map(spec, "overhead"))
     return (total
@@ -83,7 +83,7 @@ def effective(template: Json, kind: str) -> Amounts:
                        for key, amount in overhead.items() if kind == "requests" or total[key]}))
 
 
-def _asked(item: t.Any, kind: str) -> Amounts:
+def _amounts_of(item: t.Any, kind: str) -> Amounts:
     """Return the requests or limits of a container, or of the pod as a whole.
 
     A limit is the default of a request (SetDefaults_Pod).
@@ -101,7 +101,8 @@ _SUFFIXES: dict[str | None, str | int] = {
     "n": "1e-9", "u": "1e-6", "m": "1e-3", "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
     "P": 10**15, "E": 10**18,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i))?")
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
+                       r"(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i))?")
 
 
 def quantity(text: t.Any) -> decimal.Decimal:
@@ -118,7 +119,7 @@ def quantity(text: t.Any) -> decimal.Decimal:
     return decimal.Decimal(number + (exponent or "")) * decimal.Decimal(_SUFFIXES.get(suffix, 1))
 
 
-def in_words(value: decimal.Decimal | int) -> str:
+def format_quantity(value: decimal.Decimal | int) -> str:
     """Format a quantity for messages: in whole Gi, or in Mi rounded up, from 1 Mi on."""
     mebibytes = -(-math.ceil(value) // 2**20)
     if value < 2**20:

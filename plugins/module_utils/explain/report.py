@@ -24,23 +24,24 @@ from ..model.template import image_names, images_of
 
 #: The maximum number of size samples in a result.
 SAMPLES = 500
-_DONE = {"updated": "updated to", "rolled_back": "rolled back to", "restarted": "restarted with", "migrated": "a Deployment, with"}
+_DONE = {"updated": "updated to", "rolled_back": "rolled back to", "restarted": "restarted with",
+         "migrated": "a Deployment, with"}
 
 
-def rollout(standing: RolloutStatus) -> Json:
+def rollout(status: RolloutStatus) -> Json:
     """Return the status of the rollout: phase, direction, and both controllers in numbers.
 
     phase is complete (no update is in progress), progressing, paused, or taking_over.
     """
-    is_complete = standing.phase == "complete"
+    is_complete = status.phase == "complete"
     return {
-        "phase": standing.phase,
-        "direction": standing.direction,
-        "controller": _numbers(standing.old),
-        "next": None if is_complete else _numbers(standing.new),
-        "desired": standing.goal,
-        "since": standing.since,
-        "last_rollout": _last(standing.survivor) if standing.survivor and is_complete else None,
+        "phase": status.phase,
+        "direction": status.direction,
+        "controller": _numbers(status.old),
+        "next": None if is_complete else _numbers(status.new),
+        "desired": status.goal,
+        "since": status.since,
+        "last_rollout": _last_record(status.survivor) if status.survivor and is_complete else None,
     }
 
 
@@ -50,9 +51,10 @@ def history(past: t.Iterable[Revision]) -> list[Json]:
     Of equal templates, only the newest revision is included.
     """
     newest: dict[str, Revision] = {}
-    for it in past:
-        newest.setdefault(identity.canonical(it.template), it)
-    return [{"revision": it.number, "images": images_of(it.template), "time": it.time, "who": it.who} for it in newest.values()]
+    for revision in past:
+        newest.setdefault(identity.canonical(revision.template), revision)
+    return [{"revision": revision.number, "images": images_of(revision.template),
+             "time": revision.time, "who": revision.who} for revision in newest.values()]
 
 
 def images(start: RolloutStatus, end: RolloutStatus) -> Json:
@@ -68,17 +70,20 @@ def bounds(start: RolloutStatus) -> Json:
     """
     if start.goal is None:
         return {"floor": None, "ceiling": None}
-    available = sum(it.available for it in (start.old, start.new) if it)
-    return {"floor": max(0, min(start.goal - start.unavailable, available)), "ceiling": start.goal + start.surge}
+    available = sum(side.available for side in (start.old, start.new) if side)
+    return {"floor": max(0, min(start.goal - start.unavailable, available)),
+            "ceiling": start.goal + start.surge}
 
 
-def add_sample(sizes: list[Json], standing: RolloutStatus, at: str, is_end: bool = False, is_watched: bool = False) -> None:
+def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
+               is_watched: bool = False) -> None:
     """Append both sizes to the samples if a size or the phase changed, and at the end of the task.
 
     The beginning and the end of a soak count. Beyond the maximum, every second sample is
     dropped, except the first and the last.
     """
-    sample = {"phase": standing.phase, "is_watched": is_watched, "controller": _size(standing.old), "next": _size(standing.new)}
+    sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
+              "next": _size(status.new)}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
         return
     sizes.append({"at": at, **sample})
@@ -88,7 +93,8 @@ def add_sample(sizes: list[Json], standing: RolloutStatus, at: str, is_end: bool
 
 def diff(start: RolloutStatus, end: RolloutStatus) -> Json:
     """Return the pod template before and after the task, for diff mode."""
-    before, after = ({"template": it.template} if it.template else {} for it in (start, end))
+    before, after = ({"template": status.template} if status.template else {}
+                     for status in (start, end))
     return {"before": before, "after": after}
 
 
@@ -98,13 +104,16 @@ def entry(step: Step, at: str) -> Json:
             "from": step.before, "to": step.after, "at": at}
 
 
-def event(primary: Controller, namespace: str, kind: str, reason: str, message: str, now: str) -> Json:
+def event(primary: Controller, namespace: str, kind: str, reason: str, message: str,
+          now: str) -> Json:
     """Return an Event for `kubectl describe`; kind is Normal or Warning."""
-    involved = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind), "name": primary.name, "namespace": namespace,
-                "uid": primary.uid}
-    return {"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{primary.name[:200]}.", "namespace": namespace},
-            "involvedObject": involved, "type": kind, "reason": reason, "message": message[:1000], "count": 1,
-            "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "baton.kubernetes"}}
+    involved = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind),
+                "name": primary.name, "namespace": namespace, "uid": primary.uid}
+    return {"apiVersion": "v1", "kind": "Event",
+            "metadata": {"generateName": f"{primary.name[:200]}.", "namespace": namespace},
+            "involvedObject": involved, "type": kind, "reason": reason, "message": message[:1000],
+            "count": 1, "firstTimestamp": now, "lastTimestamp": now,
+            "source": {"component": "baton.kubernetes"}}
 
 
 def line(step: Step) -> str:
@@ -123,7 +132,7 @@ def line(step: Step) -> str:
     elif step.action == "hand over":
         change = f"{step.before} pod{'s' if step.before != 1 else ''} to {step.after}"
     elif step.action == "restore" and isinstance(step.after, dict):
-        change = f"{image_names(step.after)}; somebody had applied {image_names(step.before)}"
+        change = f"{image_names(step.after)}; another client had set {image_names(step.before)}"
     elif step.action == "delete":
         change = step.after or "it has no pods"
     else:
@@ -131,22 +140,24 @@ def line(step: Step) -> str:
     return f"{step.action} {step.name}: {change}"
 
 
-def after_pause(request: Request, standing: RolloutStatus) -> Json:
+def pause_commands(request: Request, status: RolloutStatus) -> Json:
     """Return the commands that resume or roll back a paused update; empty without a pause.
 
     The commands repeat every other option of the task.
     """
-    if standing.phase != "paused":
+    if status.phase != "paused":
         return {}
-    return {"resume_command": request.command(pause_at=None, nodes=None), "rollback_command": request.command(State.ROLLED_BACK)}
+    return {"resume_command": request.command(pause_at=None, nodes=None),
+            "rollback_command": request.command(State.ROLLED_BACK)}
 
 
-def enough(steps: int, following: Step, is_real: bool) -> str:
+def step_limit_message(steps: int, following: Step, is_real: bool) -> str:
     """Return the message of a task that ends at max_steps.
 
     is_real is false in check mode, where the task takes no step.
     """
-    return f"{steps} steps {'were' if is_real else 'would be'} taken; the next one would be: {line(following)}"
+    taken = "were" if is_real else "would be"
+    return f"{steps} steps {taken} taken; the next one would be: {line(following)}"
 
 
 def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
@@ -159,43 +170,51 @@ def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
     return "; ".join(filter(None, (f"waiting: {until}", cause)))
 
 
-def sentence(request: Request, standing: RolloutStatus, is_real: bool = True) -> str:
+def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> str:
     """Return the summary of a task that changed the user's controller.
 
     is_real is false in check mode: the summary then says "would be".
     """
-    survivor, old, new = standing.survivor, standing.old, standing.new
+    survivor, old, new = status.survivor, status.old, status.new
     has_become = "is" if is_real else "would be"
     if survivor is None:
-        return f"{request.name} {has_become} gone"
-    if standing.paused is not None and old and new:
-        return (f"{request.name} {has_become} paused at {standing.paused} of {standing.goal} replicas of {image_names(new.images)} "
-                f"({new.name}), alongside {old.replicas} of {image_names(old.images)}")
-    taken = f" {'replaces' if is_real else 'would replace'} {request.name} and" if survivor.name != request.name else ""
+        return f"{request.name} {has_become} deleted"
+    if status.paused is not None and old and new:
+        return (f"{request.name} {has_become} paused at {status.paused} of {status.goal} replicas "
+                f"of {image_names(new.images)} ({new.name}), alongside {old.replicas} of "
+                f"{image_names(old.images)}")
+    replaces = "replaces" if is_real else "would replace"
+    replaced = f" {replaces} {request.name} and" if survivor.name != request.name else ""
     is_now = "is now" if is_real and request.state.migrates else has_become
-    return (f"{survivor.name}{taken} {is_now} {_DONE[request.state]} {image_names(survivor.images)}: "
-            f"{survivor.available} of {survivor.replicas} replicas available")
+    return (f"{survivor.name}{replaced} {is_now} {_DONE[request.state]} "
+            f"{image_names(survivor.images)}: {survivor.available} of {survivor.replicas} replicas "
+            "available")
 
 
 def pod(item: Json, is_new: bool) -> Json:
     """Return the fields of a pod that a user needs for a request to the pod."""
     status = item.get("status") or {}
-    conditions = {each["type"]: each["status"] for each in status.get("conditions") or []}
-    return {"name": item["metadata"]["name"], "ip": status.get("podIP"), "node": item["spec"].get("nodeName"),
-            "is_ready": conditions.get("Ready") == "True", "is_new": is_new}
+    conditions = {condition["type"]: condition["status"]
+                  for condition in status.get("conditions") or []}
+    return {"name": item["metadata"]["name"], "ip": status.get("podIP"),
+            "node": item["spec"].get("nodeName"), "is_ready": conditions.get("Ready") == "True",
+            "is_new": is_new}
 
 
-def _last(it: Controller) -> Json | None:
+def _last_record(controller: Controller) -> Json | None:
     """Return the record of the last update.
 
     Fields for comparison by the next task are left out.
     """
-    return {field: value for field, value in it.last_rollout.items() if field not in ("request", "template", "revision")} or None
+    return {field: value for field, value in controller.last_rollout.items()
+            if field not in ("request", "template", "revision")} or None
 
 
-def standing(seen: Observed) -> str:
+def progress(observed: Observed) -> str:
     """Return the progress of an update in a few words."""
-    return ", ".join(f"{it.name} has {it.available} of {it.replicas} available" for it in (seen.successor, seen.primary) if it)
+    return ", ".join(
+        f"{controller.name} has {controller.available} of {controller.replicas} available"
+        for controller in (observed.successor, observed.primary) if controller)
 
 
 def _numbers(side: Side | None) -> Json | None:

@@ -203,7 +203,7 @@ class Deadlines:
         self._rejected = cause.pods if self._rejected is None else self._rejected
         limit = REJECTED_LIMIT * max(1, growing.replicas - growing.available)
         is_endless = cause.pods - self._rejected >= limit
-        return cause.without_end() if is_endless else cause
+        return cause.as_endless() if is_endless else cause
 
     def _failed(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
                 what: str) -> RolloutFailed:

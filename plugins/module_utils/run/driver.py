@@ -143,7 +143,7 @@ class _State:
         return {
             "kind": str(self.request.kind),
             **self.recorder.result(start, end),
-            **report.after_pause(self.request, end),
+            **report.pause_commands(self.request, end),
             "msg": message or report.sentence(self.request, end, self.clock.is_real),
             "warnings": self.memory.warnings,
         }
@@ -152,7 +152,7 @@ class _State:
         """Return the error with the steps before it, and with the status of the update."""
         observed = self.memory.seen
         if observed.in_progress and not isinstance(error, RolloutFailed):
-            error.standing = report.standing(observed)
+            error.standing = report.progress(observed)
         if observed.primary or observed.successor:
             keys = ("kind", "changed", "steps", "sizes", "rollout", "warnings")
             result = self.result(observed)
@@ -232,7 +232,7 @@ class _Run(_State):
             self.watch(observed)
         elif self.request.max_steps and self.attempts.scaled >= self.request.max_steps:
             if not (lacking := self.status(observed).lacking):
-                return self.result(observed, report.enough(
+                return self.result(observed, report.step_limit_message(
                     self.attempts.scaled, decision, self.clock.is_real))
             self.wait(observed, Wait(lacking))
         elif self.apply(observed, decision) and decision.is_last:

@@ -74,7 +74,7 @@ class Incidents:
     def start(self, view: View, events: list[Json]) -> None:
         """Ignore Events and sizes from before the soak."""
         self._scale_down = _ScaleDown(view.sizes((0, 0)))
-        self._times = pod_health.times_of(events)
+        self._times = pod_health.event_counts(events)
 
     def add_pods(self, events: list[Json]) -> bool:
         """Watch pods that were created or became ready; return whether there were any.
@@ -86,7 +86,7 @@ class Incidents:
             first = self.first.get(uid)
             if first is None or (not first.is_ready and pod_health.is_well(pod)):
                 self.first[uid] = pod_health.Vitals.of(pod)
-                self._times |= pod_health.times_of(pod_health.events_about(events, (uid,)))
+                self._times |= pod_health.event_counts(pod_health.events_about(events, (uid,)))
                 has_more = True
         return has_more
 
@@ -102,8 +102,8 @@ class Incidents:
         causes = pod_health.causes(
             request, self.first, pods.new, max(self._scale_down.remaining), changed)
         if all(cause.kind == GONE for cause in causes):
-            causes += pod_health.have_been(request, self.first, changes)
-        return causes + pod_health.more_warnings(
+            causes += pod_health.past_failures(request, self.first, changes)
+        return causes + pod_health.excess_warnings(
             request, self._established, pods.old, events, self._times, old_reasons)
 
     def may_be_scaled(self, view: View, causes: list[Cause]) -> bool:
@@ -122,7 +122,7 @@ class Incidents:
 
     def accept_scale_down(self) -> None:
         """Stop watching the pods that a scale-down removed."""
-        self._scale_down.take(len(pod_health.gone_of(self.first, self._pods.new)))
+        self._scale_down.take(len(pod_health.lost_pods(self.first, self._pods.new)))
         self.first = {uid: first for uid, first in self.first.items() if uid in self._pods.lasting}
 
     @property

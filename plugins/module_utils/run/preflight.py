@@ -16,7 +16,7 @@ from ..model.fields import Json
 from ..model.observed import Observed
 from ..model.request import Request
 
-#: Resources of the fields of PreflightWarnings.
+#: Resources of the fields of RelatedObjects.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
@@ -90,7 +90,7 @@ def note_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
     Returns the flow's own warnings, which are about irreversible steps.
     """
     from ..explain import gitops
-    from ..explain.preflight_warnings import PreflightWarnings, warnings
+    from ..explain.preflight_warnings import RelatedObjects, warnings
 
     if "budgets" not in answers:
         answers = {**_request(gateway, *REREAD), **answers}
@@ -99,7 +99,7 @@ def note_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
     values.pop("refusal", None)
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
-    related = PreflightWarnings(**values) if "services" in values else None
+    related = RelatedObjects(**values) if "services" in values else None
     if observed.named and not observed.in_progress:
         memory.warnings += gitops.warnings(flow, request, observed.named)
     if related and observed.primary:

@@ -284,11 +284,11 @@ def _has_passed(view: View, stored: Soak, pods: Watched, now: float) -> bool:
 
 def _quiet_since(stored: Soak, events: list[Json], pods: Watched, now: float) -> float:
     """Return since when no new pod reports an incident; now where a pod reports no time."""
-    since = [pod_health.well_since(pod) for pod in pods.lasting.values()]
+    since = [pod_health.healthy_since(pod) for pod in pods.lasting.values()]
     times = [time for time in since if time is not None]
     if not times or len(times) < len(since):
         return now
-    return RESOLUTION + max([stored.began, pod_health.warned_at(events, pods.new), *times])
+    return RESOLUTION + max([stored.began, pod_health.last_warning_time(events, pods.new), *times])
 
 
 def _old_pods(gateway: Gateway, status: RolloutStatus) -> set[str]:

@@ -156,7 +156,7 @@ MOUNTING = pod(waits("ContainerCreating"),
 ASKS = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3}
 ASKED = "GET :8080/healthz, periodSeconds 10, failureThreshold 3"
 LIVELY = {"livenessProbe": ASKS}
-LET_OLD_GO = "or let old pods go first: max_surge=0 max_unavailable=1"
+LET_OLD_GO = "or remove old pods first: max_surge=0 max_unavailable=1"
 LOGS = "kubectl -n shop logs foo-1 -c web"
 
 CASES = {
@@ -210,13 +210,14 @@ CASES = {
         [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
     "the process ends without an error": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
-        "let its process run in the foreground, because it exits by itself: check command and "
+        "run its process in the foreground, because it exits without an error: check command and "
         f"args; its log:\n{LOGS} --previous",
         [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF",
         ("web", True)),
     "there is too little memory": Case(
         "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
-        "raise resources.limits.memory of container web (now 16Mi), or find out what uses so much",
+        "raise resources.limits.memory of container web (now 16Mi), or find out what uses that "
+        "much",
         [(pod(ended(137, "OOMKilled"), spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
          *(({**each,
              "spec": {"containers": [{"name": "web",
@@ -263,7 +264,7 @@ CASES = {
         "volume",
         'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already '
         'used by pod(s) foo-0',
-        "let the old pod go first, because only one node at a time can use the volume: max_surge=0 "
+        "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1",
         [(CREATING,
           [event("FailedAttachVolume",
@@ -291,20 +292,20 @@ CASES = {
         "N"),
     "the readiness probe fails": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see what the container answers to its readinessProbe ({ASKED}):\n{LOGS}",
+        f"see how the container responds to its readinessProbe ({ASKED}):\n{LOGS}",
         [(pod(container(running={}), spec={"readinessProbe": ASKS}),
           [event("Unhealthy", READINESS, count)])
          for count in (2, 25)], "NN", ("web", False)),
     "the readiness probe fails in many ways": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see what the container answers to its readinessProbe ({ASKED}):\n{LOGS}",
+        f"see how the container responds to its readinessProbe ({ASKED}):\n{LOGS}",
         [(pod(container(running={}), spec={"readinessProbe": ASKS}), [
             event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
             event("Unhealthy", f"(combined from similar events): {READINESS}")])],
         "N", ("web", False)),
     "the liveness probe kills": Case(
         "liveness", f"{WEB}Unhealthy: {LIVENESS}; restarted once",
-        f"see what the container answers to its livenessProbe ({ASKED}); if it only starts slowly, "
+        f"see how the container responds to its livenessProbe ({ASKED}); if it only starts slowly, "
         "give it a startupProbe:\n"
         f"{LOGS} --previous",
         [(pod(container(running={}), spec=LIVELY), [event("Unhealthy", LIVENESS, 2)]),
@@ -315,7 +316,7 @@ CASES = {
           [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
     "the startup probe kills": Case(
         "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
-        "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or "
+        "see how the container responds to its startupProbe (TCP :8080, failureThreshold 3), or "
         "give it more time with "
         f"failureThreshold:\n{LOGS} --previous",
         [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})),
@@ -326,7 +327,7 @@ CASES = {
           [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
     "no node has enough cpu": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
-        f"add nodes, lower resources.requests.cpu (web asks for 2), {LET_OLD_GO}",
+        f"add nodes, lower resources.requests.cpu (web requests 2), {LET_OLD_GO}",
         [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
                         "preemption: 0/1 nodes are "
                         "available: 1 Preemption is not helpful for scheduling."), [])], "N"),
@@ -334,7 +335,7 @@ CASES = {
         "unschedulable",
         "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
         "Insufficient "
-        "memory", f"add nodes, lower resources.requests.memory (web asks for 8Gi), {LET_OLD_GO}",
+        "memory", f"add nodes, lower resources.requests.memory (web requests 8Gi), {LET_OLD_GO}",
         [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
                         "Insufficient memory. preemption: 0/4 "
                         f"nodes are available: 4 {NO_ROOM}"), [])], "N"),
@@ -379,9 +380,9 @@ CASES = {
         "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 "
         "node(s) didn't "
         "match Pod's node affinity/selector",
-        "check whether the nodes with the labels that the template asks for (disk=fast) have a "
+        "check whether the nodes with the labels that the template requires (disk=fast) have a "
         "taint that it does not tolerate:\n"
-        "kubectl describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\nkubectl "
+        "kubectl describe nodes | grep -E '^(Name|Taints):'\nif no node has these labels:\nkubectl "
         "get nodes --show-labels",
         [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node "
                         "affinity/selector, 1 node(s) had untolerated "
@@ -394,12 +395,12 @@ CASES = {
     "every node is cordoned": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
-        "let a cordoned node take pods again:\nkubectl get nodes\nkubectl uncordon NODE",
+        "uncordon a node:\nkubectl get nodes\nkubectl uncordon NODE",
         [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
     "a scheduling gate is closed": Case(
         "unschedulable",
         "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
-        "let whoever put these schedulingGates on the pod remove them: example.com/approval",
+        "wait until the owners of the pod's schedulingGates remove them: example.com/approval",
         [(unschedulable("Scheduling is blocked due to non-empty scheduling gates",
                         "SchedulingGated"), [])], "N"),
     "a volume claim is pending": Case(
@@ -415,13 +416,14 @@ CASES = {
         'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
         "create the PersistentVolumeClaim nope or correct its name in the template:\nkubectl -n "
         "shop get pvc",
-        [(unschedulable('0/4 nodes are available: persistentvolumeclaim "nope" not found. not found'), [])], "F"),
+        [(unschedulable('0/4 nodes are available: persistentvolumeclaim "nope" not found. not '
+                        'found'), [])], "F"),
     "the quota is used up": Case(
         "quota",
         'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, '
         'requested: pods=1, '
         "used: pods=4, limited: pods=4",
-        "raise the quota, or let old pods go first: max_surge=0 max_unavailable=1\nkubectl -n shop "
+        "raise the quota, or remove old pods first: max_surge=0 max_unavailable=1\nkubectl -n shop "
         "edit quota small",
         ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, '
          'limited: pods=4'], "N"),
@@ -430,7 +432,7 @@ CASES = {
         'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: '
         'must specify limits.cpu '
         "for: web",
-        "add to resources in the template what the quota cpu asks for: limits.cpu for: web",
+        "add to resources in the template what the quota cpu requires: limits.cpu for: web",
         ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
     "a LimitRange refuses": Case(
         "limit-range",
@@ -462,7 +464,7 @@ CASES = {
         "admission",
         'ReplicationController foo: FailedCreate: admission webhook "w.example.com" denied the '
         'request: no team label',
-        "change the template as the message says, or ask whoever runs the webhook w.example.com",
+        "change the template as the message says, or ask the owner of the webhook w.example.com",
         ['admission webhook "w.example.com" denied the request: no team label'], "F"),
     "a webhook does not answer": Case(
         "webhook",
@@ -494,7 +496,8 @@ CASES = {
         '"restricted:latest": runAsNonRoot != true',
         "add what the message names to securityContext in the template, or have the namespace's "
         "PodSecurity level changed",
-        ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'], "F"),
+        ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != '
+         'true'], "F"),
     "the node does not answer": Case(
         "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
         "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless "
@@ -520,13 +523,14 @@ CASES = {
     "the node has no room after all": Case(
         "refused-by-node",
         "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
-        "wait: it will be replaced; if this keeps happening, see why node real-1 refuses "
+        "wait: it will be replaced; if this keeps happening, see why node real-1 rejects "
         "it:\nkubectl describe node real-1",
         [(pod(phase="Failed", reason="OutOfcpu",
               message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
     "a finalizer keeps the pod": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
-        "let whoever set the finalizer remove it; if that program is gone:\nkubectl -n shop patch "
+        "let the program that set the finalizer remove it; if that program no longer "
+        "runs:\nkubectl -n shop patch "
         "pod foo-1 --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""",
         [(pod(ended(0, "Completed"),
@@ -535,7 +539,7 @@ CASES = {
                         "finalizers": ["example.com/hold"]}), [])], "N"),
     "the node cannot end the pod": Case(
         "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
-        "see why node real-1 cannot end its containers:\nkubectl describe node real-1",
+        "see why node real-1 cannot stop its containers:\nkubectl describe node real-1",
         [(pod(container(running={}),
               metadata={"deletionTimestamp": "2026-11-21T10:00:00Z",
                         "deletionGracePeriodSeconds": 30}),
@@ -543,8 +547,8 @@ CASES = {
         "N"),
     "the task waits until the pod has terminated": Case(
         "grace", "pod foo-1: Terminating: its grace period of 30 s ends at 2026-11-21T10:00:00Z",
-        "see what keeps pod foo-1 from ending:\nkubectl -n shop describe pod foo-1\n"
-        "or let new pods come beside it: pod_replacement_policy=TerminationStarted",
+        "see what keeps pod foo-1 from terminating:\nkubectl -n shop describe pod foo-1\n"
+        "or create new pods without waiting: pod_replacement_policy=TerminationStarted",
         [(pod(container(running={}),
               metadata={"deletionTimestamp": "2026-11-21T10:00:00Z",
                         "deletionGracePeriodSeconds": 30}),
@@ -554,7 +558,8 @@ CASES = {
         'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate '
         '"x.io/gate" does not '
         "exist",
-        "see who has to set the pod's readiness gate, often a load balancer:\nkubectl -n shop "
+        "see which controller has to set the pod's readiness gate, often a load "
+        "balancer's:\nkubectl -n shop "
         "describe pod foo-1",
         [(pod(container(ready=True, running={}), conditions=[
             {"type": "ContainersReady", "status": "True"},
@@ -610,8 +615,8 @@ WORDS = {
         "look at lifecycle.postStart in the template"),
     "a shell that does not find a command": (
         loop(127)[0], "crash",
-        "compare command and args with what is in the image: a shell could not find or execute "
-        "something; its log:\n"
+        "compare command and args with what is in the image: a shell could not find or execute a "
+        "command; its log:\n"
         f"{LOGS} --previous"),
     "a kill from outside": (
         loop(137)[0], "crash",
@@ -620,7 +625,7 @@ WORDS = {
     "a limit of memory that is not there": (
         loop(137, "OOMKilled")[0], "memory",
         "raise resources.limits.memory of container web (none is set: the node itself ran out), or "
-        "find out what uses so much"),
+        "find out what uses that much"),
     "a volume in another zone": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node "
                       "affinity."), "unschedulable",
@@ -629,7 +634,7 @@ WORDS = {
     "a port of the node that is taken": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested "
                       "pod ports."), "unschedulable",
-        "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 "
+        "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
     "a scheduler with a new reason": (
         unschedulable("no nodes available to schedule pods"), "unschedulable",
@@ -688,8 +693,9 @@ def test_other_words_give_another_suggestion(sample, kind, suggestion):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
 def test_every_suggestion_says_what_to_do(row):
     """The suggestion follows "Next:" in the message."""
-    assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax|see|set|tolerate|wait)\b"
-                    r"|\{(kubectl|cluster)\} ", row.suggestion)
+    assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax"
+                    r"|remove|run|see|set|tolerate|uncordon|wait)\b|\{(kubectl|cluster)\} ",
+                    row.suggestion)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
@@ -720,7 +726,8 @@ FORGED = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
     f"ValidatingAdmissionPolicy '{FORGED.replace(chr(39), '')}' denied",
     (pod(ended(137), spec={"name": FORGED}, name=FORGED), []),
     (pod(loop(1)[0]["status"]["containerStatuses"][0] | {"name": FORGED}, name=FORGED), []),
-    (unschedulable(f'0/4 nodes are available: persistentvolumeclaim "{FORGED}" not found. not found'), []),
+    (unschedulable(f'0/4 nodes are available: persistentvolumeclaim "{FORGED}" not found. not '
+                   f'found'), []),
 ], ids=["service account", "quota", "policy", "pod", "container", "claim"])
 def test_a_command_has_nothing_but_names_in_it(sample):
     """Any client can forge the text of a pod and of the pod's messages."""

@@ -67,7 +67,7 @@ def test_who_has_a_manifest_is_named_with_what_keeps_it_from_applying_that(
         labels, annotations, managers, who, command):
     (sentence,) = told(SHOP, labels, annotations, *managers)
 
-    assert (sentence.startswith(f"{who} manages foo: at ") and "back to its manifest" in sentence
+    assert (sentence.startswith(f"{who} manages foo: at ") and "to its manifest" in sentence
             and command in sentence)
 
 
@@ -95,7 +95,7 @@ def test_a_successor_that_argo_cd_would_take_for_its_own_is_told(
         changes, labels, annotations, is_told):
     (sentence,) = told(dataclasses.replace(SHOP, **changes), labels, annotations)
 
-    assert ("With automatic pruning it deletes the successor" in sentence) == is_told
+    assert ("With automatic pruning, it deletes the successor" in sentence) == is_told
 
 
 def test_two_tools_are_two_sentences():
@@ -104,12 +104,12 @@ def test_two_tools_are_two_sentences():
 
 
 @pytest.mark.parametrize("changes, effect", [
-    ({}, "pods that are created from then on are the manifest's, all others stay"),
+    ({}, "pods created after that have the template of the manifest, and existing pods stay"),
     ({"kind": Kind.REPLICA_SET, "state": State.RESTARTED}, "template and size"),
-    ({"kind": Kind.DEPLOYMENT}, "sets foo back to its manifest, which replaces all pods"),
-    ({"next_name": "foo-2"}, "creates foo again, beside foo-2, and with it as many pods again"),
+    ({"kind": Kind.DEPLOYMENT}, "resets foo to its manifest, which replaces all pods"),
+    ({"next_name": "foo-2"}, "creates foo again, in addition to foo-2, with as many pods"),
     ({"state": State.MIGRATED},
-     "creates the ReplicationController foo again, beside the Deployment"),
+     "creates the ReplicationController foo again, in addition to the Deployment"),
 ])
 def test_what_it_will_do_depends_on_what_is_changed(changes, effect):
     (sentence,) = told(dataclasses.replace(SHOP, **changes), annotations=TRACKED)
@@ -129,8 +129,10 @@ def test_commands_reach_the_cluster_of_the_task():
 
     (flux,), (helm,) = told(request, KUSTOMIZED), told(request, BY_HELM, HELM)
 
-    assert "kubectl --context=lyon '--kubeconfig=/my config' --server=HOST-OF-THE-TASK -n flux-system patch" in flux
-    assert "helm --kube-context=lyon '--kubeconfig=/my config' --kube-apiserver=HOST-OF-THE-TASK -n shop get values web" in helm
+    assert ("kubectl --context=lyon '--kubeconfig=/my config' --server=HOST-OF-THE-TASK -n "
+            "flux-system patch") in flux
+    assert ("helm --kube-context=lyon '--kubeconfig=/my config' --kube-apiserver=HOST-OF-THE-TASK "
+            "-n shop get values web") in helm
 
 
 @pytest.mark.parametrize("key",

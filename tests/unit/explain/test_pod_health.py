@@ -77,10 +77,10 @@ CASES: dict[str, tuple[Json | None, str, str]] = {
         pod(ready="False", since=LATER, condition=UNREADY), "unready",
         "pod foo-1: ContainersNotReady: containers with unready status: [web]"),
     "it says nothing of readiness any more": (
-        pod(conditions=[]), "unready", "pod foo-1: NotReady: it was ready, and is not any more"),
+        pod(conditions=[]), "unready", "pod foo-1: NotReady: it was ready, and no longer is"),
     "it was not ready for a while": (
         pod(since=LATER), "unready",
-        f"pod foo-1: NotReady: it was not ready for a while; it is again since {LATER}"),
+        f"pod foo-1: NotReady: it was not ready for a while, and is ready again since {LATER}"),
     "it was evicted": (
         pod(ready="False", phase="Failed", reason="Evicted",
             message="The node was low on resource: memory."), "evicted",
@@ -95,8 +95,8 @@ CASES: dict[str, tuple[Json | None, str, str]] = {
         "pod foo-1: NodeNotReady: node real-1 has stopped responding"),
     "somebody deletes it": (
         pod(metadata={"deletionTimestamp": LATER}), "gone",
-        "pod foo-1: Deleted: it was deleted, and not by this task"),
-    "it is gone": (None, "gone", "pod foo-1: Deleted: it was deleted, and not by this task"),
+        "pod foo-1: Deleted: another client deleted it"),
+    "it is gone": (None, "gone", "pod foo-1: Deleted: another client deleted it"),
 }
 # The last status from the kubelet, before the loss of the node.
 CASES["its node is lost"][0]["status"]["containerStatuses"][0]["ready"] = True
@@ -170,7 +170,7 @@ NEW, OLD = by_uid(pod("new-1"), pod("new-2")), by_uid(
         "odd numbers"])
 def test_warnings_about_new_pods_count_where_they_are_more_than_about_old_ones(
         events, before, is_more):
-    assert bool(pod_health.more_warnings(FOO, NEW, OLD, events, before)) is is_more
+    assert bool(pod_health.excess_warnings(FOO, NEW, OLD, events, before)) is is_more
 
 
 def test_what_pods_are_usually_warned_of_does_not_count():
@@ -178,9 +178,9 @@ def test_what_pods_are_usually_warned_of_does_not_count():
     about = [*events, warning("old-1", 1, "c", reason="")]
     assert pod_health.reasons(about, by_uid(pod("new-1"), pod("old-1"))) == {"Unhealthy", "BackOff"}
 
-    (cause,) = pod_health.more_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy"})
-    assert cause.reason == "BackOff" and cause.message.startswith("1 warning while")
-    assert pod_health.more_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy", "BackOff"}) == []
+    (cause,) = pod_health.excess_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy"})
+    assert cause.reason == "BackOff" and cause.message.startswith("1 warning during")
+    assert pod_health.excess_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy", "BackOff"}) == []
 
 
 def test_of_pods_that_have_not_changed_nothing_is_found():
@@ -192,13 +192,15 @@ def test_of_pods_that_have_not_changed_nothing_is_found():
 
 
 @pytest.mark.parametrize("old, than", [
-    (OLD, "against at most 1 of an old pod"), ({}, "and there is no old pod to compare it with")])
+    (OLD, "against at most 1 of an old pod"), ({}, "and there is no old pod to compare with")])
 def test_the_pod_with_the_most_warnings_is_named(old, than):
     events = [warning("new-1"), warning("new-2", 2, "b"), warning("old-4", 1, "c")]
 
-    (cause,) = pod_health.more_warnings(FOO, NEW, old, events, {})
+    (cause,) = pod_health.excess_warnings(FOO, NEW, old, events, {})
 
-    assert cause.sentence == f"pod new-2: Unhealthy: 2 warnings while it was watched, {than}; the last one: Readiness probe failed"
+    assert cause.sentence == (
+        f"pod new-2: Unhealthy: 2 warnings during the soak, {than}; the last one: Readiness probe "
+        "failed")
 
 
 # Time since the last change
@@ -218,7 +220,7 @@ def test_the_pod_with_the_most_warnings_is_named(old, than):
     ({"init": [{**SIDECAR, "state": {"running": {"startedAt": 7}}}]}, None),
 ])
 def test_a_pod_says_itself_since_when_nothing_has_happened_to_it(changes, since):
-    assert pod_health.well_since(pod(**changes)) == seconds(since)
+    assert pod_health.healthy_since(pod(**changes)) == seconds(since)
 
 
 def test_the_last_warning_about_one_of_them():
@@ -226,8 +228,8 @@ def test_the_last_warning_about_one_of_them():
               warning("new-2", eventTime=LATER, lastTimestamp=None), warning("new-2"),
               warning("old-1", lastTimestamp="2026-11-21T11:00:00Z")]
 
-    assert (pod_health.warned_at(events, NEW) == seconds(LATER)
-            and pod_health.warned_at([], NEW) == 0)
+    assert (pod_health.last_warning_time(events, NEW) == seconds(LATER)
+            and pod_health.last_warning_time([], NEW) == 0)
 
 
 @pytest.mark.parametrize("text, moment", [
@@ -270,11 +272,11 @@ def test_no_mutilated_object_raises(data):
     changed, event = seen
 
     found = pod_health.causes(FOO, first(pod()), {"uid of foo-1": changed})
-    found += pod_health.more_warnings(FOO, {"uid of foo-1": changed}, {}, [event], {})
+    found += pod_health.excess_warnings(FOO, {"uid of foo-1": changed}, {}, [event], {})
 
     assert all(isinstance(cause.sentence, str) for cause in found)
-    assert (isinstance(pod_health.well_since(changed), (float, type(None)))
-            and pod_health.warned_at([event], ["uid of foo-1"]) >= 0)
+    assert (isinstance(pod_health.healthy_since(changed), (float, type(None)))
+            and pod_health.last_warning_time([event], ["uid of foo-1"]) >= 0)
 
 
 @pytest.mark.parametrize("event, times", [
@@ -284,4 +286,4 @@ def test_no_mutilated_object_raises(data):
     ({"count": pod_health.MOST_TIMES - 1}, pod_health.MOST_TIMES - 1)])
 def test_how_often_an_event_was_seen(event, times):
     """Both Event APIs are read. A forged count is limited to the range from 1 to MOST_TIMES."""
-    assert pod_health.times_of([{"metadata": {"uid": "e"}, **event}]) == {"e": times}
+    assert pod_health.event_counts([{"metadata": {"uid": "e"}, **event}]) == {"e": times}

@@ -14,7 +14,7 @@ from builders import UPDATE, old, rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight_warnings import PreflightWarnings, warnings
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight_warnings import RelatedObjects, warnings
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import DEPLOYMENT_LABEL
@@ -34,7 +34,7 @@ def told(request: Request = SHOP, item: Json | None = None, wanted: Json | None 
     primary = Controller.from_api(item or rc())
     return warnings(choose(request), request, primary,
                     template("myimage:v2") if wanted is None else wanted,
-                    PreflightWarnings(**around))
+                    RelatedObjects(**around))
 
 
 def only(sentences: list[str]) -> str:
@@ -75,7 +75,7 @@ def test_nothing_may_be_seen():
 
 
 def test_all_is_well():
-    around = PreflightWarnings(services=[service()], budgets=[budget(maxUnavailable=1)],
+    around = RelatedObjects(services=[service()], budgets=[budget(maxUnavailable=1)],
                                autoscalers=[hpa()],
                                quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
 
@@ -150,8 +150,8 @@ def test_no_pause_before_the_stop(lifecycle):
         "stops sending it requests (when measured, 120 of 6,884 were lost). Add to the container: "
         "lifecycle: {preStop: {sleep: "
         '{seconds: 3}}}, or before Kubernetes 1.30 lifecycle: {preStop: {exec: {command: [sleep, '
-        '"3"]}}}; pods keep what they '
-        "were created with, so it helps from the next update on")
+        '"3"]}}}; a running pod keeps its spec, '
+        "so this helps from the next update on")
 
 
 def before_stop(*command: str) -> Json:
@@ -322,8 +322,8 @@ def test_a_quota_that_is_too_small():
     assert sentence == (
         "ResourceQuota compute is too small for this update: pods (3 of 4 used, 2 more needed), "
         "requests.memory (3Gi of 4Gi "
-        "used, 2Gi more needed). Raise it: kubectl -n shop edit quota compute, or let old pods go "
-        "first: max_surge=0 "
+        "used, 2Gi more needed). Raise it: kubectl -n shop edit quota compute, or remove old "
+        "pods first: max_surge=0 "
         "max_unavailable=1")
 
 
@@ -412,17 +412,17 @@ NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
 
 @pytest.mark.parametrize("nodes, wanted, why", [
     ([node(cpu="1"), node(cpu="1900m"), node(unschedulable=True)], TWO_CPUS,
-     "2 with less than 2 cpu, 1 cordoned. Ask for less in resources.requests of the template, or "
+     "2 with less than 2 cpu, 1 cordoned. Lower resources.requests in the template, or "
      "add a larger node"),
     ([node()], pods(asking({"cpu": "9", "memory": "32Gi"})),
-     "1 with less than 9 cpu, 32Gi memory. Ask for less in resources.requests of the template, or "
+     "1 with less than 9 cpu, 32Gi memory. Lower resources.requests in the template, or "
      "add a larger node"),
     ([node()], pods(asking({"example.com/gpu": "1"})),
-     "1 with less than 1 example.com/gpu. Ask for less in resources.requests of the template, or "
+     "1 with less than 1 example.com/gpu. Lower resources.requests in the template, or "
      "add a larger node"),
     ([node("False"), node("Unknown")], TWO_CPUS, "2 not ready. See why: kubectl get nodes"),
     ([node(unschedulable=True)], TWO_CPUS,
-     "1 cordoned. Let one take pods again: kubectl uncordon NODE"),
+     "1 cordoned. Uncordon one: kubectl uncordon NODE"),
     ([node(**taint())], TWO_CPUS,
      "1 with the taint dedicated=db:NoSchedule. Tolerate it in the template, or: kubectl taint "
      "nodes NODE dedicated=db:NoSchedule-"),
@@ -483,11 +483,10 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
 ])
 def test_a_budget_that_lets_no_pod_be_evicted(spec, said, there):
     assert only(told(budgets=[budget(**spec)])) == (
-        f"PodDisruptionBudget web ({said}) allows no eviction, even when all {there} pods that it "
-        "has during the update are "
-        "healthy: the update keeps 3 available throughout, whatever max_unavailable says, so "
-        "draining a node has to wait in "
-        "the meantime. To allow one eviction: kubectl -n shop patch pdb web --type=merge -p "
+        f"PodDisruptionBudget web ({said}) allows no eviction, even while all {there} pods of "
+        f"the update are healthy: the update keeps 3 available throughout, regardless of "
+        f"max_unavailable, and no node with such a pod can be drained in the meantime. To allow "
+        f"one eviction: kubectl -n shop patch pdb web --type=merge -p "
         """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
 
 
@@ -510,16 +509,16 @@ def test_without_a_surge_the_planner_says_so():
 
 
 @pytest.mark.parametrize("tier, both",
-                         [({"tier": "front"}, "tier=front"), ({}, "a label that has to be added")])
+                         [({"tier": "front"}, "tier=front"), ({}, "add one to the template")])
 def test_a_budget_that_does_not_count_the_next_pods(tier, both):
     item = rc(label="abc")
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
     assert only(told(item=item, wanted=labelled(app="shop", **tier),
                      budgets=[budget(minAvailable=1)])) == (
-        "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects none "
-        "of them once the old ones "
-        f"are gone. Let it select what both have ({both}): kubectl -n shop edit pdb web")
+        "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
+        f"pod once the old ones are gone. Select labels of both ({both}): kubectl -n shop edit "
+        "pdb web")
 
 
 def test_a_budget_that_counts_pods_with_any_deployment_label():
@@ -542,9 +541,9 @@ def test_a_budget_that_excludes_the_old_pods_only_counts_nothing_that_goes():
 def test_more_than_one_autoscaler():
     assert told(autoscalers=[hpa("a")]) == []
     assert only(told(autoscalers=[hpa("a"), hpa("b"), hpa("c"), hpa("d", name="bar")])) == (
-        "HorizontalPodAutoscalers a, b and c each set the size of foo: Kubernetes obeys none of "
-        "them (AmbiguousSelector), and "
-        "any of them may undo what the update sets. Keep one: kubectl -n shop delete hpa b c")
+        "HorizontalPodAutoscalers a, b and c all scale foo: Kubernetes follows none of them "
+        "(AmbiguousSelector), and each of them may undo the sizes that the update sets. Keep "
+        "one: kubectl -n shop delete hpa b c")
 
 
 def hpa(autoscaler="web", **target):
@@ -621,5 +620,5 @@ def test_nodes_that_the_pods_of_a_daemon_set_leave_at_once_are_told_before_the_f
 
     sentences = told(request, wanted=template("myimage:v2", **wanted), nodes=nodes)
 
-    assert any("exclude 2 nodes that the present one takes (node-1 and node-2)" in each
+    assert any("exclude 2 nodes that the current one allows (node-1 and node-2)" in each
                for each in sentences) is is_told

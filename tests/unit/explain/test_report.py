@@ -250,7 +250,8 @@ V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
     (step(Action.CREATE, None, {"a": "x:1", "b": "x:1", "c": "y:1"}), "create foo: with x:1, y:1"),
     (step(Action.CREATE, None, {}), "create foo: with no image"),
     (step(Action.RENAME, V1, V2), "rename foo: takes over myimage:v2"),
-    (step(Action.RESTORE, {"web": "x:9"}, V2), "restore foo: myimage:v2; somebody had applied x:9"),
+    (step(Action.RESTORE, {"web": "x:9"}, V2),
+     "restore foo: myimage:v2; another client had set x:9"),
     (step(Action.HAND_OVER, 1, "bar"), "hand over foo: 1 pod to bar"),
     (step(Action.HAND_OVER, 500, "bar"), "hand over foo: 500 pods to bar"),
     (step(Action.HAND_OVER, 0, "bar"), "hand over foo: 0 pods to bar"),
@@ -288,7 +289,7 @@ def test_an_entry_of_steps_has_the_documented_keys():
      "foo is restarted with myimage:v1: 3 of 3 replicas available"),
     (KEPT, [rc("bar", 1, "myimage:v2")],
      "bar replaces foo and is updated to myimage:v2: 1 of 1 replicas available"),
-    (UPDATE, [], "foo is gone"),
+    (UPDATE, [], "foo is deleted"),
 ], ids=["updated", "rolled_back", "restarted", "next keeps its name", "gone"])
 def test_the_sentence_at_the_end(request_, items, expected):
     assert report.sentence(request_, stands(request_, *items)) == expected
@@ -301,7 +302,7 @@ def test_the_sentence_at_the_end(request_, items, expected):
      "bar would replace foo and would be updated to myimage:v2: 1 of 1 replicas available"),
     (Request("foo", state=State.MIGRATED), [rc()],
      "foo would be a Deployment, with myimage:v1: 3 of 3 replicas available"),
-    (UPDATE, [], "foo would be gone"),
+    (UPDATE, [], "foo would be deleted"),
 ], ids=["updated", "next keeps its name", "migrated", "gone"])
 def test_check_mode_says_what_would_be(request_, items, expected):
     assert report.sentence(request_, stands(request_, *items), is_real=False) == expected

@@ -43,10 +43,7 @@ _UNKNOWN = "?"
 
 @dataclasses.dataclass(frozen=True)
 class RelatedObjects:
-    """Objects of the namespace, and nodes, that an update depends on.
-
-    None: the user may not list the objects.
-    """
+    """Objects that an update depends on; None if the user may not list the objects."""
 
     services: t.Sequence[Json] | None = None
     #: PodDisruptionBudgets (policy/v1).
@@ -128,10 +125,7 @@ def _services(update: _Update) -> t.Iterator[str]:
 
 
 def _template(update: _Update) -> t.Iterator[str]:
-    """Yield warnings of a template whose pods lose requests when they start or stop.
-
-    No rollout strategy prevents the loss.
-    """
+    """Yield warnings of pods that lose requests at start or stop, with any rollout strategy."""
     spec = _map(update.template, "spec")
     serving = _serving(update) if update.desired else []
 
@@ -282,10 +276,7 @@ def _budgets(update: _Update) -> t.Iterator[str]:
 
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:
-    """Yield a warning of several HorizontalPodAutoscalers for the primary.
-
-    Kubernetes follows none of several.
-    """
+    """Yield a warning of several HorizontalPodAutoscalers for the primary."""
     names = [_name(autoscaler)
              for autoscaler in autoscalers_of(update.request, update.related.autoscalers)]
     if len(names) > 1:
@@ -351,10 +342,7 @@ def _waits_before_stop(container: Json) -> bool:
 
 
 def _pause(container: Json) -> int:
-    """Return the seconds for which a container's preStop hook is known to sleep.
-
-    The longest sleep of a command counts.
-    """
+    """Return the longest known sleep of a container's preStop hook, in seconds."""
     hook = _map(container, "lifecycle", "preStop")
     command = " ".join(word for word in _list(_map(hook, "exec"), "command")
                        if isinstance(word, str))

@@ -41,9 +41,9 @@ sys.path[:0] = [str(ROOT / "tests/cluster"), str(ROOT / "tests/kind")]
 
 import debian  # noqa: E402
 import engine  # noqa: E402
-import given_engine  # noqa: E402
+import host_engine  # noqa: E402
 import machine  # noqa: E402
-from given import given_kubeconfig  # noqa: E402
+from external import external_kubeconfig  # noqa: E402
 
 # takes minutes the first time, without progress under molecule and pytest
 BUILD = "python tests/cluster build"
@@ -109,7 +109,7 @@ def no_kind() -> str:
     """Return why kind cannot have a cluster here, or ""; missing parts that can be built do not
     count.
     """
-    reason = given_engine.hindrance()
+    reason = host_engine.hindrance()
     engine_reason = reason and engine.hindrance()
     return f"{reason}; and {engine_reason}" if engine_reason else ""
 
@@ -118,7 +118,7 @@ def no_real_node() -> str:
     """Return why pods cannot be containers here, or ""; packages that can be installed do not
     count.
     """
-    return ("KUBECONFIG names the cluster, and its nodes are not ours to kill" if given_kubeconfig()
+    return ("KUBECONFIG names the cluster, and its nodes are not ours to kill" if external_kubeconfig()
             else machine.hindrance())
 
 

@@ -17,7 +17,7 @@ import binaries
 import embedded
 import machine
 from ansible_runs import Ansible, Timed
-from given import given_kubeconfig
+from external import external_kubeconfig
 from peers import add_kubernetes_core
 from playground import HandedOver, Json, ManyRolled, Playground, Rolled
 from proxy import Proxy
@@ -166,7 +166,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
     """
     pods, surge = 20, "25%"
     what, peer = f"{pods} pods on a real kubelet, surge {surge}", "Deployment controller"
-    if why := "KUBECONFIG names the cluster" if given_kubeconfig() else machine.hindrance():
+    if why := "KUBECONFIG names the cluster" if external_kubeconfig() else machine.hindrance():
         progress(f"real-kubelet: SKIPPED, {why}")
         return [Row(f"{what}: SKIPPED, {why}", [], peer)]
     machine.install()

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from statistics import median
 
 import kubernetes
-from given import given_kubeconfig
+from external import external_kubeconfig
 
 EMBEDDED = ("the embedded cluster: controller manager and scheduler with 2000 requests/s, KWOK as "
             "the kubelet")
@@ -69,7 +69,7 @@ def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
     """Return the conditions of the measurements."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
-    cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else EMBEDDED
+    cluster = "the cluster that KUBECONFIG names" if external_kubeconfig() else EMBEDDED
     packages = ", ".join(f"{name} {version(name)}"
                          for name in ("ansible-core", "kubernetes", "urllib3"))
     loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"

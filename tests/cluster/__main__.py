@@ -14,7 +14,7 @@ from collections.abc import Callable
 import binaries
 import embedded
 import machine
-from given import given_kubeconfig
+from external import external_kubeconfig
 from workspace import ClusterError, say
 
 DESCRIPTION = """\
@@ -70,7 +70,7 @@ def _down(options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    one = options.name or given_kubeconfig()
+    one = options.name or external_kubeconfig()
     clusters = [embedded.find(options.name)] if one else [*map(embedded.Cluster, embedded.names())]
     sound = bool(clusters)
     for cluster in clusters:

@@ -30,7 +30,7 @@ import machine
 import real_node
 import supervision
 from components import CONTROL_PLANE, FAKE_KUBELETS, Component, free_ports
-from given import GivenCluster, given_kubeconfig
+from external import ExternalCluster, external_kubeconfig
 from kubeapi import Api
 from network import claim_network, run
 from nodes import FAKE_NODES, create_nodes, works
@@ -47,7 +47,7 @@ VERSION = "BATON_KUBERNETES"
 
 
 def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False,
-       admission_plugins: Sequence[str] = (), kubernetes: str = "", feature_gates: Sequence[str] = ()) -> Cluster | GivenCluster:
+       admission_plugins: Sequence[str] = (), kubernetes: str = "", feature_gates: Sequence[str] = ()) -> Cluster | ExternalCluster:
     """Start the cluster of that name, or repair an unhealthy one, and return the cluster.
 
     Admission plugins (in addition to the defaults), open feature gates and the Kubernetes version
@@ -68,12 +68,12 @@ def status(name: str = "default") -> dict[str, str]:
     return find(name).status()
 
 
-def find(name: str) -> Cluster | GivenCluster:
+def find(name: str) -> Cluster | ExternalCluster:
     """Return the cluster to act on, running or not: KUBECONFIG's, or else the embedded one of that
     name.
     """
-    kubeconfig = given_kubeconfig()
-    return GivenCluster(kubeconfig) if kubeconfig else Cluster(name)
+    kubeconfig = external_kubeconfig()
+    return ExternalCluster(kubeconfig) if kubeconfig else Cluster(name)
 
 
 def of_this_checkout(name: str) -> str:

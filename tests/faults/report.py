@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import kubernetes
-from given import given_kubeconfig
+from external import external_kubeconfig
 from series import Series, Tally
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
@@ -86,7 +86,7 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
     """Return the settings behind the numbers."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
-    cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else "the embedded cluster"
+    cluster = "the cluster that KUBECONFIG names" if external_kubeconfig() else "the embedded cluster"
     packages = ", ".join(f"{name} {version(name)}"
                          for name in ("ansible-core", "kubernetes", "urllib3"))
     today = datetime.datetime.now(datetime.UTC).date()

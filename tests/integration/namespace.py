@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 import kubernetes
 import pytest
 import yaml
-from given import given_kubeconfig
+from external import external_kubeconfig
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
@@ -89,7 +89,7 @@ class Namespace:
         An embedded cluster ends soon: delete only the objects that keep its controllers busy, since
         deleting the rest would take as long as a short test.
         """
-        if given_kubeconfig():
+        if external_kubeconfig():
             with contextlib.suppress(ApiException):  # the test may have deleted the namespace
                 self.core.delete_namespace(self.name)
         else:

@@ -129,8 +129,8 @@ SITES: dict[str, str] = {
     "run/fleet.py::_note": SAME + "test_fleet surprises a task",
     "run/lease.py::keep": SAME + "test_two_clients takes over",
     "run/lease.py::take": "test_another_task_is_waited_for",
-    "run/deadlines.py::begin": SAME + "test_other_hands undoes a step",
-    "run/deadlines.py::refused": SAME + "test_other_hands changes the object",
+    "run/deadlines.py::begin": SAME + "test_other_clients undoes a step",
+    "run/deadlines.py::refused": SAME + "test_other_clients changes the object",
     "run/deadlines.py::changed_meanwhile": SAME + "test_driver changes the template meanwhile",
     "run/deadlines.py::say_without_update":
         "test_pods_that_fail_without_an_update_are_given_the_template_of_before",

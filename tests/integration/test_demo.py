@@ -12,7 +12,7 @@ from pathlib import Path
 
 import kubernetes
 import pytest
-from given import given_kubeconfig
+from external import external_kubeconfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def name(cluster):
     """Lend the tests' cluster to the demo, and restore the cluster afterwards."""
-    if given_kubeconfig():
+    if external_kubeconfig():
         pytest.skip("KUBECONFIG names the cluster, and the demo has one of its own")
     yield cluster.name
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:

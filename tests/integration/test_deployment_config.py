@@ -27,7 +27,7 @@ from namespace import (
     uids,
 )
 from task_runner import TaskRunner
-from test_one_answer import everybody_answers_alike
+from test_same_answer import everybody_answers_alike
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError

@@ -15,7 +15,7 @@ import urllib.parse
 import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, dies, manifest, role
-from test_surroundings import about
+from test_preflight_warnings import about
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 

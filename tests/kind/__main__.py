@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent / "cluster"))
 
 import binaries  # noqa: E402
 import engine  # noqa: E402
-import given_engine  # noqa: E402
+import host_engine  # noqa: E402
 import node_image  # noqa: E402
 from workspace import run_in_order, say  # noqa: E402
 
@@ -28,14 +28,14 @@ def main(command: list[str]) -> int:
     """Run it; its exit code."""
     if command[:1] == ["--cluster"]:
         command = [sys.executable, str(HERE / "cluster.py"), *command[1:]]
-    why = given_engine.hindrance()
+    why = host_engine.hindrance()
     if not why:
         return subprocess.run(command, check=False).returncode
     say(f"{why}: one of our own is made")
     engine.install()
     programs = binaries.provide(node_image.PROGRAMS)
     path = f"{programs['kind'].parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, given_engine.IMAGE: node_image.NAME, "PATH": path}
+    environment = {**os.environ, host_engine.IMAGE: node_image.NAME, "PATH": path}
     return engine.run(command, node_image.provide(programs), node_image.NAME, environment)
 
 

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cluster"))
 
 import embedded  # noqa: E402
-from given_engine import IMAGE  # noqa: E402
+from host_engine import IMAGE  # noqa: E402
 from workspace import ClusterError, run_in_order, wait_for  # noqa: E402
 
 NAME = embedded.of_this_checkout("tests")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import embedded
 import machine
-from given_engine import IMAGE
+from host_engine import IMAGE
 from workspace import ClusterError, cache, locked
 
 HERE = Path(__file__).resolve().parent

@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 
 import engine
-import given_engine
+import host_engine
 import machine
 import node_image
 import pytest
@@ -47,7 +47,7 @@ def contents() -> list[list[str]]:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
 def test_nothing_is_left_of_an_engine_that_is_killed(how):
-    if not given_engine.hindrance():
+    if not host_engine.hindrance():
         pytest.skip("THERE IS AN ENGINE HERE, and none of our own is made")
     before, mark = contents(), uuid.uuid4().hex
     process = subprocess.Popen([sys.executable, str(engine.HERE), "sh", "-c", CONTAINER], env={**os.environ, "MARK": mark},

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import kubernetes
 import pytest
+from canaries import PODS, RATES, SHARE, Canary
 from rollouts import DRAIN, REPLICAS, START, Case
 from traffic import CONNECTIONS, RATE, TIMEOUT, Answer, reasons
-from watched import PODS, RATES, SHARE, Canary
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
 HEADING = "## Measured"

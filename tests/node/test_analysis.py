@@ -15,10 +15,10 @@ import time
 import monitoring
 import pytest
 import record
+from canaries import CAUGHT_BY, CONTAINER, INTERVAL, PODS, RATES, SHARE, WATCHED, Stage, following, image, most
 from namespace import cannot_run, uids
 from rollouts import Shop
 from traffic import Traffic, reasons
-from watched import CAUGHT_BY, CONTAINER, INTERVAL, PODS, RATES, SHARE, WATCHED, Stage, following, image, most
 
 USUAL = ("usual-1", "usual-2")
 BEFORE = 1.0

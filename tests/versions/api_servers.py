@@ -36,7 +36,7 @@ STORIES = {
     "migration": "test_migration",
     "autoscaler": "test_autoscaler",
     "permissions": "test_permissions",
-    "warnings": "test_surroundings",
+    "warnings": "test_preflight_warnings",
     "causes of failures": "test_broken_rollouts",
 }
 SEEDS = "1-2"

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from embedded import Cluster
-from given import GivenCluster
+from external import ExternalCluster
 from workspace import say
 
 #: Name of a row's whole work as a part.
 WHOLE = "all"
 #: Argument of a row's work: the cluster of all rows.
-AnyCluster = Cluster | GivenCluster
+AnyCluster = Cluster | ExternalCluster
 
 
 class Unavailable(Exception):

@@ -20,7 +20,7 @@ import components
 import embedded
 import pytest
 from embedded import Cluster
-from given import GivenCluster
+from external import ExternalCluster
 from kubeapi import Api
 from network import Network
 from processes import Process
@@ -271,7 +271,7 @@ def test_what_a_given_server_is_verified_with_is_a_file(tmp_path: Path, named: d
               "clusters": [{"name": "mine", "cluster": named}]}
     (tmp_path / "config").write_text(json.dumps(config), "utf-8")
 
-    given = GivenCluster(tmp_path / "config")
+    given = ExternalCluster(tmp_path / "config")
 
     assert given.certificate_authority and Path(given.certificate_authority).read_text("utf-8") == "trust me"
 

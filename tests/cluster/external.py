@@ -17,7 +17,7 @@ from kubeapi import status_of
 from workspace import ClusterError, clusters, say
 
 
-def given_kubeconfig() -> Path | None:
+def external_kubeconfig() -> Path | None:
     """Return the first file of KUBECONFIG; None if unset, or if the file is an embedded cluster's
     (a demo exports one).
     """
@@ -28,7 +28,7 @@ def given_kubeconfig() -> Path | None:
     return None if path.is_relative_to(clusters().absolute()) else path
 
 
-class GivenCluster:
+class ExternalCluster:
     """Methods of an embedded cluster, apart from start and end."""
 
     name = "KUBECONFIG"
@@ -76,7 +76,7 @@ class GivenCluster:
     def _answers(self) -> bool:
         return bool(self.server) and status_of(self.server.rstrip("/") + "/version", timeout=10) is not None
 
-    def __enter__(self) -> GivenCluster:
+    def __enter__(self) -> ExternalCluster:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -21,7 +21,7 @@ import kubernetes
 from ansible_runs import cpu_of_children
 from counting import Counter, Everybody
 from kubernetes.client.exceptions import ApiException
-from namespace import role
+from objects import role
 from slow_line import SlowLine
 from watching import Watch
 

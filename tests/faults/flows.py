@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clients import Program
-from namespace import eventually, is_ready, manifest
+from objects import eventually, is_ready, manifest
 from proxy import Exchange, Fault
 from world import World
 
@@ -108,7 +108,7 @@ def primary_lost(world: World) -> None:
     """Delete foo half-way: only the successor remains."""
     half_way(UPDATE)(world)
     world.namespace.remove("foo")
-    world.namespace.gone("foo")
+    world.namespace.wait_for_deletion("foo")
     world.comes_to_rest()
 
 
@@ -178,7 +178,7 @@ NO_NODE_TAKES = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}]
 def stateful_set(world: World) -> None:
     """Create a StatefulSet foo as a user does."""
     world.namespace.create_any("StatefulSet", manifest(REPLICAS), serviceName="foo")
-    eventually(world.namespace.is_whole, "the pods of a StatefulSet")
+    eventually(world.namespace.is_stateful_set_rolled_out, "the pods of a StatefulSet")
 
 
 def paused_stateful_set(world: World) -> None:
@@ -231,7 +231,7 @@ def daemon_set(world: World) -> None:
     body = manifest(REPLICAS)
     body["spec"]["template"]["spec"]["affinity"] = ON_NODES
     world.namespace.create_any("DaemonSet", body)
-    eventually(lambda: world.namespace.is_on(REPLICAS), "the pods of a DaemonSet")
+    eventually(lambda: world.namespace.is_rolled_out_on(REPLICAS), "the pods of a DaemonSet")
 
 
 def paused_daemon_set(world: World) -> None:

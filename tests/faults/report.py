@@ -86,7 +86,8 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
     """Return the settings behind the numbers."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
-    cluster = "the cluster that KUBECONFIG names" if external_kubeconfig() else "the embedded cluster"
+    cluster = ("the cluster that KUBECONFIG names" if external_kubeconfig()
+               else "the embedded cluster")
     packages = ", ".join(f"{name} {version(name)}"
                          for name in ("ansible-core", "kubernetes", "urllib3"))
     today = datetime.datetime.now(datetime.UTC).date()

@@ -19,7 +19,9 @@ from typing import Any
 from clients import TASK, Client, Ended, Program, module
 from injected import TOUCHED
 from kubernetes.client.exceptions import ApiException
-from namespace import Namespace, Observer, eventually, is_ready, manifest, role, uids
+from namespace import Namespace
+from objects import eventually, is_ready, manifest, role, uids
+from observer import Observer
 from proxy import Proxy, Script
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -40,7 +42,7 @@ class Judge(Observer):
     """Records broken promises between begin() and verdict()."""
 
     def __init__(self, namespace: Namespace) -> None:
-        super().__init__(namespace, allow_without=is_strangers)
+        super().__init__(namespace, allow_orphan=is_strangers)
         self._controllers: dict[str, Json] = {}
         self._floor = self._ceiling = 0
         self._strangers: Json = {}
@@ -70,7 +72,7 @@ class Judge(Observer):
         with self._counts:  # the watch may still add counts of the time before
             self.before = set(self.created)
             self.fewest_ready, self.most_pods = len(ready), len(pods)
-            self.without_controller.clear()
+            self.orphans.clear()
         self.controllers_deleted.clear()
         self.undescribed.clear()
 
@@ -85,8 +87,8 @@ class Judge(Observer):
             broken.append(f"ceiling broken: {self.most_pods} pods instead of {self._ceiling}")
         if self.undescribed:
             broken.append(f"foo gone: {self.undescribed[0]}")
-        if self.without_controller:
-            broken.append(f"without a controller: {', '.join(sorted(self.without_controller))}")
+        if self.orphans:
+            broken.append(f"without a controller: {', '.join(sorted(self.orphans))}")
         if self.restarts:
             broken.append(f"{self.restarts} containers restarted")
         if self._look_at_strangers() != self._strangers:
@@ -182,18 +184,18 @@ class World:
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
         for resource in ("replicasets", "statefulsets", "daemonsets"):
-            self.namespace._call("DELETE", self.namespace._apps(resource))
+            self.namespace.call("DELETE", self.namespace.apps_path(resource))
         for pod in self.namespace.pods():
             if not is_strangers(pod):
                 # the garbage collector may be faster
                 with contextlib.suppress(ApiException):
                     self.namespace.remove(pod["metadata"]["name"], "pods")
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
-        self.namespace._call("DELETE", leases)
-        self.namespace._call("DELETE", self.namespace._apps("controllerrevisions"))
+        self.namespace.call("DELETE", leases)
+        self.namespace.call("DELETE", self.namespace.apps_path("controllerrevisions"))
         eventually(lambda: (all(map(is_strangers, self.namespace.pods()))
                             and len(self.namespace.rcs()) == len(STRANGERS)
-                            and not self.namespace.sets()),
+                            and not self.namespace.replica_sets()),
                    "an empty namespace")
 
     def run(self, params: Json, script: Script | None = None, client: Client = module,
@@ -216,7 +218,7 @@ class World:
 
         def rests() -> bool:
             items = [*(self.namespace.rc(name) or {} for name in self.namespace.rcs()),
-                     *self.namespace.sets()]
+                     *self.namespace.replica_sets()]
             counts = [(item["spec"]["replicas"], item["status"].get("replicas", 0),
                        item["status"].get("availableReplicas", 0))
                       for item in filter(None, items)]

@@ -25,8 +25,10 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from kubernetes.client.exceptions import ApiException
-from namespace import Observer, around_writes, is_ready, owner
+from objects import is_ready, owner
+from observer import Observer
 from real import LIMITS, RESOURCES, RealWorld, clocks_ahead
+from writes import intercept_writes
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
@@ -93,7 +95,7 @@ class FleetWorld(RealWorld):
             body["spec"]["selector"] = (labels if member.kind == "ReplicationController"
                                         else {"matchLabels": labels})
             body["spec"]["template"]["metadata"]["labels"] = labels
-            self.namespace._call("POST", RESOURCES[member.kind].format(self.namespace.name), body)
+            self.namespace.call("POST", RESOURCES[member.kind].format(self.namespace.name), body)
         self.comes_to_rest()
 
     def pods_of(self, member: Member) -> list[tuple[str, bool]]:
@@ -139,14 +141,14 @@ class FleetWorld(RealWorld):
             for number in itertools.count():
                 paths = [self._path(kind, item["metadata"]["name"]) for kind in RESOURCES
                          for item in self._items(kind)]
-                paths += [self.namespace._path("pods", pod["metadata"]["name"])
+                paths += [self.namespace.path("pods", pod["metadata"]["name"])
                           for pod in self._pods() if is_ready(pod)]
                 for path in paths:
                     if stop.wait(0.02):
                         return
                     body = {"metadata": {"annotations": {"tests.example.com/load": str(number)}}}
                     with contextlib.suppress(ApiException):  # gone meanwhile
-                        self.namespace._call("PATCH", path, body, "application/merge-patch+json")
+                        self.namespace.call("PATCH", path, body, "application/merge-patch+json")
 
         thread = threading.Thread(target=write, daemon=True)
         thread.start()
@@ -202,7 +204,7 @@ def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
         return result
 
     for group in groups.values():
-        around_writes(group.gateway, deadly)
+        intercept_writes(group.gateway, deadly)
 
 
 class Fleets(RuleBasedStateMachine):

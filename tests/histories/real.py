@@ -16,10 +16,12 @@ from unittest import mock
 
 import embedded
 import typed_commands
+import writes
 from history import BROKEN, Ended, Json
 from hypothesis import note
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, Namespace, as_kind, dies, eventually, is_ready, manifest, owner, role
+from namespace import Namespace
+from objects import as_kind, eventually, is_ready, manifest, owner, role
 from urllib3.exceptions import HTTPError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http, leases
@@ -82,8 +84,8 @@ class RealWorld:
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODES)
             self._take(replicas)
-        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name),
-                             self._manifest(kind, replicas, image, fields))
+        self.namespace.call("POST", RESOURCES[kind].format(self.namespace.name),
+                            self._manifest(kind, replicas, image, fields))
         if kind == "DaemonSet":
             self._until_on(replicas)
         self.comes_to_rest()
@@ -95,9 +97,9 @@ class RealWorld:
             time.sleep(params["min_ready_seconds"] + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
             try:
-                result = self.namespace.roll(kill=dies(*death) if death else None,
+                result = self.namespace.roll(fault=writes.death(*death) if death else None,
                                              **{**LIMITS, **params})
-            except Killed:
+            except writes.Killed:
                 ended = Ended("killed")
             except InternalError:
                 raise
@@ -194,17 +196,17 @@ class RealWorld:
         """Replace whole fields: a merge would keep the numbers of another strategy."""
         fields = [{"op": "add", "path": f"/spec/{field}", "value": value}
                   for field, value in spec.items()]
-        self.namespace._call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
+        self.namespace.call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         item = t.cast(Json, self.look(kind, name))
-        self.namespace._call("DELETE", self._path(kind, name), {"propagationPolicy": "Orphan"})
+        self.namespace.call("DELETE", self._path(kind, name), {"propagationPolicy": "Orphan"})
         eventually(lambda: self.look(kind, name) is None, f"the end of {name}")
         spec = item["spec"]
         spec["template"]["spec"]["containers"][0]["image"] = image
         if kind != "DaemonSet":
             spec["replicas"] = replicas
-        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name), {
+        self.namespace.call("POST", RESOURCES[kind].format(self.namespace.name), {
             "apiVersion": item.get("apiVersion")
             or ("v1" if kind == "ReplicationController" else "apps/v1"), "kind": kind,
             "metadata": {"name": name, "labels": item["metadata"].get("labels", {})}, "spec": spec})
@@ -229,30 +231,30 @@ class RealWorld:
         elif verb == "delete":
             policy = {"propagationPolicy": flags.get("--cascade", "background").capitalize()}
             for name in arguments[1:]:
-                self.namespace._call("DELETE", self._path(*self._named(arguments[0], name)), policy)
+                self.namespace.call("DELETE", self._path(*self._named(arguments[0], name)), policy)
         elif verb == "patch":
             kind, name = arguments
             path = (f"{BUDGETS.format(self.namespace.name)}/{name}" if kind == "pdb"
                     else self._path(*self._named(kind, name)))
-            self.namespace._call("PATCH", path, json.loads(flags["-p"]),
-                                 "application/merge-patch+json")
+            self.namespace.call("PATCH", path, json.loads(flags["-p"]),
+                                "application/merge-patch+json")
         else:
             raise AssertionError(f"a command that is not known here: {words}")
 
     def apply(self, kind: str, replicas: int) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/foo?fieldManager=kubectl&force=true"
         with contextlib.suppress(ApiException):  # the selector of a ReplicaSet cannot be changed
-            self.namespace._call("PATCH", path, self._manifest(kind, replicas),
-                                 "application/apply-patch+yaml")
+            self.namespace.call("PATCH", path, self._manifest(kind, replicas),
+                                "application/apply-patch+yaml")
 
     def budget(self, spec: Json) -> None:
         path = BUDGETS.format(self.namespace.name)
-        if self.namespace._call("GET", path)["items"]:
+        if self.namespace.call("GET", path)["items"]:
             patch = {"spec": {"minAvailable": None, "maxUnavailable": None, **spec}}
-            self.namespace._call("PATCH", f"{path}/budget", patch, "application/merge-patch+json")
+            self.namespace.call("PATCH", f"{path}/budget", patch, "application/merge-patch+json")
             return
-        self.namespace._call("POST", path,
-                             {"metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
+        self.namespace.call("POST", path,
+                            {"metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
 
     def restart_controller_manager(self) -> None:
         if isinstance(self._cluster, embedded.Cluster):  # not a cluster named by KUBECONFIG
@@ -261,13 +263,13 @@ class RealWorld:
 
     def autoscale(self, kind: str, name: str) -> None:
         version = "v1" if kind == "ReplicationController" else "apps/v1"
-        self.namespace._call("POST", SCALERS.format(self.namespace.name), {
+        self.namespace.call("POST", SCALERS.format(self.namespace.name), {
             "metadata": {"name": "scaler"}, "spec": {
                 "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
                 "minReplicas": 1, "maxReplicas": 9}})
 
     def autoscaler(self) -> Json | None:
-        items = self.namespace._call("GET", SCALERS.format(self.namespace.name))["items"]
+        items = self.namespace.call("GET", SCALERS.format(self.namespace.name))["items"]
         return ({"spec": items[0]["spec"], "annotations": items[0]["metadata"].get("annotations")}
                 if items else None)
 
@@ -276,7 +278,7 @@ class RealWorld:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         end = time.monotonic() + LONGEST
         while (held := [item["metadata"]["name"]
-                        for item in self.namespace._call("GET", path)["items"]
+                        for item in self.namespace.call("GET", path)["items"]
                         if _is_held(item["spec"])]
                ) and time.monotonic() < end:
             time.sleep(0.5)
@@ -303,8 +305,8 @@ class RealWorld:
         """
         for number, node in enumerate(self._nodes):
             labels = {TAKES: self.namespace.name if number < count else None}
-            self.namespace._call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}},
-                                 "application/merge-patch+json")
+            self.namespace.call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}},
+                                "application/merge-patch+json")
 
     def _until_on(self, count: int) -> None:
         eventually(lambda: (self.look("DaemonSet", "foo") or {}).get("status", {}).get(
@@ -312,17 +314,17 @@ class RealWorld:
                    f"a DaemonSet on {count} nodes")
 
     def _items(self, kind: str) -> list[Json]:
-        return self.namespace._call("GET", RESOURCES[kind].format(self.namespace.name))["items"]
+        return self.namespace.call("GET", RESOURCES[kind].format(self.namespace.name))["items"]
 
     def _pods(self) -> list[Json]:
         return self.namespace.pods()
 
     def _all_pods(self) -> list[Json]:
-        return self.namespace._call("GET", self.namespace._path("pods"))["items"]
+        return self.namespace.call("GET", self.namespace.path("pods"))["items"]
 
     def _patch(self, kind: str, name: str, body: Json) -> None:
-        self.namespace._call("PATCH", self._path(kind, name), body,
-                             "application/strategic-merge-patch+json")
+        self.namespace.call("PATCH", self._path(kind, name), body,
+                            "application/strategic-merge-patch+json")
 
     @staticmethod
     def _named(kind: str, name: str) -> tuple[str, str]:
@@ -363,7 +365,7 @@ class Releasing:
 
     def _release(self, at_once: bool = False) -> None:
         namespace = self._world.namespace
-        pods = ((namespace._path("pods", pod["metadata"]["name"]), pod)
+        pods = ((namespace.path("pods", pod["metadata"]["name"]), pod)
                 for pod in self._world._all_pods())
         controllers = ((self._world._path(kind, item["metadata"]["name"]), item)
                        for kind in self._world._kinds for item in self._world._items(kind))
@@ -377,8 +379,8 @@ class Releasing:
                 finalizers = [finalizer for finalizer in metadata["finalizers"]
                               if finalizer != FINALIZER]
                 with contextlib.suppress(ApiException):
-                    namespace._call("PATCH", path, {"metadata": {"finalizers": finalizers}},
-                                    "application/merge-patch+json")
+                    namespace.call("PATCH", path, {"metadata": {"finalizers": finalizers}},
+                                   "application/merge-patch+json")
 
 
 @contextlib.contextmanager

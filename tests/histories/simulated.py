@@ -14,7 +14,7 @@ from builders import rc
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from clusters import Cluster
 from history import BROKEN, STEPPED_BY_SERVER, Ended, Json
-from namespace import Killed
+from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta

@@ -17,7 +17,8 @@ import next_commands
 import pytest
 import sampling
 import sshd
-from namespace import ADMISSION_PLUGINS, Namespace, cannot_run
+from namespace import ADMISSION_PLUGINS, Namespace
+from objects import cannot_run
 
 ROOT = Path(__file__).parents[2]
 #: Folders of ansible's commands and of their collections; `make test-versions` names other

@@ -91,7 +91,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         _empty, _logs, _namespace, name, container = url.path.split("/")
-        pod = t.cast(Json, self.server.namespace._get("pods", name))
+        pod = t.cast(Json, self.server.namespace.get("pods", name))
         lines = self.server.lines(pod, container)
         if lines is None:
             self._send(400,

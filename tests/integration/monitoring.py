@@ -25,7 +25,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from namespace import eventually
+from objects import eventually
 from workspace import cache, locked
 
 #: Time with some scrapes.

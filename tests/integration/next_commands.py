@@ -249,19 +249,19 @@ def as_kubectl(namespace, command: str) -> None:
     path = _PATHS[resource].format(namespace.name) + name
     merge = "application/merge-patch+json"
     if verb == "rollout":
-        namespace._call("PATCH", path, {"spec": {"paused": None}}, merge)
+        namespace.call("PATCH", path, {"spec": {"paused": None}}, merge)
     elif verb == "scale":
-        namespace._call("PATCH", path, {"spec": {"replicas": int(options["--replicas"])}}, merge)
+        namespace.call("PATCH", path, {"spec": {"replicas": int(options["--replicas"])}}, merge)
     elif verb == "annotate":
         assert more and all(annotation.endswith("-") for annotation in more), command
-        namespace._call("PATCH", path,
-                        {"metadata": {"annotations": {annotation.removesuffix("-"): None
-                                                      for annotation in more}}}, merge)
+        namespace.call("PATCH", path,
+                       {"metadata": {"annotations": {annotation.removesuffix("-"): None
+                                                     for annotation in more}}}, merge)
     elif verb == "patch":
         assert options["--type"] == "merge" and rest[-2] == "-p", command
-        namespace._call("PATCH", path, json.loads(rest[-1]), merge)
+        namespace.call("PATCH", path, json.loads(rest[-1]), merge)
     elif verb == "delete":
         policy = "Orphan" if options.get("--cascade") == "orphan" else "Background"
-        namespace._call("DELETE", path, {"propagationPolicy": policy})
+        namespace.call("DELETE", path, {"propagationPolicy": policy})
     else:
         raise AssertionError(f"as_kubectl does not know {verb}: {command}")

@@ -17,7 +17,8 @@ import threading
 import typing as t
 
 from kubernetes.client.exceptions import ApiException
-from namespace import Json, Namespace, eventually, manifest
+from namespace import Namespace
+from objects import Json, eventually, manifest
 
 GROUP = "apps.openshift.io"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deploymentconfigs.{GROUP}"
@@ -44,30 +45,30 @@ def serve(namespace: Namespace) -> None:
             "metadata": {"name": f"deploymentconfigs.{GROUP}"},
             "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}}
     with contextlib.suppress(ApiException):  # already exists
-        namespace._call("POST", DEFINITION.rpartition("/")[0], body)
+        namespace.call("POST", DEFINITION.rpartition("/")[0], body)
     eventually(lambda: status_of(namespace, collection(namespace)) == 200,
                "the API of DeploymentConfigs")
     # The garbage collector looks for new kinds every 30 s. Before that it ignores the dependents of
     # a deleted DeploymentConfig.
     path = collection(namespace, "probe")
-    namespace._call("POST", collection(namespace), {
+    namespace.call("POST", collection(namespace), {
         "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"},
         "spec": {}})
-    namespace._call("DELETE", path, {"propagationPolicy": "Orphan"})
+    namespace.call("DELETE", path, {"propagationPolicy": "Orphan"})
     eventually(lambda: status_of(namespace, path) == 404,
                "the garbage collector's knowledge of DeploymentConfigs")
 
 
 def serve_no_more(namespace: Namespace) -> None:
     with contextlib.suppress(ApiException):
-        namespace._call("DELETE", DEFINITION)
+        namespace.call("DELETE", DEFINITION)
     eventually(lambda: status_of(namespace, collection(namespace)) == 404,
                "the end of the API of DeploymentConfigs")
 
 
 def status_of(namespace: Namespace, path: str) -> int:
     try:
-        namespace._call("GET", path)
+        namespace.call("GET", path)
     except ApiException as error:
         return error.status
     return 200
@@ -116,26 +117,26 @@ class OpenShift:
         defaults = {"triggers": [{"type": "ConfigChange"}], "strategy": {"type": "Rolling"},
                     "test": False,
                     "revisionHistoryLimit": 10, **body["spec"], **spec}
-        return self.namespace._call("POST", collection(self.namespace), {
+        return self.namespace.call("POST", collection(self.namespace), {
             "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig",
             "metadata": {"name": name, "labels": {"app": name}, **(metadata or {})},
             "spec": defaults})
 
     def config(self, name: str = "foo") -> Json | None:
         try:
-            return self.namespace._call("GET", collection(self.namespace, name))
+            return self.namespace.call("GET", collection(self.namespace, name))
         except ApiException as error:
             if error.status == 404:
                 return None
             raise
 
     def patch(self, body: Json, name: str = "foo", subresource: str = "") -> Json:
-        return self.namespace._call("PATCH", collection(self.namespace, name) + subresource, body,
-                                    "application/merge-patch+json")
+        return self.namespace.call("PATCH", collection(self.namespace, name) + subresource, body,
+                                   "application/merge-patch+json")
 
     def remove(self, name: str = "foo", policy: str = "Background") -> None:
-        self.namespace._call("DELETE", collection(self.namespace, name),
-                             {"propagationPolicy": policy})
+        self.namespace.call("DELETE", collection(self.namespace, name),
+                            {"propagationPolicy": policy})
 
     def roll(self, image: str, name: str = "foo") -> None:
         """Change the template, which begins another rollout unless blocked."""
@@ -158,7 +159,7 @@ class OpenShift:
     def _work(self) -> None:
         while not self._stop.wait(0.05):
             try:
-                for config in self.namespace._call("GET", collection(self.namespace))["items"]:
+                for config in self.namespace.call("GET", collection(self.namespace))["items"]:
                     self._handle(config)
             except ApiException as error:
                 if error.status not in (404, 409, 422):  # another client was faster: observe again
@@ -198,8 +199,8 @@ class OpenShift:
         """
         name, uid = config["metadata"]["name"], config["metadata"]["uid"]
         mine = []
-        for rc in self.namespace._call("GET",
-                                       self.namespace._path("replicationcontrollers"))["items"]:
+        for rc in self.namespace.call("GET",
+                                      self.namespace.path("replicationcontrollers"))["items"]:
             owners = rc["metadata"].get("ownerReferences") or []
             if (not owners and rc["metadata"].get("labels", {}).get(CONFIG) == name
                     and self._may_adopt(config, rc)):
@@ -287,9 +288,9 @@ class OpenShift:
         status = {"latestVersion": config.get("status", {}).get("latestVersion", 0), **counts,
                   "observedGeneration": config["metadata"]["generation"], **changes}
         if status != config.get("status"):
-            self.namespace._call("PUT",
-                                 collection(self.namespace, config["metadata"]["name"]) + "/status",
-                                 {**config, "status": status})
+            self.namespace.call("PUT",
+                                collection(self.namespace, config["metadata"]["name"]) + "/status",
+                                {**config, "status": status})
 
 
 def _reference(config: Json) -> Json:

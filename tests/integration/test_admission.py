@@ -9,7 +9,8 @@ import contextlib
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, dies, eventually, hands_over, manifest, uids
+from objects import eventually, manifest, uids
+from writes import Killed, death, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -31,26 +32,30 @@ def policy(namespace, kind, operations, spec, probe, resource="replicationcontro
         "matchResources": {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}}
     actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
-    namespace._call("POST", path, {"metadata": {"name": name}, "spec": spec})
+    namespace.call("POST", path, {"metadata": {"name": name}, "spec": spec})
     try:
-        namespace._call("POST", f"{ADMISSION}/{kind}admissionpolicybindings", {
+        namespace.call("POST", f"{ADMISSION}/{kind}admissionpolicybindings", {
             "metadata": {"name": name}, "spec": {"policyName": name, **actions, **where}})
         eventually(probe, "the policy")
         yield
     finally:
-        namespace._call("DELETE", f"{ADMISSION}/{kind}admissionpolicybindings/{name}")
-        namespace._call("DELETE", f"{path}/{name}")
+        namespace.call("DELETE", f"{ADMISSION}/{kind}admissionpolicybindings/{name}")
+        namespace.call("DELETE", f"{path}/{name}")
     eventually(lambda: not probe(), "the end of the policy")
 
 
 # A template stored differently from the request
 
-TO_MIRROR = """Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers:
-    object.spec.template.spec.containers.map(each, Object.spec.template.spec.containers{name: each.name,
-        image: each.image.startsWith("mirror/") ? each.image : "mirror/" + each.image})}}}}"""
-WITH_ENV = """Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers:
-    object.spec.template.spec.containers.map(each, Object.spec.template.spec.containers{name: each.name,
-        env: [Object.spec.template.spec.containers.env{name: "ADDED", value: "by a policy"}]})}}}}"""
+TO_MIRROR = """Object{spec: Object.spec{template: Object.spec.template{
+    spec: Object.spec.template.spec{containers: object.spec.template.spec.containers.map(container,
+        Object.spec.template.spec.containers{name: container.name,
+            image: container.image.startsWith("mirror/") ? container.image
+                : "mirror/" + container.image})}}}}"""
+WITH_ENV = """Object{spec: Object.spec{template: Object.spec.template{
+    spec: Object.spec.template.spec{containers: object.spec.template.spec.containers.map(container,
+        Object.spec.template.spec.containers{name: container.name,
+            env: [Object.spec.template.spec.containers.env{
+                name: "ADDED", value: "by a policy"}]})}}}}"""
 
 
 def mutates(namespace, expression, operations=("CREATE", "UPDATE")):
@@ -58,8 +63,8 @@ def mutates(namespace, expression, operations=("CREATE", "UPDATE")):
     MutatingAdmissionPolicy.
     """
     def probe():
-        stored = namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All",
-                                 manifest(0, name="probe"))
+        stored = namespace.call("POST", namespace.path("replicationcontrollers") + "?dryRun=All",
+                                manifest(0, name="probe"))
         (container,) = stored["spec"]["template"]["spec"]["containers"]
         return container["image"] != "myimage:v1" or "env" in container
 
@@ -86,7 +91,7 @@ def test_an_admission_that_changes_the_template(namespace, expression, image, wi
 
     with mutates(namespace, expression):
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(6, after=True), **wish)
+            namespace.roll(fault=death(6, after=True), **wish)
         result = namespace.roll(**wish)
         again = namespace.roll(**wish)
 
@@ -118,20 +123,20 @@ def test_an_admission_that_changes_the_template_of_what_is_created_only(namespac
 
 
 def patches(path, value):
-    return lambda namespace: namespace._call("PATCH",
-                                             namespace._path("replicationcontrollers", "foo")
-                                             + "?dryRun=All",
-                                             [{"op": "add", "path": path, "value": value}],
-                                             "application/json-patch+json")
+    return lambda namespace: namespace.call("PATCH",
+                                            namespace.path("replicationcontrollers", "foo")
+                                            + "?dryRun=All",
+                                            [{"op": "add", "path": path, "value": value}],
+                                            "application/json-patch+json")
 
 
 def creates(namespace):
-    namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All",
-                    manifest(0, name="probe"))
+    namespace.call("POST", namespace.path("replicationcontrollers") + "?dryRun=All",
+                   manifest(0, name="probe"))
 
 
 def deletes(namespace):
-    namespace._call("DELETE", namespace._path("replicationcontrollers", "foo") + "?dryRun=All")
+    namespace.call("DELETE", namespace.path("replicationcontrollers", "foo") + "?dryRun=All")
 
 
 ANNOTATED = "/metadata/annotations", {object_meta.PARTNER: "x"}
@@ -201,9 +206,9 @@ def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_b
     trial = [{"op": "remove", "path": "/metadata/ownerReferences"}]
 
     def probe():
-        path = namespace._path("pods", namespace.pods()[0]["metadata"]["name"])
+        path = namespace.path("pods", namespace.pods()[0]["metadata"]["name"])
         try:
-            namespace._call("PATCH", f"{path}?dryRun=All", trial, "application/json-patch+json")
+            namespace.call("PATCH", f"{path}?dryRun=All", trial, "application/json-patch+json")
         except ApiException as error:
             return "denied request" in error.reason
         return False
@@ -211,7 +216,7 @@ def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_b
     with namespace.observer() as observer:
         if is_begun:
             with pytest.raises(Killed):
-                namespace.roll(kill=dies(1, True, hands_over), image="myimage:v2")
+                namespace.roll(fault=death(1, True, reparents), image="myimage:v2")
         before = namespace.rc()["metadata"]["generation"]
         expression = ("has(object.metadata.ownerReferences) && object.metadata.ownerReferences == "
                       "oldObject.metadata.ownerReferences")
@@ -239,7 +244,7 @@ def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_b
 
 def limits(namespace, **hard):
     namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": hard}})
-    eventually(lambda: "used" in namespace._get("resourcequotas", "small").get("status", {}),
+    eventually(lambda: "used" in namespace.get("resourcequotas", "small").get("status", {}),
                "the quota's count")
 
 
@@ -272,7 +277,7 @@ def test_a_quota_that_allows_no_other_controller(namespace, then):
     assert namespace.rc()["spec"] == before["spec"] and len(namespace.pods()) == 2
     if then == BY_IMAGE:
         namespace.remove("small", resource="resourcequotas")
-        eventually(lambda: namespace._get("resourcequotas", "small") is None,
+        eventually(lambda: namespace.get("resourcequotas", "small") is None,
                    "the end of the quota")
     namespace.roll(**then)
 

@@ -19,7 +19,7 @@ import monitoring
 import pytest
 import yaml
 from monitoring import RATE, WINDOW
-from namespace import cannot_run
+from objects import cannot_run
 from plays import Playbooks, Shop, versions
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task

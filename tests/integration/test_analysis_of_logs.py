@@ -19,7 +19,7 @@ import kubelets
 import pytest
 import yaml
 from kubelets import ERROR, SECRET, analyzed
-from namespace import eventually, manifest, role
+from objects import eventually, manifest, role
 from plays import Playbooks, Shop, versions
 from test_permissions import change_role, without
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from namespace import eventually, manifest
+from objects import eventually, manifest
 from proc import alive, descendants
 
 ROOT = Path(__file__).parents[2]
@@ -106,10 +106,10 @@ def test_the_same_is_told_without_a_module(namespace, run, cluster, module, argu
             namespace.remove("foo")
             eventually(lambda: not namespace.pods(), "all pods are gone")
         namespace.make_primary(2)
+        words = [f"namespace={namespace.name} {argument.format(token=cluster.token)}"
+                 if "=" in argument else argument for argument in arguments]
         process = run("ansible", "localhost", "-vvv", "-m", f"baton.kubernetes.{module}",
-                      *interpreter, *[
-                          f"namespace={namespace.name} {argument.format(token=cluster.token)}" if "=" in argument
-                          else argument for argument in arguments])
+                      *interpreter, *words)
         assert (("EXEC" in process.stdout) == bool(interpreter)
                 and cluster.token not in process.stdout)
         results.append(result_of(process))

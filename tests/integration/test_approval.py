@@ -16,7 +16,7 @@ import threading
 import time
 
 import pytest
-from namespace import eventually
+from objects import eventually
 from plays import Playbooks, versions
 from proc import descendants
 

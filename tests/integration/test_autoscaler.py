@@ -20,8 +20,9 @@ from pathlib import Path
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, dies, eventually, manifest, role
+from objects import eventually, manifest, role
 from test_admission import policy
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
@@ -29,6 +30,8 @@ REPLICAS = 4
 #: Millicores that all pods use together, and the request of each pod.
 LOAD, REQUEST = 200, 100
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+TARGET = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
+UTILIZATION = {"type": "Utilization", "averageUtilization": 50}
 SERVICE = "v1beta1.metrics.k8s.io"
 
 
@@ -88,7 +91,7 @@ def scaler(namespace, cluster):
         "type": "ExternalName", "externalName": "localhost",
         "ports": [{"port": server.server_port}]}})
     services = "/apis/apiregistration.k8s.io/v1/apiservices"
-    namespace._call("POST", services, {"metadata": {"name": SERVICE}, "spec": {
+    namespace.call("POST", services, {"metadata": {"name": SERVICE}, "spec": {
         "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
         "versionPriority": 100,
         "insecureSkipTLSVerify": True,
@@ -99,22 +102,22 @@ def scaler(namespace, cluster):
             "requests": {"cpu": f"{REQUEST}m"}}
         namespace.create("replicationcontrollers", primary)
         namespace.until_available("foo", REPLICAS)
-        namespace._call("POST", SCALERS.format(namespace.name),
-                        {"metadata": {"name": "foo"}, "spec": {
-                            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"},
-                            "minReplicas": 2, "maxReplicas": 8,
-                            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
-                            "metrics": [{"type": "Resource", "resource": {
-                                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
+        namespace.call("POST", SCALERS.format(namespace.name),
+                       {"metadata": {"name": "foo"}, "spec": {
+                           "scaleTargetRef": TARGET,
+                           "minReplicas": 2, "maxReplicas": 8,
+                           "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+                           "metrics": [{"type": "Resource", "resource": {
+                               "name": "cpu", "target": UTILIZATION}}]}})
         eventually(lambda: is_at_work(namespace), "the autoscaler")
         yield spec(namespace)
     finally:
-        namespace._call("DELETE", f"{services}/{SERVICE}")
+        namespace.call("DELETE", f"{services}/{SERVICE}")
         server.shutdown()
 
 
 def get(namespace):
-    return namespace._call("GET", SCALERS.format(namespace.name) + "/foo")
+    return namespace.call("GET", SCALERS.format(namespace.name) + "/foo")
 
 
 def spec(namespace):
@@ -130,7 +133,7 @@ def is_at_work(namespace):
 
 def rescales(namespace):
     """Return the autoscaler's messages of its actions."""
-    events = namespace._call("GET", namespace._path("events"))["items"]
+    events = namespace.call("GET", namespace.path("events"))["items"]
     return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
 
@@ -167,7 +170,7 @@ def test_it_does_nothing_while_the_update_lasts_and_then_works_as_before(namespa
 def test_killed_it_stays_as_it_is_until_the_same_task_or_a_rollback_ends(namespace, scaler):
     for end in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
-            update(namespace, kill=dies(9, after=True), image="myimage:v3")
+            update(namespace, fault=death(9, after=True), image="myimage:v3")
         assert spec(namespace) != scaler
         if "image" in end:
             end["image"] = "myimage:v3"
@@ -219,7 +222,7 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
     """The autoscaler then interferes, as documented."""
     group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
     rules = [rule for rule in role() if rule["apiGroups"] != ["autoscaling"]]
-    namespace._call("PATCH", group, {"rules": rules}, "application/merge-patch+json")
+    namespace.call("PATCH", group, {"rules": rules}, "application/merge-patch+json")
 
     def is_refused():
         try:
@@ -244,9 +247,9 @@ def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
     """
     def is_denied():
         try:
-            path = namespace._path("replicationcontrollers", "foo") + "?dryRun=All"
-            namespace._call("PATCH", path, {"spec": {"replicas": 3}},
-                            "application/merge-patch+json")
+            path = namespace.path("replicationcontrollers", "foo") + "?dryRun=All"
+            namespace.call("PATCH", path, {"spec": {"replicas": 3}},
+                           "application/merge-patch+json")
         except ApiException as error:
             return "denied request" in error.reason
         return False
@@ -275,13 +278,13 @@ def test_killed_right_after_the_freeze_it_is_at_work_again_whatever_comes_next(
     else:
         namespace.make_primary(2)
     api = "apps/v1" if kind == "Deployment" else "v1"
-    namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
+    namespace.call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
         "scaleTargetRef": {"apiVersion": api, "kind": kind, "name": "foo"}, "minReplicas": 2,
         "maxReplicas": 8}})
     before = spec(namespace)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(1, after=True,
-                                 which=lambda what: what.kind == "HorizontalPodAutoscaler"),
+        namespace.roll(fault=death(1, after=True,
+                                   which=lambda what: what.kind == "HorizontalPodAutoscaler"),
                        kind=kind,
                        image="myimage:v2")
     assert spec(namespace) != before

@@ -21,7 +21,7 @@ import ansible_runner
 import html5lib
 import pytest
 import yaml
-from namespace import eventually
+from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "docs" / "awx" / "project"

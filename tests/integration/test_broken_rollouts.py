@@ -25,7 +25,8 @@ from pathlib import Path
 import kubernetes
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import Namespace, eventually, manifest
+from namespace import Namespace
+from objects import eventually, manifest
 from urllib3.exceptions import HTTPError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause
@@ -378,7 +379,7 @@ def run(row: Row, kubeconfig: str, pulse: Pulse) -> Outcome:
         namespace.create("replicationcontrollers", row.primary())
         namespace.until_available("foo", row.replicas)
         for path, item in objects.items():
-            namespace._call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {
+            namespace.call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {
                 "name": path.rpartition("/")[2], **item.get("metadata", {})}},
                 "application/apply-patch+yaml")
         if row.is_refused:
@@ -387,8 +388,8 @@ def run(row: Row, kubeconfig: str, pulse: Pulse) -> Outcome:
     finally:
         for path in objects:
             if "/namespaces/" not in path:
-                namespace._call("DELETE", path)
-        for pod in namespace._call("GET", namespace._path("pods"))["items"]:
+                namespace.call("DELETE", path)
+        for pod in namespace.call("GET", namespace.path("pods"))["items"]:
             if pod["metadata"].get("finalizers"):
                 with contextlib.suppress(ApiException):
                     namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": None}},
@@ -409,7 +410,7 @@ def is_refused(namespace: Namespace, row: Row) -> bool:
     pod = {"metadata": {"generateName": "foo-", "labels": {"app": "foo"}},
            "spec": row.template()["spec"]}
     try:
-        namespace._call("POST", namespace._path("pods") + "?dryRun=All", pod)
+        namespace.call("POST", namespace.path("pods") + "?dryRun=All", pod)
     except ApiException as error:
         return all(re.search(pattern, json.loads(error.reason)["message"])
                    for pattern in row.visible)

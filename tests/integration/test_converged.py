@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace import eventually, manifest
+from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 

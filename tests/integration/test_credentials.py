@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 import pytest
 from credentials import PASSWORD, Way, ways
 from kubernetes.config import incluster_config
-from namespace import after_write, eventually
+from objects import eventually
+from writes import action_after_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import (
     USER_AGENT,
@@ -40,7 +41,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 PLUGIN = """#!/bin/sh
 echo asked >> "$0.log"
 token=$(cat "$TOKEN_FILE")
-echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'"$token"'"}}'
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+echo ' "status": {"token": "'"$token"'"}}'
 """
 
 # Expiring tokens
@@ -86,7 +88,7 @@ def rolled(namespace, name, token, kubeconfig):
         token.successor()
 
     gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}), namespace.name)
-    after_write(5, expire)(gateway)
+    action_after_write(5, expire)(gateway)
     try:
         request = request_from({"name": name, "namespace": namespace.name, "image": "myimage:v2"})
         return driver.run(choose(request), request, gateway, driver.Clock())

@@ -12,7 +12,9 @@ import json
 import time
 
 import pytest
-from namespace import RBAC, Killed, dies, eventually, is_ready, role, uids
+from namespace import RBAC
+from objects import eventually, is_ready, role, uids
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
@@ -89,7 +91,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
         result = roll(namespace)
 
     again = roll(namespace)
-    assert versions(namespace) == ["v2"] * SIZE and namespace.is_on(SIZE)
+    assert versions(namespace) == ["v2"] * SIZE and namespace.is_rolled_out_on(SIZE)
     assert result["msg"] == f"foo is updated to myimage:v2: {SIZE} of {SIZE} replicas available"
     assert actions(result) == ["update", "annotate"]
     assert (result["rollout"]["images"]
@@ -143,8 +145,8 @@ def may_list_nodes(namespace):
     """
     name = f"baton-nodes-{namespace.name}"
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
-    namespace._call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
-    namespace._call("POST", f"{RBAC}/clusterrolebindings", {
+    namespace.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    namespace.call("POST", f"{RBAC}/clusterrolebindings", {
         "metadata": {"name": name},
         "subjects": [{"kind": "ServiceAccount", "name": "baton", "namespace": namespace.name}],
         "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
@@ -152,7 +154,7 @@ def may_list_nodes(namespace):
 
     def take_away():
         for kind in ("clusterrolebindings", "clusterroles"):
-            namespace._call("DELETE", f"{RBAC}/{kind}/{name}")
+            namespace.call("DELETE", f"{RBAC}/{kind}/{name}")
 
     return take_away
 
@@ -295,11 +297,11 @@ def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, a
     before = namespace.make_daemon_set(SIZE)
     old = uids(namespace.pods())
     with pytest.raises(Killed):
-        roll(namespace, pause_at="2", kill=dies(number, after))
+        roll(namespace, pause_at="2", fault=death(number, after))
     roll(namespace, pause_at="2")
     assert versions(namespace) == ["v2"] * 2 + ["v1"] * 3 and len(old & uids(namespace.pods())) == 3
     with pytest.raises(Killed):
-        back(namespace, kill=dies(1 + number % 2, after))
+        back(namespace, fault=death(1 + number % 2, after))
     back(namespace)
     assert (versions(namespace) == ["v1"] * SIZE
             and strategy(namespace) == before["spec"]["updateStrategy"])
@@ -308,8 +310,8 @@ def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, a
 def test_back_where_the_server_was_done_before_the_client_died(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(Killed):
-        roll(namespace, kill=dies(1, True))
-    eventually(lambda: versions(namespace) == ["v2"] * SIZE and namespace.is_on(SIZE),
+        roll(namespace, fault=death(1, True))
+    eventually(lambda: versions(namespace) == ["v2"] * SIZE and namespace.is_rolled_out_on(SIZE),
                "the end of the update")
     result = back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
@@ -386,8 +388,8 @@ def test_taints_during_a_pause_delete_no_pod(namespace, nodes):
     for name in nodes:
         taints = [{"key": key, "value": namespace.name, "effect": "NoSchedule"}
                   for key in ("test", "maintenance")]
-        namespace._call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}},
-                        "application/merge-patch+json")
+        namespace.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}},
+                       "application/merge-patch+json")
     time.sleep(1)
     namespace.patch_daemon_set({"metadata": {"annotations": {"look": "again"}}})
     eventually(lambda: namespace.daemon_set()["status"]["numberMisscheduled"] == SIZE,
@@ -409,7 +411,7 @@ def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace, node
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
     with pytest.raises(Killed):
-        back(namespace, to_revision=1, kill=dies(1, True))
+        back(namespace, to_revision=1, fault=death(1, True))
     result = back(namespace, to_revision=1)
     assert versions(namespace) == ["v1"] * SIZE
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
@@ -451,7 +453,7 @@ def test_what_is_missing_for_a_pause_is_told_before_the_first_write(namespace, n
     before = namespace.daemon_set()["metadata"]["resourceVersion"]
     path = f"{RBAC}/namespaces/{namespace.name}/roles/daemon-sets-foo"
     rules = [rule for rule in role("baton-daemon-sets") if "pods" not in rule["resources"]]
-    namespace._call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
+    namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
     pods = [rule for rule in role("baton-daemon-sets") if "pods" in rule["resources"]]
     eventually(lambda: not namespace.is_allowed(pods), "a permission less")
     with pytest.raises(RolloutError) as caught:
@@ -521,11 +523,11 @@ def test_pods_that_the_server_only_counts_as_new_are_replaced(namespace, nodes, 
     if version == "v2":
         item["metadata"]["annotations"].pop(object_meta.LAST_ROLLOUT)
         item["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
-    path = namespace._apps("daemonsets", "foo")
-    namespace._call("DELETE", path, {"propagationPolicy": "Orphan"})
+    path = namespace.apps_path("daemonsets", "foo")
+    namespace.call("DELETE", path, {"propagationPolicy": "Orphan"})
     eventually(lambda: namespace.daemon_set() is None, "the end of foo")
-    namespace._call("POST", namespace._apps("daemonsets"), item)
-    eventually(lambda: namespace.is_on(SIZE), "the server's word that all pods are new")
+    namespace.call("POST", namespace.apps_path("daemonsets"), item)
+    eventually(lambda: namespace.is_rolled_out_on(SIZE), "the server's word that all pods are new")
     assert sorted(versions(namespace)) == ["v1"] * 3 + ["v2"] * 2
 
     with namespace.observer() as observer:
@@ -563,7 +565,7 @@ def test_a_pod_that_takes_long_to_go_is_waited_for_whatever_the_time_of_the_clie
     with pytest.raises(RolloutError):
         roll(namespace, pause_at="1", max_unavailable="2", progress_deadline=5)
 
-    pods = namespace._call("GET", namespace._path("pods"))["items"]
+    pods = namespace.call("GET", namespace.path("pods"))["items"]
     for pod in pods:
         namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": None}}, "pods")
     assert sum("deletionTimestamp" in pod["metadata"] for pod in pods) == 1

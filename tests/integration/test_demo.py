@@ -33,8 +33,9 @@ def test_the_demo(name):
     foreign = ("MAKE", "MFLAGS", "ANSIBLE_", "K8S_AUTH_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
 
-    run = subprocess.run(["make", "--no-print-directory", "demo"], cwd=ROOT, env={**environment, "BATON_DEMO_CLUSTER": name},
-                         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
+    run = subprocess.run(["make", "--no-print-directory", "demo"], cwd=ROOT,
+                         env={**environment, "BATON_DEMO_CLUSTER": name}, stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, timeout=600, check=False)
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "The demo has failed" not in run.stdout and "That was it" in run.stdout

@@ -9,7 +9,8 @@ import json
 import time
 
 import pytest
-from namespace import Killed, dies, eventually, uids
+from objects import eventually, uids
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -46,12 +47,12 @@ def test_to_another_image_and_no_write_the_second_time(namespace):
         result = roll(namespace)
 
     again = roll(namespace)
-    assert namespace.comes_to_be_rolled_out() and versions(namespace) == (0, 4)
+    assert namespace.wait_for_rollout() and versions(namespace) == (0, 4)
     assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
     assert result["steps"][0]["action"] == "update"
     sizes = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
     assert ({step["name"] for step in sizes}
-            == {item["metadata"]["name"] for item in namespace.sets()})
+            == {item["metadata"]["name"] for item in namespace.replica_sets()})
     assert (result["rollout"]["images"]
             == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert settings(namespace.deployment()) == settings(before)
@@ -75,7 +76,7 @@ def test_a_pause_is_exact_and_stands(namespace):
         done = roll(namespace)
 
     assert result["rollout"]["phase"] == "paused" and third["rollout"]["phase"] == "paused"
-    name = namespace.sets()[-1]["metadata"]["name"]
+    name = namespace.replica_sets()[-1]["metadata"]["name"]
     assert (result["msg"]
             == f"foo is paused at 2 of 20 replicas of myimage:v2 ({name}), alongside 18 of "
                f"myimage:v1")
@@ -98,7 +99,7 @@ def test_back_from_a_pause(namespace, pause_at):
 
     again = back(namespace)
     assert (result["changed"] and versions(namespace) == (5, 0)
-            and namespace.comes_to_be_rolled_out())
+            and namespace.wait_for_rollout())
     assert result["msg"] == "foo is rolled back to myimage:v1: 5 of 5 replicas available"
     assert settings(namespace.deployment()) == settings(before)
     assert observer.fewest_ready >= 5 and observer.most_pods <= 5 + 2 + 2
@@ -141,7 +142,7 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
 
 def _dies(namespace, number, after, **params):
     try:
-        roll(namespace, kill=dies(number, after), **params)
+        roll(namespace, fault=death(number, after), **params)
     except Killed:
         return 1
     return 0
@@ -149,7 +150,7 @@ def _dies(namespace, number, after, **params):
 
 def _dies_back(namespace, number, after):
     try:
-        back(namespace, kill=dies(number, after))
+        back(namespace, fault=death(number, after))
     except Killed:
         return 1
     return 0
@@ -253,7 +254,7 @@ def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(namespace, strat
 def test_no_more_pods_are_missing_than_a_budget_allows(namespace):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}}
     before = namespace.make_deployment(4, strategy=strategy)
-    namespace._call("POST", f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets", {
+    namespace.call("POST", f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets", {
         "metadata": {"name": "pdb"},
         "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
     with namespace.observer() as observer:
@@ -269,7 +270,7 @@ def test_rolled_back_already_is_told_only_of_the_template_of_then(namespace):
     back(namespace)
     namespace.patch_deployment(
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
-    assert namespace.comes_to_be_rolled_out()
+    assert namespace.wait_for_rollout()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
         back(namespace)
 
@@ -283,7 +284,7 @@ def test_a_revision_is_paused_at_and_rolled_back_from(namespace):
     assert versions(namespace) == (0, 3)
     back(namespace, to_revision=3, pause_at="1")
     back(namespace, to_revision=3)
-    assert versions(namespace) == (3, 0) and namespace.comes_to_be_rolled_out()
+    assert versions(namespace) == (3, 0) and namespace.wait_for_rollout()
 
 
 @pytest.mark.full
@@ -339,15 +340,15 @@ def test_its_autoscaler_does_nothing_until_the_end(namespace):
     namespace.make_deployment(3)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
-    before = namespace._call("POST", path, {"metadata": {"name": "hpa"}, "spec": {
+    before = namespace.call("POST", path, {"metadata": {"name": "hpa"}, "spec": {
         "scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5}})["spec"]
 
     roll(namespace, pause_at="1")
-    frozen = namespace._call("GET", f"{path}/hpa")
+    frozen = namespace.call("GET", f"{path}/hpa")
     assert frozen["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
     roll(namespace)
 
-    after = namespace._call("GET", f"{path}/hpa")
+    after = namespace.call("GET", f"{path}/hpa")
     assert (after["spec"] == before
             and object_meta.FROZEN not in (after["metadata"].get("annotations") or {}))
 

@@ -14,20 +14,10 @@ from pathlib import Path
 
 import openshift
 import pytest
-from namespace import (
-    Killed,
-    after_write,
-    around_writes,
-    deletes,
-    dies,
-    eventually,
-    hands_over,
-    owner,
-    role,
-    uids,
-)
+from objects import eventually, owner, role, uids
 from task_runner import TaskRunner
 from test_same_answer import everybody_answers_alike
+from writes import Killed, action_after_write, death, deletes, intercept_writes, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -71,16 +61,16 @@ def migrate(namespace, **params):
 
 def is_migrated(namespace, stand_in):
     """Return whether only a Deployment with one ReplicaSet remains."""
-    revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+    revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (stand_in.config() is None and namespace.rcs() == []
-            and namespace.comes_to_be_rolled_out() and len(namespace.sets()) == 1
+            and namespace.wait_for_rollout() and len(namespace.replica_sets()) == 1
             and not revisions)
 
 
 def is_as_before(namespace, stand_in, before, pods):
     """The DeploymentConfig goes on with the same pods, and nothing of a migration is left."""
     config = stand_in.config()
-    revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+    revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     spec = {**config["spec"], "paused": config["spec"].get("paused", False)}
     return (spec == {**before["spec"], "paused": before["spec"].get("paused", False)}
             and uids(namespace.pods()) == pods
@@ -91,7 +81,7 @@ def is_as_before(namespace, stand_in, before, pods):
             and "priorityClassName" not in namespace.rc("foo-1")["spec"]["template"]["spec"]
             and all(object_meta.HASH_LABEL not in pod["metadata"]["labels"]
                     for pod in namespace.pods())
-            and not revisions and not namespace.sets() and not namespace.deployments())
+            and not revisions and not namespace.replica_sets() and not namespace.deployments())
 
 
 def steps(result):
@@ -107,7 +97,7 @@ def test_the_pods_are_the_same(allowed, stand_in, replicas):
     before = uids(allowed.pods())
     planned = allowed.check(**MIGRATE)
     assert (uids(allowed.pods()) == before and not stand_in.config()["spec"].get("paused")
-            and not allowed.sets())
+            and not allowed.replica_sets())
     with allowed.observer() as observer:
         result = migrate(allowed)
         eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
@@ -145,7 +135,7 @@ def test_one_with_earlier_rollouts_is_rolled_from_there(allowed, stand_in):
     assert allowed.deployment()["spec"]["strategy"] == {"type": "Recreate"}
 
     allowed.roll(kind="Deployment", image="myimage:v3")
-    assert allowed.comes_to_be_rolled_out() and len(allowed.pods()) == 2
+    assert allowed.wait_for_rollout() and len(allowed.pods()) == 2
     allowed.roll(kind="Deployment", state="rolled_back", to_revision=1)
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
 
@@ -157,7 +147,7 @@ def killed_and_resumed(namespace, stand_in, number, after):
     before = uids(namespace.pods())
     with namespace.observer() as observer:
         try:
-            migrate(namespace, kill=dies(number, after))
+            migrate(namespace, fault=death(number, after))
         except Killed:
             migrate(namespace)
         else:
@@ -175,7 +165,7 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, s
         if not killed_and_resumed(allowed, stand_in, number, after):
             break
         allowed.remove_deployment()
-        eventually(lambda: not allowed.pods() and not allowed.sets(), "an empty namespace")
+        eventually(lambda: not allowed.pods() and not allowed.replica_sets(), "an empty namespace")
     assert 11 <= number < NEVER
 
 
@@ -201,7 +191,7 @@ def test_rolled_back_in_the_middle_it_goes_on_as_before(allowed, stand_in, numbe
     before, pods = stand_in.config(), uids(allowed.pods())
     with allowed.observer() as observer:
         with pytest.raises(Killed):
-            migrate(allowed, kill=dies(number, after=True))
+            migrate(allowed, fault=death(number, after=True))
         planned = allowed.check(**BACK)
         result = allowed.roll(**BACK)
         assert is_as_before(allowed, stand_in, before, pods)
@@ -223,15 +213,15 @@ def test_rolled_back_and_migrated_once_more(allowed, stand_in):
     with allowed.observer() as observer:
         for number in (5, 6):
             with pytest.raises(Killed):
-                migrate(allowed, kill=dies(number, after=True))
+                migrate(allowed, fault=death(number, after=True))
             allowed.roll(**BACK)
         with pytest.raises(Killed):
-            migrate(allowed, kill=dies(6, after=True))
+            migrate(allowed, fault=death(6, after=True))
         for number in (1, 2, 3):
             with pytest.raises(Killed):
-                allowed.roll(**BACK, kill=dies(number, after=True))
+                allowed.roll(**BACK, fault=death(number, after=True))
             with pytest.raises(Killed):
-                migrate(allowed, kill=dies(1, after=False, which=deletes))
+                migrate(allowed, fault=death(1, after=False, which=deletes))
         migrate(allowed)
     assert is_migrated(allowed, stand_in) and uids(allowed.pods()) == pods and not observer.new
 
@@ -243,9 +233,9 @@ def test_a_way_back_that_is_killed_goes_on(allowed, stand_in, after):
     pods = uids(allowed.pods())
     for number in range(1, NEVER):
         with pytest.raises(Killed):
-            migrate(allowed, kill=dies(6, after=True))
+            migrate(allowed, fault=death(6, after=True))
         try:
-            allowed.roll(**BACK, kill=dies(number, after))
+            allowed.roll(**BACK, fault=death(number, after))
             break
         except Killed:
             # Otherwise the last write had landed.
@@ -258,7 +248,7 @@ def test_a_way_back_that_is_killed_goes_on(allowed, stand_in, after):
 def test_there_is_no_way_back_without_its_replication_controller(allowed, stand_in):
     stand_in.make(2)
     with pytest.raises(Killed):
-        migrate(allowed, kill=dies(1, True, deletes))
+        migrate(allowed, fault=death(1, True, deletes))
     with pytest.raises(RolloutError,
                        match="its pods are no longer a ReplicationController's") as caught:
         allowed.roll(**BACK)
@@ -296,7 +286,7 @@ def test_a_rollout_that_begins_just_before_the_pause_is_waited_for(allowed, stan
 
     def rolls_before_the_first_write(gateway):
         def first(what, write):
-            if not allowed.rc("foo-2") and not allowed.sets():
+            if not allowed.rc("foo-2") and not allowed.replica_sets():
                 stand_in.holds_rollouts = True
                 stand_in.roll("myimage:v2")
                 stand_in.until_phase("Running", 2)
@@ -304,7 +294,7 @@ def test_a_rollout_that_begins_just_before_the_pause_is_waited_for(allowed, stan
                 raise AssertionError(f"{what} in the middle of a rollout")
             return write()
 
-        around_writes(gateway, first)
+        intercept_writes(gateway, first)
 
     lines = []
 
@@ -314,7 +304,7 @@ def test_a_rollout_that_begins_just_before_the_pause_is_waited_for(allowed, stan
             stand_in.holds_rollouts = False
 
     with allowed.observer() as observer:
-        migrate(allowed, kill=rolls_before_the_first_write, say=say)
+        migrate(allowed, fault=rolls_before_the_first_write, say=say)
     assert "waiting: the rollout foo-2 has ended" in lines
     assert (is_migrated(allowed, stand_in) and len(allowed.pods()) == 2
             and observer.new == uids(allowed.pods()))
@@ -342,7 +332,7 @@ def test_what_somebody_does_half_way_is_no_obstacle(allowed, stand_in, what, whi
     stand_in.make(2)
     before = uids(allowed.pods())
     with allowed.observer(lambda pod: leaves_bare) as observer:
-        migrate(allowed, kill=after_write(which, lambda: deed(stand_in)))
+        migrate(allowed, fault=action_after_write(which, lambda: deed(stand_in)))
         eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
     assert uids(allowed.pods()) == before and not observer.new and len(observer.deleted) == killed
 
@@ -354,7 +344,7 @@ def test_one_that_somebody_deletes_half_way_leaves_its_pods_to_the_deployment(al
     stand_in.make(2)
     before = uids(allowed.pods())
     with allowed.observer():
-        migrate(allowed, kill=after_write(1, stand_in.remove, hands_over))
+        migrate(allowed, fault=action_after_write(1, stand_in.remove, reparents))
         eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
     assert len(allowed.pods()) == 2 and before & uids(allowed.pods())
 
@@ -365,7 +355,8 @@ def test_what_has_no_counterpart_is_said_before_the_first_write(allowed, stand_i
     stand_in.make(1,
                   triggers=[{"type": "ConfigChange"}, {"type": "ImageChange", "imageChangeParams": {
                       "automatic": True, "containerNames": ["web"], "from": source}}],
-                  strategy={"type": "Recreate", "recreateParams": {"pre": hook, "mid": hook, "post": hook},
+                  strategy={"type": "Recreate",
+                            "recreateParams": {"pre": hook, "mid": hook, "post": hook},
                             "customParams": {"image": "my-deployer"}, "activeDeadlineSeconds": 60})
     stand_in.patch({"spec": {"triggers": [stand_in.config()["spec"]["triggers"][1]],
                              "paused": True}})
@@ -415,7 +406,7 @@ def test_pods_of_two_rollouts_are_refused(allowed, stand_in):
     allowed.until_available("foo-1", 1)
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
         migrate(allowed)
-    assert "scale rc foo-1 --replicas=0" in caught.value.next_command and not allowed.sets()
+    assert "scale rc foo-1 --replicas=0" in caught.value.next_command and not allowed.replica_sets()
 
 
 def test_what_is_in_the_way_is_found_before_the_pause(allowed, stand_in):
@@ -427,14 +418,14 @@ def test_what_is_in_the_way_is_found_before_the_pause(allowed, stand_in):
     with pytest.raises(RolloutError, match="a Deployment named foo already exists"):
         migrate(allowed)
     allowed.remove_deployment()
-    eventually(lambda: not allowed.deployments() and not allowed.sets(),
+    eventually(lambda: not allowed.deployments() and not allowed.replica_sets(),
                "the end of that Deployment")
     allowed.create("resourcequotas",
                    {"metadata": {"name": "none"},
                     "spec": {"hard": {"count/deployments.apps": "0"}}})
-    eventually(lambda: allowed._call("GET",
-                                     allowed._path("resourcequotas",
-                                                   "none")).get("status", {}).get("used"),
+    eventually(lambda: allowed.call("GET",
+                                    allowed.path("resourcequotas",
+                                                 "none")).get("status", {}).get("used"),
                "the quota")
     with pytest.raises(RolloutError, match="its Deployment foo cannot be created"):
         migrate(allowed)
@@ -498,7 +489,7 @@ def test_what_its_page_tells_to_type(allowed, stand_in, ansible_environment, lin
     if "rolled_back" in line:
         with pytest.raises(Killed):
             # its Lease would outlast another process's
-            migrate(allowed, kill=dies(5, True), lock=False)
+            migrate(allowed, fault=death(5, True), lock=False)
     words = shlex.split(line)
     words[words.index("-a") + 1] += f" namespace={allowed.name}"
     run = subprocess.run(words, env=ansible_environment, capture_output=True, text=True,

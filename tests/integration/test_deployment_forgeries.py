@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from namespace import Killed, dies, eventually
+from objects import eventually
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -34,7 +35,7 @@ def annotate(namespace, text):
 
 
 def set_of(namespace, image):
-    return next(replica_set["metadata"]["name"] for replica_set in namespace.sets()
+    return next(replica_set["metadata"]["name"] for replica_set in namespace.replica_sets()
                 if replica_set["spec"]["template"]["spec"]["containers"][0]["image"] == image)
 
 
@@ -128,7 +129,7 @@ def test_killed_with_a_pace_of_its_own_the_same_task_gives_the_usual_one_back(
     before = spec_of(namespace)
     with pytest.raises(Killed):
         roll(namespace, image="myimage:v2", max_surge="2", max_unavailable="0",
-             kill=dies(number, after))
+             fault=death(number, after))
     assert spec_of(namespace)["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
     roll(namespace, image="myimage:v2")
     assert {**spec_of(namespace), "template": None} == {**before, "template": None}

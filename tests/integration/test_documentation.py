@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from namespace import manifest
+from objects import manifest
 
 ROOT = Path(__file__).parents[2]
 #: docs/awx.md and docs/many-clusters.md need more clusters or other programs and have their own

@@ -9,7 +9,8 @@ tests/unit/model/test_options.py has the invalid input that needs no cluster.
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies, manifest
+from objects import manifest
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -37,7 +38,7 @@ def test_no_such_controller_says_what_else_has_that_name(namespace):
     template = manifest()["spec"]["template"]
     for resource in ("deployments", "daemonsets"):
         replicas = {"replicas": 0} if resource == "deployments" else {}
-        namespace._call("POST", f"/apis/apps/v1/namespaces/{namespace.name}/{resource}", {
+        namespace.call("POST", f"/apis/apps/v1/namespaces/{namespace.name}/{resource}", {
             "metadata": {"name": "foo"},
             "spec": {**replicas, "selector": {"matchLabels": {"app": "foo"}},
                      "template": template}})
@@ -145,7 +146,7 @@ def test_no_port_is_lost_when_a_template_is_merged(namespace):
 def test_another_update_in_progress_is_named(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(fault=death(6, after=True), image="myimage:v2")
 
     error = refused(namespace, image="myimage:v3")
 
@@ -167,9 +168,9 @@ def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
     """next still has the uid of the deleted foo."""
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(fault=death(6, after=True), image="myimage:v2")
     namespace.remove("foo")
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
     namespace.make_primary(3)
 
     assert "does not belong to this update" in refused(namespace, image="myimage:v2").what
@@ -190,7 +191,7 @@ def test_a_controller_that_another_one_owns_is_refused(namespace):
 def test_next_itself_is_not_updated(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(fault=death(6, after=True), image="myimage:v2")
     (successor,) = set(namespace.rcs()) - {"foo"}
 
     error = refused(namespace, name=successor, image="myimage:v1")

@@ -8,7 +8,7 @@ pods.
 from __future__ import annotations
 
 import pytest
-from namespace import eventually, owner, role, uids
+from objects import eventually, owner, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
@@ -35,8 +35,8 @@ class Kind:
     @property
     def collection(self):
         namespace = self.namespace
-        return (namespace._path("replicationcontrollers") if self.short == "rc"
-                else namespace._apps("replicasets"))
+        return (namespace.path("replicationcontrollers") if self.short == "rc"
+                else namespace.apps_path("replicasets"))
 
     def make(self, replicas):
         (self.namespace.make_primary if self.short == "rc"
@@ -44,11 +44,11 @@ class Kind:
 
     def all(self):
         return {item["metadata"]["name"]: item
-                for item in self.namespace._call("GET", self.collection)["items"]}
+                for item in self.namespace.call("GET", self.collection)["items"]}
 
     def patch(self, name, body):
-        self.namespace._call("PATCH", f"{self.collection}/{name}", body,
-                             "application/merge-patch+json")
+        self.namespace.call("PATCH", f"{self.collection}/{name}", body,
+                            "application/merge-patch+json")
 
     def roll(self, **params):
         return self.namespace.roll(kind=self.name, **params)
@@ -84,12 +84,12 @@ def test_a_deletion_that_does_not_end_is_named_and_the_same_task_goes_on(kind, c
     if case == "next_name":
         kind.patch("foo", HOLD)
     if case == "back":
-        kind.roll(image="myimage:v2", pause_at="1", kill=holds_successors(kind))
+        kind.roll(image="myimage:v2", pause_at="1", fault=holds_successors(kind))
     lines = []
 
     with pytest.raises(RolloutError) as error:
         kind.roll(say=lines.append, **QUICK, **request,
-                  **({"kill": holds_successors(kind)} if case == "handover" else {}))
+                  **({"fault": holds_successors(kind)} if case == "handover" else {}))
 
     controllers = kind.all()
     (name,) = (name
@@ -113,7 +113,7 @@ def test_a_deletion_that_does_not_end_is_named_and_the_same_task_goes_on(kind, c
 def test_a_pod_that_dies_while_finalizers_keep_an_empty_successor_is_replaced(kind):
     kind.make(2)
     with pytest.raises(RolloutError, match="does not end"):
-        kind.roll(image="myimage:v2", kill=holds_successors(kind), **QUICK)
+        kind.roll(image="myimage:v2", fault=holds_successors(kind), **QUICK)
     dead = kind.namespace.pods()[0]["metadata"]["name"]
     kind.namespace.remove(dead, "pods")
     eventually(lambda: len({pod["metadata"]["name"] for pod in kind.namespace.pods()} - {dead})
@@ -135,12 +135,12 @@ def test_a_migration_finds_finalizers_before_its_first_change(allowed):
                                  "finalizers") as error:
             run(**migrate)
         assert "example.com/hold" in error.value.why
-    assert allowed.rc()["spec"] == before["spec"] and not allowed.sets()
+    assert allowed.rc()["spec"] == before["spec"] and not allowed.replica_sets()
 
     pods = uids(allowed.pods())
     allowed.patch("foo", FREE)
     allowed.roll(**migrate)
-    assert uids(allowed.pods()) == pods and allowed.comes_to_be_rolled_out()
+    assert uids(allowed.pods()) == pods and allowed.wait_for_rollout()
 
 
 def test_a_controller_that_somebody_deletes_in_its_migration_and_finalizers_keep(allowed):
@@ -157,11 +157,11 @@ def test_a_controller_that_somebody_deletes_in_its_migration_and_finalizers_keep
     with pytest.raises(RolloutError) as error:
         allowed.roll(say=say, **QUICK, **migrate)
     assert error.value.what == "the deletion of foo does not end"
-    (replica_set,) = allowed.sets()
+    (replica_set,) = allowed.replica_sets()
     assert "priorityClassName" not in replica_set["spec"]["template"]["spec"]
     assert {owner(pod) for pod in allowed.pods()} == {replica_set["metadata"]["uid"]}
 
     allowed.patch("foo", FREE)
     pods = uids(allowed.pods())
     allowed.roll(**migrate)
-    assert uids(allowed.pods()) == pods and allowed.comes_to_be_rolled_out() and not allowed.rcs()
+    assert uids(allowed.pods()) == pods and allowed.wait_for_rollout() and not allowed.rcs()

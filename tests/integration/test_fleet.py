@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from namespace import eventually, manifest, role
+from objects import eventually, manifest, role
 from plays import ad_hoc, kill, rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -84,7 +84,7 @@ def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environmen
 
     assert [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()] == ["myimage:v2"] * 8
     standalone = {item["metadata"]["name"]
-                  for item in namespace.sets() if "ownerReferences" not in item["metadata"]}
+                  for item in namespace.replica_sets() if "ownerReferences" not in item["metadata"]}
     assert standalone == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
     assert [result["changed"] for result in results] == [True, False]
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
@@ -174,7 +174,7 @@ def test_two_kinds_of_one_name_do_not_steal_each_other_s_lease(namespace):
             and lasted > fleet.INTERVALS.renew)
     assert len(refused) == 1 and refused[0].startswith("another task is already working on it: ")
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
-    assert namespace._call("GET", leases)["items"] == []
+    assert namespace.call("GET", leases)["items"] == []
 
 
 @pytest.mark.full

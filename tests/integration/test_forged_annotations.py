@@ -8,7 +8,8 @@ blocked.
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies, eventually, manifest, uids
+from objects import eventually, manifest, uids
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
@@ -92,7 +93,7 @@ def test_an_idle_controller_with_forged_marks_is_not_left_over(namespace):
     uid = namespace.make_primary(2)["metadata"]["uid"]
     payments(namespace, 0)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(5, after=True), image="myimage:v2")
+        namespace.roll(fault=death(5, after=True), image="myimage:v2")
     annotate(namespace, "payments", **naming("foo", uid, "2"),
              **{object_meta.LAST_ROLLOUT: UPDATING})
 
@@ -122,7 +123,7 @@ def test_a_size_that_only_an_annotation_says_is_not_reached(namespace, wish):
 def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(fault=death(6, after=True), image="myimage:v2")
     annotate(namespace, "foo", **{object_meta.ORIGINAL: "300"})
 
     with namespace.observer() as observer:
@@ -161,7 +162,7 @@ def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(n
 def test_a_successor_whose_template_somebody_has_edited_is_refused(namespace, wish):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), **wish)
+        namespace.roll(fault=death(6, after=True), **wish)
     (name,) = set(namespace.rcs()) - {"foo"}
     namespace.patch(name, {"spec": {"template": {"metadata": {"annotations": {"edited": "yes"}}}}})
 

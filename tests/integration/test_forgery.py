@@ -24,11 +24,15 @@ import urllib.parse
 import pytest
 from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID, raw
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, Namespace, around_writes, eventually, hands_over, manifest, role
+from namespace import Namespace
+from objects import eventually, manifest, role
+from writes import Killed, intercept_writes, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import provenance
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
@@ -84,8 +88,8 @@ PHASES = {phase.title: phase for phase in (
     Phase("idle"),
     Phase("updating", task=V2, dies=(any_write, 5)),
     Phase("paused", task={**V2, "pause_at": "1"}),
-    Phase("handing over", task=V2, dies=(hands_over, 2)),
-    Phase("migrating", task={"state": "migrated", "to_kind": DEPLOYMENT}, dies=(hands_over, 2)),
+    Phase("handing over", task=V2, dies=(reparents, 2)),
+    Phase("migrating", task={"state": "migrated", "to_kind": DEPLOYMENT}, dies=(reparents, 2)),
     Phase("idle ReplicaSet", RS),
     Phase("updating ReplicaSet", RS, V2, (any_write, 5)),
     Phase("idle Deployment", DEPLOYMENT),
@@ -121,21 +125,21 @@ class Neighbours:
         for kind in (RC, RS, DEPLOYMENT):
             namespace.create_any(kind, named(PAYMENTS, kind, SIZE))
             namespace.create_any(kind, named(IDLE, kind, 0))
-        namespace._call("POST", SCALERS.format(namespace.name),
-                        {"metadata": {"name": PAYMENTS}, "spec": {
-                            "minReplicas": 1, "maxReplicas": 3,
-                            "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": PAYMENTS}}})
+        namespace.call("POST", SCALERS.format(namespace.name),
+                       {"metadata": {"name": PAYMENTS}, "spec": {
+                           "minReplicas": 1, "maxReplicas": 3,
+                           "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": PAYMENTS}}})
         eventually(lambda: len(namespace.pods()) == 3 * SIZE
                    and all(map(is_ready, namespace.pods())), "the neighbours' pods")
         self._number = itertools.count(1)
 
     def collection(self, kind: str) -> str:
-        return (self.namespace._path("replicationcontrollers") if kind == RC
-                else self.namespace._apps(f"{kind.lower()}s"))
+        return (self.namespace.path("replicationcontrollers") if kind == RC
+                else self.namespace.apps_path(f"{kind.lower()}s"))
 
     def get(self, kind: str, name: str) -> Json | None:
         try:
-            return self.namespace._call("GET", f"{self.collection(kind)}/{name}")
+            return self.namespace.call("GET", f"{self.collection(kind)}/{name}")
         except ApiException as error:
             if error.status == 404:
                 return None
@@ -149,8 +153,8 @@ class Neighbours:
                                              for key in annotations.keys() - labels},
                              "labels": labels}}
         try:
-            self.namespace._call("PATCH", f"{self.collection(kind)}/{name}", body,
-                                 "application/merge-patch+json")
+            self.namespace.call("PATCH", f"{self.collection(kind)}/{name}", body,
+                                "application/merge-patch+json")
         except ApiException as error:
             if error.status in (400, 404, 413, 422):
                 return False
@@ -161,11 +165,11 @@ class Neighbours:
         """Return the digests of all objects apart from foo's, without status, which their
         controllers write.
         """
-        paths = [*map(self.collection, (RC, RS, DEPLOYMENT)), self.namespace._path("pods"),
-                 self.namespace._path("secrets"),
+        paths = [*map(self.collection, (RC, RS, DEPLOYMENT)), self.namespace.path("pods"),
+                 self.namespace.path("secrets"),
                  SCALERS.format(self.namespace.name)]
         items = [(path, item) for path in paths
-                 for item in self.namespace._call("GET", path)["items"]]
+                 for item in self.namespace.call("GET", path)["items"]]
         return {(path, item["metadata"]["name"]): identity.digest({
             key: {field: content
                   for field, content in value.items()
@@ -223,7 +227,7 @@ class Neighbours:
                     raise Killed
                 return write()
 
-            around_writes(gateway, deadly)
+            intercept_writes(gateway, deadly)
         say = (messages if messages is not None else []).append
         try:
             return (driver.simulate(flow, request, gateway) if check
@@ -381,7 +385,7 @@ def looks(neighbours, phase, forged):
 
 
 def successors(neighbours, kind, name):
-    items = neighbours.namespace._call("GET", neighbours.collection(kind))["items"]
+    items = neighbours.namespace.call("GET", neighbours.collection(kind))["items"]
     return [item["metadata"]["name"]
             for item in items if item["metadata"]["name"].startswith(f"{name}-")]
 
@@ -562,7 +566,7 @@ def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(
                  "renewTime": "1970-01-01T00:00:00.000000Z", **spec}
         body = {"metadata": {"name": name, "annotations": {object_meta.HOLDER: holder}},
                 "spec": whole}
-        neighbours.namespace._call("POST", LEASES.format(neighbours.namespace.name), body)
+        neighbours.namespace.call("POST", LEASES.format(neighbours.namespace.name), body)
 
     def wait(title):
         wrong = neighbours.try_task({"name": names[title], "kind": RC, **V2})
@@ -577,7 +581,7 @@ def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(
 def revision(namespace, name, number, data, labels, **metadata):
     body = {"metadata": {"name": name, "labels": labels, **metadata}, "revision": number,
             "data": data}
-    return namespace._call("POST", namespace._apps("controllerrevisions"), body)
+    return namespace.call("POST", namespace.apps_path("controllerrevisions"), body)
 
 
 def test_a_revision_that_somebody_has_made_is_not_rolled_out(neighbours):
@@ -639,12 +643,12 @@ def test_an_autoscaler_gets_back_no_more_than_it_may_have(neighbours):
                  '{"behavior": null, "minReplicas": {}}', "[]", "[" * 10_000,
                  '{"behavior": null, "minReplicas": -1}'):
         name = neighbours.begin(PHASES["idle"])
-        neighbours.namespace._call("POST", path, {
+        neighbours.namespace.call("POST", path, {
             "metadata": {"name": name, "annotations": {object_meta.FROZEN: text}},
             "spec": {"minReplicas": 1, "maxReplicas": 3,
                      "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": name}}})
         faults = neighbours.try_task({"name": name, **V2})
-        scaler = neighbours.namespace._call("GET", f"{path}/{name}")["spec"]
+        scaler = neighbours.namespace.call("GET", f"{path}/{name}")["spec"]
         if scaler["minReplicas"] > 3:
             faults.append(f"minReplicas is {scaler['minReplicas']}")
         if faults:
@@ -677,11 +681,10 @@ def show(neighbours, pod, is_ready=False, **state):
     status = {"name": "web", "image": "x", "imageID": "", "ready": is_ready, "restartCount": 3,
               **state}
     ready = {"type": "Ready", "status": "True" if is_ready else "False"}
-    neighbours.namespace._call("PATCH",
-                               neighbours.namespace._path("pods", pod["metadata"]["name"])
-                               + "/status", {
-                                   "status": {"containerStatuses": [status], "conditions": [ready]}},
-                               "application/strategic-merge-patch+json")
+    namespace = neighbours.namespace
+    namespace.call("PATCH", namespace.path("pods", pod["metadata"]["name"]) + "/status",
+                   {"status": {"containerStatuses": [status], "conditions": [ready]}},
+                   "application/strategic-merge-patch+json")
 
 
 def crashes(neighbours, pod, message):

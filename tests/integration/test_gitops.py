@@ -14,8 +14,9 @@ import urllib.parse
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, dies, manifest, role
+from objects import manifest, role
 from test_preflight_warnings import about
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 
@@ -63,11 +64,11 @@ def of(item):
 def test_each_write_has_our_name_and_no_other_of_ours(namespace, kind, task, resources):
     namespace.allow(role("baton-migration"), "baton-migration")
     make(namespace, kind)
-    namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
+    namespace.call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
         "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": "foo"}}})
     managers = collections.defaultdict(list)
 
-    assert namespace.roll(kind=kind, kill=heard(managers), **task)["changed"]
+    assert namespace.roll(kind=kind, fault=heard(managers), **task)["changed"]
 
     assert managers.keys() >= {*resources, "leases", "events"}
     for resource, answers in managers.items():
@@ -89,7 +90,7 @@ def test_what_was_begun_before_we_had_a_name_is_finished(namespace, monkeypatch,
     make(namespace, kind)
     with monkeypatch.context() as before, pytest.raises(Killed):
         before.setattr(connection, "USER_AGENT", f"{BEFORE}/2.8.0")
-        namespace.roll(kind=kind, image="myimage:v2", kill=dies(number, True))
+        namespace.roll(kind=kind, image="myimage:v2", fault=death(number, True))
     item = namespace.rc() if kind == RC else namespace.deployment()
     assert BEFORE in of(item) and OURS not in of(item)
 
@@ -108,16 +109,16 @@ def test_what_was_begun_before_we_had_a_name_is_finished(namespace, monkeypatch,
 def apply(namespace, kind, image, has_selector=True, **query):
     """Apply the manifest like `kubectl apply --server-side`, and return the message of a refusal.
     """
-    body, path = manifest(2, image, "foo"), namespace._path("replicationcontrollers", "foo")
+    body, path = manifest(2, image, "foo"), namespace.path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
         body |= {"apiVersion": "apps/v1", "kind": kind}
-        body["spec"]["selector"], path = {"matchLabels": {"app": "foo"}}, namespace._apps(
+        body["spec"]["selector"], path = {"matchLabels": {"app": "foo"}}, namespace.apps_path(
             "deployments", "foo")
     if not has_selector:
         del body["spec"]["selector"]
     query = urllib.parse.urlencode({"fieldManager": "kubectl", **query})
     try:
-        namespace._call("PATCH", f"{path}?{query}", body, "application/apply-patch+yaml")
+        namespace.call("PATCH", f"{path}?{query}", body, "application/apply-patch+yaml")
     except ApiException as refused:
         return json.loads(refused.reason)["message"]
     return ""
@@ -131,7 +132,7 @@ def test_the_manifest_of_before_does_not_undo_an_update_unless_forced(
     before.
     """
     assert apply(namespace, kind, "myimage:v1", has_selector) == ""
-    namespace.until_available("foo", 2) if kind == RC else namespace.comes_to_be_rolled_out()
+    namespace.until_available("foo", 2) if kind == RC else namespace.wait_for_rollout()
     namespace.roll(kind=kind, image="myimage:v2")
 
     refused = apply(namespace, kind, "myimage:v1", has_selector)
@@ -186,11 +187,12 @@ def test_what_flux_applies_is_known_by_its_manager(namespace):
     """
     namespace.make_deployment(1)
     namespace.roll(kind=DEPLOYMENT, image="myimage:v2")
-    path = f"{namespace._apps('deployments', 'foo')}?fieldManager=kustomize-controller&force=true"
-    namespace._call("PATCH", path,
-                    {"apiVersion": "apps/v1", "kind": DEPLOYMENT,
-                     "metadata": {"name": "foo", "labels": {"a": "b"}}},
-                    "application/apply-patch+yaml")
+    query = "fieldManager=kustomize-controller&force=true"
+    path = f"{namespace.apps_path('deployments', 'foo')}?{query}"
+    namespace.call("PATCH", path,
+                   {"apiVersion": "apps/v1", "kind": DEPLOYMENT,
+                    "metadata": {"name": "foo", "labels": {"a": "b"}}},
+                   "application/apply-patch+yaml")
 
     (warning,) = about(namespace.check(kind=DEPLOYMENT, image="myimage:v3"), "manages foo")
 

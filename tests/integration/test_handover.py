@@ -17,22 +17,9 @@ import threading
 import embedded
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import (
-    ADMISSION_PLUGINS,
-    OWNER_REFERENCES,
-    Killed,
-    Namespace,
-    after_write,
-    deletes,
-    dies,
-    eventually,
-    hands_over,
-    is_ready,
-    manifest,
-    owner,
-    role,
-    uids,
-)
+from namespace import ADMISSION_PLUGINS, OWNER_REFERENCES, Namespace
+from objects import eventually, is_ready, manifest, owner, role, uids
+from writes import Killed, action_after_write, death, deletes, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -53,14 +40,14 @@ class Kind:
 
     def path(self, name=""):
         is_core = self.kind == "ReplicationController"
-        return (self.namespace._path("replicationcontrollers", name) if is_core
-                else self.namespace._apps("replicasets", name))
+        return (self.namespace.path("replicationcontrollers", name) if is_core
+                else self.namespace.apps_path("replicasets", name))
 
     def make(self, replicas=REPLICAS, name="foo", labels=None, **spec):
         """Create a controller with these labels in its selector, and wait until all pods are
         available.
         """
-        self.namespace._call("POST", self.path(), self.body(replicas, name, labels, **spec))
+        self.namespace.call("POST", self.path(), self.body(replicas, name, labels, **spec))
         eventually(lambda: self.is_available(name, replicas), f"{replicas} replicas of {name}")
 
     def body(self, replicas=REPLICAS, name="foo", labels=None, **spec):
@@ -76,7 +63,7 @@ class Kind:
 
     def get(self, name="foo"):
         try:
-            return self.namespace._call("GET", self.path(name))
+            return self.namespace.call("GET", self.path(name))
         except ApiException as error:
             if error.status == 404:
                 return None
@@ -84,7 +71,7 @@ class Kind:
 
     def names(self):
         return sorted(item["metadata"]["name"]
-                      for item in self.namespace._call("GET", self.path())["items"])
+                      for item in self.namespace.call("GET", self.path())["items"])
 
     def successor(self):
         """Return the name of the successor."""
@@ -92,12 +79,12 @@ class Kind:
         return name
 
     def patch(self, name, body):
-        return self.namespace._call("PATCH", self.path(name), body, "application/merge-patch+json")
+        return self.namespace.call("PATCH", self.path(name), body, "application/merge-patch+json")
 
     def remove(self, name, policy="Background"):
         """Delete a controller and wait for the garbage collector."""
         uid = self.get(name)["metadata"]["uid"]
-        self.namespace._call("DELETE", self.path(name), {"propagationPolicy": policy})
+        self.namespace.call("DELETE", self.path(name), {"propagationPolicy": policy})
         eventually(lambda: self.get(name) is None and uid not in map(owner, self.namespace.pods()),
                    f"the end of {name}")
 
@@ -124,7 +111,7 @@ class Kind:
     def half_way(self, **params):
         """Run a client that dies after the handover of the first pod."""
         with pytest.raises(Killed):
-            self.roll(kill=dies(1, True, hands_over), **params)
+            self.roll(fault=death(1, True, reparents), **params)
         assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
@@ -202,7 +189,7 @@ def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, 
         with_successor = set()
         with namespace.observer() as observer:
             try:
-                kind.roll(kill=dies(number, after, SinceRename()), image=image)
+                kind.roll(fault=death(number, after, SinceRename()), image=image)
             except Killed:
                 with_successor = uids(namespace.pods())
                 kind.roll(image=image)
@@ -224,7 +211,7 @@ def test_killed_after_each_pods_patch_again_and_again(namespace, kind):
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
             with pytest.raises(Killed):
-                kind.roll(kill=dies(1, True, hands_over))
+                kind.roll(fault=death(1, True, reparents))
             assert len(kind.pods()) == count and len(namespace.pods()) == REPLICAS
         kind.roll()
 
@@ -253,7 +240,7 @@ def relabels(key, of):
     def relabel(kind):
         pod = kind.pods(kind.successor() if of == "next" else of)[0]
         kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
-        eventually(lambda: owner(kind.namespace._get("pods", name_of(pod))) != owner(pod),
+        eventually(lambda: owner(kind.namespace.get("pods", name_of(pod))) != owner(pod),
                    "its release")
     return relabel
 
@@ -264,9 +251,9 @@ def adopts(kind):
     Real controllers never take a pod with an owner. The API server refuses this controller's own
     pods, so that a pod is missing.
     """
-    kind.namespace._call("POST", kind.path(),
-                         kind.body(1, "other", {"app": "foo"},
-                                   priorityClassName="none-of-that-name"))
+    kind.namespace.call("POST", kind.path(),
+                        kind.body(1, "other", {"app": "foo"},
+                                  priorityClassName="none-of-that-name"))
     controller = kind.get("other")
     pod = kind.pods(kind.successor())[0]
     reference = {"apiVersion": controller["apiVersion"], "kind": kind.kind, "name": "other",
@@ -344,7 +331,7 @@ def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, ki
     strangers = uids(pod for pod in namespace.pods() if not owner(pod)) | theirs
     if theirs:
         kind.remove("other")
-    for item in namespace._call("GET", namespace._path("pods"))["items"]:
+    for item in namespace.call("GET", namespace.path("pods"))["items"]:
         if "finalizers" in item["metadata"]:
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
     kind.assert_updated(5 if what == "foo is scaled up" else REPLICAS)
@@ -372,7 +359,7 @@ def test_the_mark_that_nobody_has_any_more_is_never_taken_for_done(namespace, ki
     kind.make()
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            kind.roll(kill=dies(number, True, SinceRename()))
+            kind.roll(fault=death(number, True, SinceRename()))
         kind.patch("foo", {"metadata": {"annotations": None}})
         with pytest.raises(RolloutError, match="somebody removed the annotation") as error:
             kind.roll()
@@ -391,18 +378,18 @@ def apply_at_the_client(kind):
     last_applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(body)}
     change = {"metadata": {"labels": body["metadata"]["labels"], "annotations": last_applied},
               "spec": body["spec"]}
-    kind.namespace._call("PATCH", kind.path("foo"), change,
-                         "application/strategic-merge-patch+json")
+    kind.namespace.call("PATCH", kind.path("foo"), change,
+                        "application/strategic-merge-patch+json")
 
 
 def apply_at_the_server(kind):
     path = f"{kind.path('foo')}?fieldManager=kubectl&force=true"
-    kind.namespace._call("PATCH", path, kind.body(), "application/apply-patch+yaml")
+    kind.namespace.call("PATCH", path, kind.body(), "application/apply-patch+yaml")
 
 
 def replace(kind):
     """Neither marks nor priority class are left: foo makes pods of the old template."""
-    kind.namespace._call("PUT", kind.path("foo"), kind.body())
+    kind.namespace.call("PUT", kind.path("foo"), kind.body())
 
 
 WAYS = [apply_at_the_client, apply_at_the_server, replace]
@@ -432,10 +419,10 @@ def test_the_old_manifest_applied_again_loses_no_pod(namespace, kind, way, numbe
 
     with namespace.observer() as observer:
         if is_alive:
-            warnings += kind.roll(kill=after_write(number, deed, SinceRename()))["warnings"]
+            warnings += kind.roll(fault=action_after_write(number, deed, SinceRename()))["warnings"]
         else:
             with pytest.raises(Killed):
-                kind.roll(kill=dies(number, True, SinceRename()))
+                kind.roll(fault=death(number, True, SinceRename()))
             deed()
         warnings += kind.roll()["warnings"]
 
@@ -454,7 +441,7 @@ def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_
     """The client does not know of the change when it writes."""
     kind.make()
     with namespace.observer() as observer:
-        kind.roll(kill=after_write(6, lambda: way(kind), SinceRename()))
+        kind.roll(fault=action_after_write(6, lambda: way(kind), SinceRename()))
 
     kind.assert_updated()
     assert observer.fewest_ready >= REPLICAS
@@ -467,7 +454,7 @@ def test_an_image_by_hand_is_named_in_a_warning_and_in_a_line(namespace, kind):
     kind.half_way()
     change = [{"op": "replace", "path": "/spec/template/spec/containers/0/image",
                "value": "myimage:by-hand"}]
-    namespace._call("PATCH", kind.path("foo"), change, "application/json-patch+json")
+    namespace.call("PATCH", kind.path("foo"), change, "application/json-patch+json")
 
     (warning,) = kind.roll(say=lines.append)["warnings"]
 
@@ -504,14 +491,14 @@ class Readiness:
 
     def set(self, name, is_ready):
         change = {"status": {"conditions": [{"type": "Ready", "status": str(is_ready)}]}}
-        path = self.namespace._path("pods", name) + "/status"
+        path = self.namespace.path("pods", name) + "/status"
         with contextlib.suppress(ApiException):  # the pod may have been deleted
-            self.namespace._call("PATCH", path, change, "application/strategic-merge-patch+json")
+            self.namespace.call("PATCH", path, change, "application/strategic-merge-patch+json")
 
 
 @pytest.mark.sample
 @pytest.mark.fake_nodes("pods that run and never become ready")
-@pytest.mark.parametrize("which", [hands_over, deletes], ids=["half way", "when next is gone"])
+@pytest.mark.parametrize("which", [reparents, deletes], ids=["half way", "when next is gone"])
 def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace, kind, which):
     """foo is opened while a pod is unready, so that dead pods are replaced; the update ends when
     all are available.
@@ -534,7 +521,8 @@ def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace
                 opened.set()
                 readiness.unready.clear()
 
-        kind.roll(kill=after_write(1, falls_ill, which), say=say, image="myimage:v2-unready")
+        kind.roll(fault=action_after_write(1, falls_ill, which), say=say,
+                  image="myimage:v2-unready")
 
     assert opened.is_set() or which is deletes
     assert "priorityClassName" not in kind.get()["spec"]["template"]["spec"]
@@ -614,11 +602,11 @@ def test_with_one_role_more_it_is_migrated_there(strict_namespace):
         strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
         strict_namespace.roll(**wish)
 
-    assert strict_namespace.comes_to_be_rolled_out() and strict_namespace.rcs() == []
+    assert strict_namespace.wait_for_rollout() and strict_namespace.rcs() == []
     assert uids(strict_namespace.pods()) == before and not observer.new and not observer.deleted
 
 
 def test_a_deployment_needs_no_more_there(strict_namespace):
     strict_namespace.make_deployment(2)
     assert strict_namespace.roll(kind="Deployment", **UPDATE)["changed"]
-    assert strict_namespace.comes_to_be_rolled_out()
+    assert strict_namespace.wait_for_rollout()

@@ -8,8 +8,9 @@ has ended.
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies, eventually, manifest, uids
+from objects import eventually, manifest, uids
 from test_permissions import change_role, without
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -28,7 +29,7 @@ def history(namespace, name="foo"):
 
 
 def kept(namespace):
-    return namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+    return namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
 
 
 def images(namespace):
@@ -116,7 +117,7 @@ def test_with_next_name_the_one_that_stays_inherits_it(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     assert not namespace.roll(image="myimage:v3", next_name="bar")["warnings"]
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
     uid = namespace.rc("bar")["metadata"]["uid"]
     eventually(lambda: {revision["metadata"]["ownerReferences"][0]["uid"]
                         for revision in kept(namespace)} == {uid}, "the end of foo's own")
@@ -152,7 +153,7 @@ def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, af
         namespace.make_primary(REPLICAS)
         namespace.roll(image="myimage:v2")
         try:
-            namespace.roll(kill=dies(number, after), **wish)
+            namespace.roll(fault=death(number, after), **wish)
         except Killed:
             namespace.roll(**wish)
         else:

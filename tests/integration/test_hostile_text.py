@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from namespace import eventually, manifest
+from objects import eventually, manifest
 from plays import rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta

@@ -6,18 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from namespace import (
-    Killed,
-    after_write,
-    deletes,
-    dies,
-    eventually,
-    hands_over,
-    manifest,
-    owner,
-    role,
-    uids,
-)
+from objects import eventually, manifest, owner, role, uids
+from writes import Killed, action_after_write, death, deletes, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -41,9 +31,9 @@ def migrate(namespace, **params):
 
 def is_migrated(namespace):
     """Return whether only a Deployment with one ReplicaSet remains."""
-    revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
-    return (namespace.rcs() == [] and namespace.comes_to_be_rolled_out()
-            and len(namespace.sets()) == 1 and not revisions)
+    revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
+    return (namespace.rcs() == [] and namespace.wait_for_rollout()
+            and len(namespace.replica_sets()) == 1 and not revisions)
 
 
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
@@ -78,7 +68,7 @@ def test_the_deployment_is_rolled_from_there(allowed):
     assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
 
     allowed.roll(kind="Deployment", image="myimage:v3")
-    assert allowed.comes_to_be_rolled_out() and len(allowed.pods()) == 3
+    assert allowed.wait_for_rollout() and len(allowed.pods()) == 3
     allowed.roll(kind="Deployment", state="rolled_back", to_revision=1)
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
 
@@ -91,7 +81,7 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, a
         before = uids(allowed.pods())
         with allowed.observer() as observer:
             try:
-                migrate(allowed, kill=dies(number, after))
+                migrate(allowed, fault=death(number, after))
             except Killed:
                 migrate(allowed)
             else:
@@ -99,7 +89,7 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, a
         assert not observer.new and not observer.deleted, f"killed at {number}"
         assert uids(allowed.pods()) == before and is_migrated(allowed), f"killed at {number}"
         allowed.remove_deployment()
-        eventually(lambda: not allowed.pods() and not allowed.sets(), "an empty namespace")
+        eventually(lambda: not allowed.pods() and not allowed.replica_sets(), "an empty namespace")
     assert 10 <= number < NEVER
 
 
@@ -109,7 +99,7 @@ def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
     # dry runs, and the permissions
     assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1
     assert allowed.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    assert not allowed.sets() and not allowed.deployments()
+    assert not allowed.replica_sets() and not allowed.deployments()
     done = migrate(allowed)
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
              for result in (planned, done)]
@@ -123,18 +113,18 @@ def test_scaled_in_between_it_keeps_that_size(allowed):
         allowed.patch("foo", {"spec": {"replicas": 3}})
         allowed.until_available("foo", 3)
 
-    migrate(allowed, kill=after_write(2, scale))
+    migrate(allowed, fault=action_after_write(2, scale))
     assert is_migrated(allowed) and len(allowed.pods()) == 3
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [hands_over, deletes],
+@pytest.mark.parametrize("which", [reparents, deletes],
                          ids=["half of the pods handed over", "the controller deleted"])
 def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
     allowed.make_primary(2)
     with allowed.observer() as observer:
         with pytest.raises(Killed):
-            migrate(allowed, kill=dies(1, True, which))
+            migrate(allowed, fault=death(1, True, which))
         allowed.remove(allowed.pods()[0]["metadata"]["name"], "pods")
         migrate(allowed)
     assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new) == 1
@@ -145,14 +135,14 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [hands_over, deletes],
+@pytest.mark.parametrize("which", [reparents, deletes],
                          ids=["half of the pods handed over", "the controller deleted"])
 def test_one_that_was_killed_is_shown_in_progress_and_finished_by_its_labels(allowed, which):
     allowed.make_primary(2, labels={"app": "foo", "team": "a"})
     before = uids(allowed.pods())
     with pytest.raises(Killed):
-        migrate(allowed, kill=dies(1, True, which))
-    replica_set = allowed.sets()[0]["metadata"]["name"]
+        migrate(allowed, fault=death(1, True, which))
+    replica_set = allowed.replica_sets()[0]["metadata"]["name"]
 
     params = {"kubeconfig": allowed.kubeconfig, "namespace": allowed.name, "name": None}
     for selection in ({"name": "foo"}, {"kind": "ReplicationController"},
@@ -183,9 +173,9 @@ def deletes_primary(policy):
 
 
 def deletes_replica_set(namespace):
-    name = namespace.sets()[0]["metadata"]["name"]
-    namespace._call("DELETE", namespace._apps("replicasets", name),
-                    {"propagationPolicy": "Background"})
+    name = namespace.replica_sets()[0]["metadata"]["name"]
+    namespace.call("DELETE", namespace.apps_path("replicasets", name),
+                   {"propagationPolicy": "Background"})
 
 
 #: Each action half way through the pods, the number of the two pods killed, and whether pods may be
@@ -212,7 +202,7 @@ def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
     before = uids(allowed.pods())
 
     with allowed.observer(lambda pod: leaves_bare):
-        migrate(allowed, kill=after_write(1, lambda: deed(allowed), hands_over),
+        migrate(allowed, fault=action_after_write(1, lambda: deed(allowed), reparents),
                 progress_deadline=20)
         eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
 
@@ -259,7 +249,7 @@ def test_without_the_role_it_says_what_is_missing(namespace):
 
 def untouched(namespace, before, name="foo"):
     """Return whether nothing was written."""
-    revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+    revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc(name)["spec"] == before["spec"] and not revisions
             and not namespace.deployments())
 
@@ -271,14 +261,14 @@ def test_a_quota_is_met_before_the_first_write(allowed, resource, kind):
     allowed.create("resourcequotas",
                    {"metadata": {"name": "none"},
                     "spec": {"hard": {f"count/{resource}.apps": "0"}}})
-    quota = allowed._path("resourcequotas", "none")
-    eventually(lambda: allowed._call("GET", quota).get("status", {}).get("used"),
+    quota = allowed.path("resourcequotas", "none")
+    eventually(lambda: allowed.call("GET", quota).get("status", {}).get("used"),
                "the quota is at work")
     for run in (migrate, lambda namespace: namespace.check(state="migrated", to_kind="Deployment")):
         with pytest.raises(RolloutError, match=f"its {kind} foo.* cannot be created") as caught:
             run(allowed)
         assert "exceeded quota: none" in caught.value.why and untouched(allowed, before)
-    allowed._call("DELETE", quota)
+    allowed.call("DELETE", quota)
     migrate(allowed)
     assert is_migrated(allowed)
 
@@ -297,16 +287,16 @@ def test_what_somebody_has_made_beforehand_gets_no_pods(allowed):
     """He may create ControllerRevisions and ReplicaSets, and knows all names."""
     allowed.make_primary(2, image="myimage:evil")
     with pytest.raises(Killed):
-        migrate(allowed, kill=dies(2, True))
-    revision = allowed._call("GET", allowed._apps("controllerrevisions", "foo-migration"))
-    (replica_set,) = allowed.sets()
+        migrate(allowed, fault=death(2, True))
+    revision = allowed.call("GET", allowed.apps_path("controllerrevisions", "foo-migration"))
+    (replica_set,) = allowed.replica_sets()
     allowed.remove("foo")
-    allowed.gone("foo")
+    allowed.wait_for_deletion("foo")
     before = allowed.make_primary(2)
     data = {**revision["data"], "uid": before["metadata"]["uid"]}
-    allowed._call("DELETE", allowed._apps("controllerrevisions", "foo-migration"))
+    allowed.call("DELETE", allowed.apps_path("controllerrevisions", "foo-migration"))
     forged = {"metadata": {"name": "foo-migration"}, "revision": 1, "data": data}
-    allowed._call("POST", allowed._apps("controllerrevisions"), forged)
+    allowed.call("POST", allowed.apps_path("controllerrevisions"), forged)
 
     with pytest.raises(RolloutError,
                        match="its template or selector is not what the ControllerRevision "
@@ -314,10 +304,10 @@ def test_what_somebody_has_made_beforehand_gets_no_pods(allowed):
         migrate(allowed)
     assert (allowed.rc()["spec"] == before["spec"]
             and {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]})
-    assert ([item["spec"] for item in allowed.sets()] == [replica_set["spec"]]
+    assert ([item["spec"] for item in allowed.replica_sets()] == [replica_set["spec"]]
             and not allowed.deployments())
 
-    allowed._call("DELETE", allowed._apps("controllerrevisions", "foo-migration"))
-    allowed._call("DELETE", allowed._apps("replicasets", replica_set["metadata"]["name"]))
+    allowed.call("DELETE", allowed.apps_path("controllerrevisions", "foo-migration"))
+    allowed.call("DELETE", allowed.apps_path("replicasets", replica_set["metadata"]["name"]))
     migrate(allowed)
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v1"}

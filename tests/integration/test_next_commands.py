@@ -12,9 +12,10 @@ import subprocess
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from namespace import Killed, dies, eventually, manifest, role
 from next_commands import as_kubectl, parsed
+from objects import eventually, manifest, role
 from plays import ad_hoc
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -193,14 +194,15 @@ def test_a_selector_that_cannot_be_changed_gets_another_controller(namespace, te
     (command,) = terminal.fails(kind="ReplicaSet", image="myimage:v2")
 
     terminal.succeeds(command)
-    assert [item["metadata"]["name"] for item in namespace.sets()] == [parsed(command)["next_name"]]
+    assert ([item["metadata"]["name"] for item in namespace.replica_sets()]
+            == [parsed(command)["next_name"]])
 
 
 def test_an_update_whose_primary_is_gone_is_finished(namespace, terminal):
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="100%")
     namespace.remove("foo")
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
 
     (finish,) = terminal.fails(state="rolled_back")
     (same,) = terminal.fails(image="myimage:v3")
@@ -224,9 +226,9 @@ def test_a_deployment_that_somebody_has_paused_is_resumed(namespace, terminal):
 def test_a_size_that_is_not_certain_is_confirmed(namespace, terminal):
     namespace.make_primary(2)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(fault=death(6, after=True), image="myimage:v2")
     namespace.remove("foo")
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
     (successor,) = namespace.rcs()
     namespace.patch(successor,
                     {"metadata": {"annotations": {object_meta.ORIGINAL: "4"}},
@@ -275,16 +277,16 @@ def test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one(namespace, ter
 def test_a_budget_lets_one_pod_be_missing(namespace, terminal):
     namespace.make_stateful_set(2)
     policies = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
-    namespace._call("POST", policies, {
+    namespace.call("POST", policies, {
         "metadata": {"name": "pdb"},
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "foo"}}}})
-    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2,
+    eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2,
                "a budget that counts")
 
     _hint, patch = terminal.fails(kind="StatefulSet", image="myimage:v2")
 
     as_kubectl(namespace, patch)
-    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed")
+    eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed")
                == 1, "one may be missing")
     assert (not terminal.run(kind="StatefulSet", image="myimage:v2").get("failed")
             and images(namespace) == ["v2", "v2"])
@@ -306,7 +308,7 @@ def test_what_kubectl_left_half_way_is_put_back(namespace, terminal):
 def test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back(namespace, terminal):
     namespace.make_deployment(2)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(1, after=True), kind="Deployment", image="myimage:v2-slow")
+        namespace.roll(fault=death(1, after=True), kind="Deployment", image="myimage:v2-slow")
     eventually(lambda: "v2-slow" in images(namespace), "a new pod")
 
     *_hint, back = terminal.fails(kind="Deployment", image="myimage:v2-slow", pause_at="1")
@@ -325,7 +327,7 @@ def test_a_deletion_that_a_finalizer_holds_up_ends(namespace, terminal):
 
     as_kubectl(namespace,
                next(line for line in lines if line.startswith("kubectl ") and " patch " in line))
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
 
 
 @pytest.mark.full
@@ -348,8 +350,8 @@ def test_a_migration_of_pods_that_never_become_available_ends_with_another_image
         namespace, terminal):
     """The suggested rollback was refused: a Deployment cannot become a ReplicationController."""
     namespace.allow(role("baton-migration"), "baton-migration")
-    namespace._call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
-                    manifest(1, "myimage:v9-noconfig"))
+    namespace.call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
+                   manifest(1, "myimage:v9-noconfig"))
     eventually(lambda: len(images(namespace)) == 1, "the pod")
 
     again, _or, update, _then, finish = terminal.fails(state="migrated", to_kind="Deployment",
@@ -359,4 +361,4 @@ def test_a_migration_of_pods_that_never_become_available_ends_with_another_image
     terminal.succeeds(update.replace("ANOTHER-IMAGE", "myimage:v2"))
     assert terminal.succeeds(finish)["rollout"]["phase"] == "complete"
     assert (images(namespace) == ["v2"]
-            and not namespace._call("GET", namespace._apps("controllerrevisions"))["items"])
+            and not namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"])

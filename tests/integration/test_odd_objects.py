@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from namespace import Killed, dies, eventually, manifest, uids
+from objects import eventually, manifest, uids
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -37,7 +38,7 @@ def test_a_template_of_500_kilobytes(namespace):
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+            namespace.roll(fault=death(6, after=True), image="myimage:v2")
         namespace.roll(state="rolled_back")
         namespace.roll(image="myimage:v2")
 
@@ -101,7 +102,7 @@ def test_annotations_of_a_deployment_with_little_room(namespace):
     for request in ({"image": "myimage:v2", "pause_at": "1"}, {"state": "rolled_back"},
                     {"image": "myimage:v2"}):
         namespace.roll(kind="Deployment", **request)
-    assert namespace.comes_to_be_rolled_out()
+    assert namespace.wait_for_rollout()
 
 
 @pytest.mark.parametrize("next_name", [None, "b" * 253])
@@ -111,7 +112,7 @@ def test_a_name_of_253_characters(namespace, next_name):
     make(namespace, manifest(2, name=name, labels={"app": "foo"}) | {"spec": manifest(2)["spec"]})
 
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), **wish)
+        namespace.roll(fault=death(6, after=True), **wish)
     namespace.roll(**wish)
 
     assert namespace.rcs() == [next_name or name] and len(namespace.pods()) == 2
@@ -240,7 +241,7 @@ def test_a_template_with_characters_that_have_several_spellings(namespace, kind)
     eventually(lambda: len(namespace.pods()) == 2, "two pods")
 
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(1, after=True), kind=kind, image="myimage:v2")
+        namespace.roll(fault=death(1, after=True), kind=kind, image="myimage:v2")
     namespace.roll(kind=kind, state="rolled_back")
     namespace.roll(kind=kind, image="myimage:v2")
     result = namespace.roll(kind=kind, image="myimage:v2")
@@ -264,7 +265,7 @@ def test_a_partner_that_is_a_path_is_asked_for_nowhere(namespace, partner):
         gateway.http.once = lambda method, path, *rest, **more: paths.append(path) or once(
             method, path, *rest, **more)
 
-    namespace.roll(kill=listen, image="myimage:v2")
+    namespace.roll(fault=listen, image="myimage:v2")
 
     assert namespace.rcs() == ["foo"] and paths
     assert not [path

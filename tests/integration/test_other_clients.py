@@ -15,7 +15,8 @@ import time
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import after_write, eventually, hands_over, manifest, owner, uids
+from objects import eventually, manifest, owner, uids
+from writes import action_after_write, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -68,16 +69,17 @@ class Hand:
             raise self.error
 
 
-def rolled(namespace, moment, deed, allow_without=lambda pod: False):
+def rolled(namespace, moment, deed, allow_orphan=lambda pod: False):
     """Roll foo to v2 while another client acts, and return the result or the error. Asserts that no
     pod is orphaned.
     """
     hand = Hand(moment, deed)
-    half_way = after_write(REPLICAS // 2, hand.act, hands_over) if moment == HANDING_OVER else None
+    half_way = (action_after_write(REPLICAS // 2, hand.act, reparents) if moment == HANDING_OVER
+                else None)
     began = time.monotonic()
-    with namespace.observer(allow_without):
+    with namespace.observer(allow_orphan):
         try:
-            end = namespace.roll(say=hand, kill=half_way, image="myimage:v2", progress_deadline=30)
+            end = namespace.roll(say=hand, fault=half_way, image="myimage:v2", progress_deadline=30)
         except RolloutError as error:
             end = error
         hand.join()
@@ -150,8 +152,8 @@ def recreates(namespace):
 def edits(namespace):
     operations = [{"op": "replace", "path": "/spec/template/spec/containers/0/image",
                    "value": "myimage:by-hand"}]
-    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations,
-                    "application/json-patch+json")
+    namespace.call("PATCH", namespace.path("replicationcontrollers", "foo"), operations,
+                   "application/json-patch+json")
 
 
 def removes_annotations(*names):
@@ -247,7 +249,7 @@ def test_the_task_goes_on(namespace, what, moment):
     deed, moments = GOES_ON[what]
     namespace.make_primary(REPLICAS)
 
-    end = rolled(namespace, moment, lambda: deed(namespace), allow_without=is_bare_by(what))
+    end = rolled(namespace, moment, lambda: deed(namespace), allow_orphan=is_bare_by(what))
 
     goes_on(namespace, end, size_after(what, moment))
     strangers = uids(namespace.pods()) - uids(pods_of(namespace))
@@ -263,7 +265,7 @@ def test_foo_is_deleted_when_it_has_all_pods(namespace):
 
     assert (isinstance(end, RolloutError) and "no such ReplicationController" in end.what
             and namespace.rcs() == [])
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
     namespace.make_primary(REPLICAS)
     goes_on(namespace, namespace.roll(image="myimage:v2"))
 
@@ -330,8 +332,8 @@ def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, mo
         eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
     namespace.until_available("foo", REPLICAS)
     opening = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
-    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), opening,
-                    "application/json-patch+json")
+    namespace.call("PATCH", namespace.path("replicationcontrollers", "foo"), opening,
+                   "application/json-patch+json")
     assert uids(pods_of(namespace)) == pods
     return goes_on(namespace, namespace.roll(image="myimage:v2"))
 

@@ -8,7 +8,7 @@ a time.
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies
+from writes import Killed, death
 
 REPLICAS = 5
 #: Far more than the writes of one stage.
@@ -63,7 +63,7 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
     for number in range(1, NEVER):
         try:
             namespace.roll(image="myimage:v2", pause_at="1",
-                           kill=dies(number, after=number % 2 == 0))
+                           fault=death(number, after=number % 2 == 0))
             break
         except Killed:
             pass
@@ -91,7 +91,7 @@ def test_killed_at_any_write_of_a_later_stage(namespace, stage):
     for number in range(1, NEVER):
         namespace.roll(image="myimage:v2", pause_at="1")
         try:
-            namespace.roll(image="myimage:v2", kill=dies(number, after=number % 2 == 0), **stage)
+            namespace.roll(image="myimage:v2", fault=death(number, after=number % 2 == 0), **stage)
             break
         except Killed:
             pass

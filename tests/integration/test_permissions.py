@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from namespace import RBAC, Killed, dies, eventually, hands_over, role, uids
+from namespace import RBAC
+from objects import eventually, role, uids
+from writes import Killed, death, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -32,7 +34,7 @@ def change_role(namespace, rules, verb: str, resource: str) -> None:
     path = f"{RBAC}/namespaces/{namespace.name}/roles/baton"
     rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
     is_granted = verb in permissions(rules, resource)
-    namespace._call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
+    namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
     eventually(lambda: namespace.is_allowed([rule]) == is_granted, "the changed Role")
 
 
@@ -89,7 +91,7 @@ def test_a_permission_lost_half_way_through_the_handover_is_named(namespace, ver
     namespace.make_primary(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(2, True, hands_over), image="myimage:v2")
+            namespace.roll(fault=death(2, True, reparents), image="myimage:v2")
         change_role(namespace, without(verb, "pods"), verb, "pods")
         with pytest.raises(RolloutError) as error:
             namespace.roll(image="myimage:v2")

@@ -19,7 +19,7 @@ def serve(namespace, **selector):
 
 
 def protect(namespace, **spec):
-    namespace._call("POST", BUDGETS.format(namespace.name), {
+    namespace.call("POST", BUDGETS.format(namespace.name), {
         "metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}})
 
 
@@ -105,7 +105,7 @@ def test_the_story_is_told_in_events(namespace):
     result = namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", record_events=False)
 
-    events = [item for item in namespace._call("GET", namespace._path("events"))["items"]
+    events = [item for item in namespace.call("GET", namespace.path("events"))["items"]
               if item["source"].get("component") == "baton.kubernetes"]
     milestones = [event for event in events if event["reason"] != "RollingUpdateScale"]
     assert len(milestones) == sum(step["action"] != "scale" for step in result["steps"])

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from namespace import Killed, dies, eventually
+from objects import eventually
+from writes import Killed, death
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
@@ -68,7 +69,7 @@ def test_killed_after_each_write_it_goes_on_to_the_same_revision(namespace, make
     for kills in itertools.count():
         assert kills < 20
         try:
-            last = roll(kill=dies(1, after=True))
+            last = roll(fault=death(1, after=True))
             break
         except Killed:
             continue
@@ -101,8 +102,8 @@ def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_one
         patch = {
             "spec": {"template": {"spec": {"containers": [{"name": "web",
                                                            "image": f"myimage:{version}"}]}}}}
-        namespace._call("PATCH", namespace._apps(f"{kind.lower()}s", "foo"), patch,
-                        "application/strategic-merge-patch+json")
+        namespace.call("PATCH", namespace.apps_path(f"{kind.lower()}s", "foo"), patch,
+                       "application/strategic-merge-patch+json")
         eventually(lambda version=version: versions(namespace) == [version], f"pods of {version}")
 
     assert roll()["changed"] and versions(namespace) == ["v3"] and not roll()["changed"]

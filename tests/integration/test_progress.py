@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import pytest
-from namespace import cannot_run, eventually
+from objects import cannot_run, eventually
 from proc import alive, ancestors, descendants, with_environment
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action

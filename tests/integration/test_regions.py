@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from namespace import manifest, role
+from objects import manifest, role
 from plays import Playbooks, Shop
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,8 @@ pods' owner.
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies, eventually, manifest, owner, uids
+from objects import eventually, manifest, owner, uids
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -27,7 +28,7 @@ def images(namespace):
 
 
 def names(namespace):
-    return sorted(item["metadata"]["name"] for item in namespace.sets())
+    return sorted(item["metadata"]["name"] for item in namespace.replica_sets())
 
 
 def test_a_definition_may_leave_the_selector_out(namespace):
@@ -45,8 +46,8 @@ def test_a_definition_may_leave_the_selector_out(namespace):
 
 
 def remove(namespace, name="foo"):
-    namespace._call("DELETE", namespace._apps("replicasets", name),
-                    {"propagationPolicy": "Background"})
+    namespace.call("DELETE", namespace.apps_path("replicasets", name),
+                   {"propagationPolicy": "Background"})
     eventually(lambda: not namespace.pods() and name not in names(namespace), f"the end of {name}")
 
 
@@ -98,7 +99,7 @@ def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
         namespace.make_replica_set(2)
         with namespace.observer() as observer:
             try:
-                roll(namespace, kill=dies(number, after), **wish)
+                roll(namespace, fault=death(number, after), **wish)
             except Killed:
                 try:
                     roll(namespace, **{**wish, **then})
@@ -136,8 +137,8 @@ def test_check_mode_tells_the_steps_and_writes_nothing(namespace):
 def test_foo_deleted_in_the_middle_is_created_again(namespace):
     namespace.make_replica_set(REPLICAS)
     roll(namespace, image="myimage:v2", pause_at="2")
-    namespace._call("DELETE", namespace._apps("replicasets", "foo"),
-                    {"propagationPolicy": "Orphan"})
+    namespace.call("DELETE", namespace.apps_path("replicasets", "foo"),
+                   {"propagationPolicy": "Orphan"})
     eventually(lambda: len(names(namespace)) == 1, "the end of foo")
     orphans = uids(pod for pod in namespace.pods() if not owner(pod))
 
@@ -161,6 +162,6 @@ def test_one_that_selects_by_more_than_labels_needs_a_name(namespace):
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["foo"]}]}
     body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
              "spec": {**body["spec"], "selector": selector}}
-    namespace._call("POST", namespace._apps("replicasets"), body)
+    namespace.call("POST", namespace.apps_path("replicasets"), body)
     with pytest.raises(RolloutError, match="its selector does not match the new pods"):
         roll(namespace, image="myimage:v2")

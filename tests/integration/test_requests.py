@@ -86,7 +86,7 @@ def traffic_of(cluster, replicas, **params):
     try:
         namespace.make_primary(replicas)
         traffic = Traffic()
-        result = namespace.roll(kill=count(traffic), image="myimage:v2", max_surge="100%",
+        result = namespace.roll(fault=count(traffic), image="myimage:v2", max_surge="100%",
                                 max_unavailable="100%", **params)
         traffic.steps = len(result["steps"])
         traffic.requests = sum(result["requests"].values()) - result["requests"]["PUT"]
@@ -142,12 +142,12 @@ def test_many_pods_are_read_when_they_do_more_than_start(namespace):
         gateway.http.once = noted
 
     namespace.make_primary(MANY + 1)
-    namespace.roll(kill=arm, image="myimage:v2-slow", max_surge="100%")
+    namespace.roll(fault=arm, image="myimage:v2-slow", max_surge="100%")
     assert set(looks) == {"glance"}
 
     looks.clear()
     with pytest.raises(RolloutFailed) as failed:
-        namespace.roll(kill=arm, image="myimage:v3-absent", max_surge="100%", failure_grace=1)
+        namespace.roll(fault=arm, image="myimage:v3-absent", max_surge="100%", failure_grace=1)
     assert looks[0] == "glance" and "list" in looks
     assert "more pods)" in failed.value.why
 

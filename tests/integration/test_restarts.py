@@ -14,7 +14,9 @@ import threading
 import time
 
 import pytest
-from namespace import Namespace, after_write, eventually, hands_over, role, uids
+from namespace import Namespace
+from objects import eventually, role, uids
+from writes import action_after_write, reparents
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -66,9 +68,9 @@ class Outage:
 
     def roll(self, namespace, **params):
         """Roll foo to v2 during the outage."""
-        half_way = (after_write(REPLICAS // 2, self.begin, hands_over)
+        half_way = (action_after_write(REPLICAS // 2, self.begin, reparents)
                     if self.moment == HANDING_OVER else None)
-        return namespace.roll(say=self, kill=half_way, image="myimage:v2", **params)
+        return namespace.roll(say=self, fault=half_way, image="myimage:v2", **params)
 
     def _end(self):
         if self.is_short:

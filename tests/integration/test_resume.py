@@ -14,7 +14,8 @@ import contextlib
 import itertools
 
 import pytest
-from namespace import Killed, dies, manifest
+from objects import manifest
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -27,7 +28,7 @@ def restore(namespace):
     for name in namespace.rcs():
         namespace.remove(name, policy="Background")
     for name in ("foo", "bar"):
-        namespace.gone(name)
+        namespace.wait_for_deletion(name)
     namespace.make_primary(REPLICAS)
 
 
@@ -45,7 +46,7 @@ def each_death(namespace, first, then):
         restore(namespace)
         with namespace.observer() as observer:
             try:
-                namespace.roll(kill=dies(number, after), **first)
+                namespace.roll(fault=death(number, after), **first)
             except Killed:
                 pass
             else:
@@ -103,9 +104,9 @@ def test_a_rollback_that_is_killed_at_any_write(namespace):
         restore(namespace)
         with namespace.observer() as observer:
             with pytest.raises(Killed):
-                namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+                namespace.roll(fault=death(6, after=True), image="myimage:v2")
             try:
-                namespace.roll(kill=dies(number, after), state="rolled_back")
+                namespace.roll(fault=death(number, after), state="rolled_back")
             except Killed:
                 namespace.roll(state="rolled_back")
             else:
@@ -123,9 +124,9 @@ def test_forward_kill_back_kill_forward(namespace):
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(7, after=True), image="myimage:v2")
+            namespace.roll(fault=death(7, after=True), image="myimage:v2")
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(4, after=False), state="rolled_back")
+            namespace.roll(fault=death(4, after=False), state="rolled_back")
         result = namespace.roll(image="myimage:v2")
 
     assert result["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
@@ -152,9 +153,9 @@ def test_foo_deleted_in_the_middle_is_created_again(namespace):
     """| - | yes | next is foo's partner | handover, foo recreated first |"""
     namespace.make_primary(4)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(fault=death(6, after=True), image="myimage:v2")
     namespace.remove("foo")
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
     confirm_size(namespace, 4, image="myimage:v2")
 
     namespace.roll(image="myimage:v2")
@@ -170,10 +171,10 @@ def test_next_deleted_in_the_middle_loses_no_size(namespace):
     namespace.make_primary(4)
     for wish in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(9, after=True), image="myimage:v3")
+            namespace.roll(fault=death(9, after=True), image="myimage:v3")
         (successor,) = set(namespace.rcs()) - {"foo"}
         namespace.remove(successor)
-        namespace.gone(successor)
+        namespace.wait_for_deletion(successor)
         assert namespace.rc()["spec"]["replicas"] < 3
         confirm_size(namespace, 4, **wish)
 
@@ -190,7 +191,7 @@ def test_a_restart_that_is_killed_goes_on(namespace):
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(8, after=True), state="restarted")
+            namespace.roll(fault=death(8, after=True), state="restarted")
         namespace.roll(state="restarted")
 
     assert len(observer.new) == 3 and namespace.rcs() == ["foo"]
@@ -211,7 +212,7 @@ def test_sizes_changed_by_somebody_else_meanwhile(namespace):
     """
     namespace.make_primary(4)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(7, after=True), image="myimage:v2")
+        namespace.roll(fault=death(7, after=True), image="myimage:v2")
     (successor,) = set(namespace.rcs()) - {"foo"}
     namespace.patch("foo", {"spec": {"replicas": 6}})
     namespace.patch(successor, {"spec": {"replicas": 7}})
@@ -225,7 +226,7 @@ def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
     namespace.make_primary(4)
     for side in ("foo", "next"):
         with pytest.raises(Killed):
-            namespace.roll(kill=dies(7, after=True), image="myimage:v2")
+            namespace.roll(fault=death(7, after=True), image="myimage:v2")
         name = side if side == "foo" else (set(namespace.rcs()) - {"foo"}).pop()
         namespace.patch(name, {"metadata": {"annotations": None}})
         namespace.roll(state="rolled_back")
@@ -253,9 +254,9 @@ def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
 def test_foo_deleted_then_another_image_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(fault=death(6, after=True), image="myimage:v2")
     namespace.remove("foo")
-    namespace.gone("foo")
+    namespace.wait_for_deletion("foo")
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v3")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from namespace import eventually
+from objects import eventually
 from plays import STAGES, Playbooks, Shop, kill, versions
 
 ROOT = Path(__file__).parents[2]
@@ -502,7 +502,7 @@ def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(
         for name in namespace.rcs():
             if name.startswith("foo"):
                 namespace.remove(name)
-                namespace.gone(name)
+                namespace.wait_for_deletion(name)
 
     shop.actions = {"50%": delete}
     output = playbooks.bump(succeeds=False, controller="", names=names, stages=["50%", "100%"],
@@ -542,13 +542,13 @@ def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
     playbooks.bump(kind="Deployment")
 
     assert shop.asked == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
-    assert namespace.comes_to_be_rolled_out() and playbooks.told["outcome"] == "updated"
+    assert namespace.wait_for_rollout() and playbooks.told["outcome"] == "updated"
     assert stages_of(playbooks.told) == [(stage, "passed", ["passed"]) for stage in STAGES]
     assert playbooks.told["previous_images"] == {"web": "myimage:v1"}
 
     for _again in range(2):
         playbooks.run("rollback", kind="Deployment", to_revision="previous")
-        assert namespace.comes_to_be_rolled_out() and versions(namespace) == (10, 0)
+        assert namespace.wait_for_rollout() and versions(namespace) == (10, 0)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from namespace import manifest, uids
+from objects import manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from namespace import eventually, manifest, role
+from objects import eventually, manifest, role
 from plays import ad_hoc
 from task_runner import TaskRunner, as_done
 
@@ -53,9 +53,9 @@ def make_odd(namespace, flow):
     if flow in ("ReplicaSet", "Deployment"):
         body |= {"apiVersion": "apps/v1", "kind": flow,
                  "spec": {**body["spec"], "selector": {"matchLabels": {"app": "odd"}}}}
-        before = len(namespace.sets())
-        namespace._call("POST", namespace._apps(f"{flow.lower()}s"), body)
-        eventually(lambda: len(namespace.sets()) > before, "the ReplicaSet of odd")
+        before = len(namespace.replica_sets())
+        namespace.call("POST", namespace.apps_path(f"{flow.lower()}s"), body)
+        eventually(lambda: len(namespace.replica_sets()) > before, "the ReplicaSet of odd")
     else:
         namespace.create("replicationcontrollers", body)
 
@@ -63,7 +63,7 @@ def make_odd(namespace, flow):
 def versions(namespace):
     """Return uid and generation of all controllers."""
     items = ([namespace.rc(name) for name in namespace.rcs()] + namespace.deployments()
-             + namespace.sets())
+             + namespace.replica_sets())
     # may be deleted meanwhile
     return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items if item}
 

@@ -27,7 +27,7 @@ def test_an_update_waits_for_no_request_but_those_that_its_steps_need(namespace,
     namespace.make_primary(20)
     line = SlowLine()
 
-    result = namespace.roll(kill=line.arm, image="myimage:v2", max_surge=surge)
+    result = namespace.roll(fault=line.arm, image="myimage:v2", max_surge=surge)
 
     sizes = [step for step in result["steps"] if step["action"] == "scale"]
     print("\n".join(line.on_the_way),

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from namespace import eventually
+from objects import eventually
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 

@@ -13,8 +13,8 @@ import threading
 import time
 
 import pytest
-from namespace import Killed
 from test_permissions import change_role, without
+from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import informer, watch
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.pods import Pods

@@ -13,18 +13,9 @@ import time
 
 import embedded
 import pytest
-from namespace import (
-    ADMISSION_PLUGINS,
-    Killed,
-    Namespace,
-    as_kind,
-    dies,
-    eventually,
-    is_ready,
-    manifest,
-    role,
-    uids,
-)
+from namespace import ADMISSION_PLUGINS, Namespace
+from objects import as_kind, eventually, is_ready, manifest, role, uids
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -79,9 +70,9 @@ def test_to_another_image_and_no_write_the_second_time(namespace, spec):
     with namespace.observer() as observer:
         result = roll(namespace)
 
-    eventually(namespace.is_whole, "the status after what was restored")
+    eventually(namespace.is_stateful_set_rolled_out, "the status after what was restored")
     again = roll(namespace)
-    assert versions(namespace) == ["v2"] * 3 and namespace.is_whole()
+    assert versions(namespace) == ["v2"] * 3 and namespace.is_stateful_set_rolled_out()
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
     assert [step["action"] for step in result["steps"]] == ["update", "annotate"]
     assert (result["rollout"]["images"]
@@ -296,8 +287,8 @@ def test_back_where_the_server_was_done_before_the_client_died(namespace):
     """Then the status names the new revision as the current one."""
     namespace.make_stateful_set(3)
     with pytest.raises(Killed):
-        roll(namespace, kill=dies(1, True))
-    eventually(lambda: versions(namespace) == ["v2"] * 3 and namespace.is_whole(),
+        roll(namespace, fault=death(1, True))
+    eventually(lambda: versions(namespace) == ["v2"] * 3 and namespace.is_stateful_set_rolled_out(),
                "the end of the update")
     result = back(namespace)
     assert (result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
@@ -310,7 +301,8 @@ def test_with_on_delete_a_pod_below_the_pause_comes_back_as_it_was(namespace):
     set_image(namespace, "myimage:v1")
     for name in ("foo-0", "foo-1"):
         namespace.remove(name, "pods")
-    eventually(lambda: versions(namespace) == ["v1"] * 2 and namespace.is_whole(), "pods of v1")
+    eventually(lambda: versions(namespace) == ["v1"] * 2
+               and namespace.is_stateful_set_rolled_out(), "pods of v1")
     roll(namespace, pause_at="1")
     namespace.remove("foo-0", "pods")
     eventually(lambda: versions(namespace) == ["v1", "v2"], "foo-0 again")
@@ -345,7 +337,7 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace, spec):
 
 def _dies(do, namespace, number, after, **params):
     try:
-        do(namespace, kill=dies(number, after), **params)
+        do(namespace, fault=death(number, after), **params)
     except Killed:
         return 1
     return 0
@@ -357,7 +349,7 @@ def _dies(do, namespace, number, after, **params):
 def test_a_rollback_that_is_killed_is_finished_by_the_same_task(namespace, number, after):
     stuck(namespace)
     with pytest.raises(Killed):
-        back(namespace, kill=dies(number, after))
+        back(namespace, fault=death(number, after))
     back(namespace)
     assert versions(namespace) == ["v1"] * 3
     annotations = namespace.stateful_set()["metadata"]["annotations"]
@@ -391,12 +383,12 @@ def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
 
 def applied(namespace, way, body):
     """Apply the manifest in the manner of three tools."""
-    path = namespace._apps("statefulsets", "foo")
+    path = namespace.apps_path("statefulsets", "foo")
     if way == "replaced":
-        namespace._call("PUT", path, body)
+        namespace.call("PUT", path, body)
     elif way == "by force":
-        namespace._call("PATCH", f"{path}?fieldManager=kubectl&force=true", body,
-                        "application/apply-patch+yaml")
+        namespace.call("PATCH", f"{path}?fieldManager=kubectl&force=true", body,
+                       "application/apply-patch+yaml")
     else:
         namespace.patch_stateful_set(body)
 
@@ -456,7 +448,7 @@ def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace):
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
     with pytest.raises(Killed):
-        back(namespace, to_revision=1, kill=dies(1, True))
+        back(namespace, to_revision=1, fault=death(1, True))
     result = back(namespace, to_revision=1)
     assert versions(namespace) == ["v1"] * 3
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
@@ -489,7 +481,7 @@ def test_what_is_missing_for_a_rollback_is_told_before_the_first_write(namespace
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/stateful-sets-foo"
     rules = [{"apiGroups": ["apps"], "resources": ["statefulsets"],
               "verbs": ["get", "list", "watch", "patch"]}]
-    namespace._call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
+    namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
     before = namespace.stateful_set()["metadata"]["generation"]
 
     def refused():
@@ -573,9 +565,9 @@ def test_an_autoscaler_does_nothing_meanwhile(namespace):
     namespace.make_stateful_set(2)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "foo"}
-    namespace._call("POST", path,
-                    {"metadata": {"name": "hpa"},
-                     "spec": {"scaleTargetRef": target, "maxReplicas": 5}})
+    namespace.call("POST", path,
+                   {"metadata": {"name": "hpa"},
+                    "spec": {"scaleTargetRef": target, "maxReplicas": 5}})
     result = roll(namespace, pause_at="1")
     assert [step["action"] for step in result["steps"]] == ["freeze", "update", "annotate"]
     result = roll(namespace)
@@ -631,6 +623,6 @@ def test_as_many_pods_are_missing_as_the_statefulset_or_the_task_says(gated):
     roll(gated, pause_at="3")
     assert versions(gated) == ["v14"] * 2 + ["v2"] * 3
     with pytest.raises(Killed):
-        back(gated, kill=dies(1, True))
+        back(gated, fault=death(1, True))
     back(gated)
     assert versions(gated) == ["v14"] * 5 and strategy(gated) == usual

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from namespace import eventually, manifest, uids
+from objects import eventually, manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
@@ -28,7 +28,7 @@ def make(namespace, kind):
 
 
 def terminating(namespace):
-    items = namespace._call("GET", namespace._path("pods"))["items"]
+    items = namespace.call("GET", namespace.path("pods"))["items"]
     return [item for item in items if "deletionTimestamp" in item["metadata"]]
 
 
@@ -64,7 +64,7 @@ def test_with_termination_complete_terminating_pods_count(namespace, kind):
         remaining = terminating(namespace)
 
     assert result["rollout"]["phase"] == "complete" and remaining == [] and len(observer.new) == 4
-    assert observer.most_in_all == 5 and observer.fewest_ready >= 4
+    assert observer.most_pods_in_total == 5 and observer.fewest_ready >= 4
 
 
 def test_by_default_new_pods_come_beside_terminating_ones(namespace):
@@ -76,7 +76,7 @@ def test_by_default_new_pods_come_beside_terminating_ones(namespace):
         with released(namespace, after=0):
             eventually(lambda: not terminating(namespace), "the end of the old pods")
 
-    assert len(remaining) == 4 and observer.most_in_all == 8 and observer.most_pods == 5
+    assert len(remaining) == 4 and observer.most_pods_in_total == 8 and observer.most_pods == 5
 
 
 def test_on_the_way_back_terminating_pods_count_too(namespace):
@@ -89,7 +89,7 @@ def test_on_the_way_back_terminating_pods_count_too(namespace):
 
     assert (back["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
             and len(uids(namespace.pods())) == 4)
-    assert observer.most_in_all == 5 and observer.fewest_ready >= 4
+    assert observer.most_pods_in_total == 5 and observer.fewest_ready >= 4
 
 
 def test_a_pod_that_does_not_end_is_named_with_its_finalizer_and_what_removes_it(namespace):

@@ -14,7 +14,8 @@ import time
 
 import embedded
 import pytest
-from namespace import ADMISSION_PLUGINS, Namespace, uids
+from namespace import ADMISSION_PLUGINS, Namespace
+from objects import uids
 
 
 @pytest.fixture

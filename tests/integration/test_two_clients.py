@@ -19,7 +19,8 @@ import threading
 import time
 
 import pytest
-from namespace import Killed, dies, eventually, uids
+from objects import eventually, uids
+from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -63,7 +64,10 @@ import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
+    Process,
+    started_at,
+)
 print("ready", flush=True)
 input()
 try:
@@ -106,7 +110,7 @@ def lease(namespace):
 def leases(namespace):
     """All of the namespace, by name."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
-    items = namespace._call("GET", path)["items"]
+    items = namespace.call("GET", path)["items"]
     return {item["metadata"]["name"]: item for item in items}
 
 
@@ -123,7 +127,7 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
         with namespace.observer() as observer:
             if "state" in second:
                 with pytest.raises(Killed):
-                    namespace.roll(image="myimage:v2", kill=dies(7, after=True), lock=False)
+                    namespace.roll(image="myimage:v2", fault=death(7, after=True), lock=False)
             with (client(namespace, **first) as first_client,
                   client(namespace, **second) as second_client):
                 begin(first_client, second_client)
@@ -179,7 +183,7 @@ def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace)
         held["metadata"]["annotations"] = {}
         held["spec"]["holderIdentity"] = "somebody@elsewhere, process 1"
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
-        namespace._call("PUT", f"{path}/{held['metadata']['name']}", held)
+        namespace.call("PUT", f"{path}/{held['metadata']['name']}", held)
         time.sleep(2.5)
         before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
         first.send_signal(signal.SIGCONT)
@@ -229,7 +233,7 @@ def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace, name):
     process = Process.mine()._replace(pid="1", start=started_at("1"), task="x")
     metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},
                 "finalizers": ["example.com/never"]}
-    namespace._call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
+    namespace.call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
         "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2**31 - 1,
                  "leaseTransitions": 2**31 - 1,

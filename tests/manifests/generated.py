@@ -89,7 +89,7 @@ def templates(namespace: Namespace, number: int, count: int) -> Iterator[Manifes
     """Yield that many accepted templates, reproducible by the seed, and None for each discarded
     template.
     """
-    schema = Schema(namespace._call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
+    schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
     accepted = 0
     for index, drawn in enumerate(_drawn(schema.template(), number, count * 3)):
         template = _accepted(namespace, drawn)
@@ -242,7 +242,7 @@ def _refusal(namespace: Namespace, template: Json) -> Json | None:
            "spec": template["spec"]}
     for resource, body in (("replicationcontrollers", controller), ("pods", pod)):
         try:
-            namespace._call("POST", f"{namespace._path(resource)}?dryRun=All", body)
+            namespace.call("POST", f"{namespace.path(resource)}?dryRun=All", body)
         except ApiException as error:
             return json.loads(error.reason)
     return None

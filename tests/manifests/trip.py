@@ -16,7 +16,8 @@ from typing import Any
 
 from corpus import Manifest
 from kubernetes.client.exceptions import ApiException
-from namespace import Namespace, eventually, role
+from namespace import Namespace
+from objects import eventually, role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -56,10 +57,10 @@ def prepare(namespace: Namespace) -> None:
                for name, value in PRIORITY_CLASSES.items()]
     objects += [("/apis/node.k8s.io/v1/runtimeclasses", name, {"handler": "sandbox"})
                 for name in RUNTIME_CLASSES]
-    objects += [(namespace._path("serviceaccounts"), ACCOUNT, {})]
+    objects += [(namespace.path("serviceaccounts"), ACCOUNT, {})]
     for path, name, fields in objects:
         with contextlib.suppress(ApiException):  # another worker has created the object
-            namespace._call("POST", path, {"metadata": {"name": name}, **fields})
+            namespace.call("POST", path, {"metadata": {"name": name}, **fields})
 
 
 class Trip:
@@ -129,8 +130,8 @@ class Trip:
     def _create(self) -> None:
         self._doing = "create"
         try:
-            self.namespace._call("POST", self._path(),
-                                 self._definition(self.template, with_selector=True))
+            self.namespace.call("POST", self._path(),
+                                self._definition(self.template, with_selector=True))
         except ApiException as error:
             raise Discarded(error.reason) from None
         eventually(self._is_available, f"{REPLICAS} pods", seconds=DEADLINE)
@@ -188,11 +189,11 @@ class Trip:
     def _remove(self) -> None:
         for name in {self.name, *self._successors()}:
             with contextlib.suppress(ApiException):
-                self.namespace._call("DELETE", self._path(name),
-                                     {"propagationPolicy": "Background"})
+                self.namespace.call("DELETE", self._path(name),
+                                    {"propagationPolicy": "Background"})
 
     def _successors(self) -> list[str]:
-        items = self.namespace._call("GET", self._path())["items"]
+        items = self.namespace.call("GET", self._path())["items"]
         names = [item["metadata"]["name"]
                  for item in items if not item["metadata"].get("ownerReferences")]
         return [name for name in names if name.startswith(f"{self.name}-")]
@@ -256,11 +257,11 @@ class Trip:
 
     def _path(self, name: str = "") -> str:
         resource = f"{self.kind.lower()}s"
-        return (self.namespace._path if self.kind == "ReplicationController"
-                else self.namespace._apps)(resource, name)
+        return (self.namespace.path if self.kind == "ReplicationController"
+                else self.namespace.apps_path)(resource, name)
 
     def _object(self) -> Json:
-        return self.namespace._call("GET", self._path(self.name))
+        return self.namespace.call("GET", self._path(self.name))
 
     def _stored(self) -> Json:
         item = self._object()
@@ -275,8 +276,8 @@ class Trip:
         """Return the template as the server would store a new object."""
         whole = self._definition(definition["spec"]["template"], with_selector=True)
         whole["metadata"]["name"] = f"{self.name}-expected"
-        return _bare(self.namespace._call("POST", f"{self._path()}?dryRun=All",
-                                          whole)["spec"]["template"], self.kind)
+        return _bare(self.namespace.call("POST", f"{self._path()}?dryRun=All",
+                                         whole)["spec"]["template"], self.kind)
 
     def _is_available(self) -> bool:
         item = self._object()

@@ -22,8 +22,10 @@ import clients
 import pytest
 import real_node
 from embedded import Cluster
-from namespace import Killed, Namespace, dies, eventually, hands_over, is_ready, manifest, role, uids
+from namespace import Namespace
+from objects import eventually, is_ready, manifest, role, uids
 from traffic import SETTLE
+from writes import Killed, death, reparents
 
 Json = dict[str, t.Any]
 
@@ -94,7 +96,7 @@ class Shop:
         """Create both; the Service's URL when all pods serve."""
         if self.kind.role:
             self.namespace.allow(role(self.kind.role), self.kind.role)
-        self.namespace._call("POST", self.path, self.manifest(image))
+        self.namespace.call("POST", self.path, self.manifest(image))
         service = self.namespace.create("services", {
             "metadata": {"name": "foo"}, "spec": {"selector": {"app": "foo"}, "ports": [{"port": 80, "targetPort": 8080}]}})
         self.until_all_are(image)
@@ -132,7 +134,7 @@ class Shop:
 
     def images(self) -> dict[str, int]:
         """How many pods of each image are ready; None: how many are not, or end."""
-        pods = self.namespace._call("GET", self.namespace._path("pods"))["items"]
+        pods = self.namespace.call("GET", self.namespace.path("pods"))["items"]
         return collections.Counter(
             each["spec"]["containers"][0]["image"] if is_ready(each) and "deletionTimestamp" not in each["metadata"] else None
             for each in pods)
@@ -179,7 +181,7 @@ def killed_at_the_new_pod_and_rolled_back(shop: Shop) -> None:
 def killed_in_the_handover_and_resumed(shop: Shop) -> None:
     """Half of the pods are foo's for some seconds, and none can be made."""
     with pytest.raises(Killed):
-        shop.namespace.roll(kill=dies(2, True, hands_over), image=V2, **shop.kind.options)
+        shop.namespace.roll(fault=death(2, True, reparents), image=V2, **shop.kind.options)
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
 
@@ -251,15 +253,15 @@ def cordon(shop: Shop) -> None:
 
 
 def schedulable(shop: Shop, is_so: bool) -> None:
-    shop.namespace._call("PATCH", f"/api/v1/nodes/{real_node.NAME}", {"spec": {"unschedulable": not is_so or None}},
-                         "application/merge-patch+json")
+    shop.namespace.call("PATCH", f"/api/v1/nodes/{real_node.NAME}", {"spec": {"unschedulable": not is_so or None}},
+                        "application/merge-patch+json")
 
 
 def patched(shop: Shop) -> None:
     """The controller manager does it."""
     containers = [{"name": "web", "image": V2}]
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
-    shop.namespace._call("PATCH", f"{shop.path}/foo", patch, "application/strategic-merge-patch+json")
+    shop.namespace.call("PATCH", f"{shop.path}/foo", patch, "application/strategic-merge-patch+json")
 
 
 def kubectl_rolling_update(shop: Shop) -> None:
@@ -275,13 +277,13 @@ def deleted_and_created(shop: Shop) -> None:
     """What a wrong controller does: the old pods go before the new ones come."""
     shop.namespace.remove("foo", shop.kind.resource)
     eventually(lambda: V1 not in shop.images(), "the end of the old pods")
-    shop.namespace._call("POST", shop.path, shop.manifest(V2))
+    shop.namespace.call("POST", shop.path, shop.manifest(V2))
 
 
 def pods_deleted_hard(shop: Shop) -> None:
     """One after the other, without a grace period; foo replaces them."""
     for pod in shop.namespace.pods():
-        shop.namespace._call("DELETE", shop.namespace._path("pods", pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
+        shop.namespace.call("DELETE", shop.namespace.path("pods", pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
         time.sleep(0.5)
 
 

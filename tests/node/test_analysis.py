@@ -16,7 +16,7 @@ import monitoring
 import pytest
 import record
 from canaries import CAUGHT_BY, CONTAINER, INTERVAL, PODS, RATES, SHARE, WATCHED, Stage, following, image, most
-from namespace import cannot_run, uids
+from objects import cannot_run, uids
 from rollouts import Shop
 from traffic import Traffic, reasons
 

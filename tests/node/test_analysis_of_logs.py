@@ -9,7 +9,7 @@ import time
 
 import pytest
 from kubelets import analyzed
-from namespace import eventually, manifest
+from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies, eventually, hands_over, uids
+from objects import eventually, uids
 from rollouts import RC, REPLICAS, V2, WELL_BEHAVED, Shop
+from writes import Killed, death, reparents
 
 pytestmark = pytest.mark.long
 
@@ -18,7 +19,7 @@ def shop(cluster, namespace):
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):
-        namespace.roll(kill=dies(2, True, hands_over), image=V2)
+        namespace.roll(fault=death(2, True, reparents), image=V2)
     shop.until_all_are(V2)
     return shop
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import embedded
 import pytest
 from machine import CGROUPS
-from namespace import Namespace, eventually, is_ready
+from namespace import Namespace
+from objects import eventually, is_ready
 from real_node import KERNEL
 from workspace import ClusterError, clusters
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 
 import pytest
-from namespace import eventually, is_ready
+from objects import eventually, is_ready
 
 DATA = "/data/starts"
 TASK = {"kind": "StatefulSet"}
@@ -19,7 +19,7 @@ BROKEN = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image":
 def shop(namespace, tmp_path):
     """foo with two pods, each with a volume of its own, which are folders of this machine."""
     for number in range(2):
-        namespace._call("POST", "/api/v1/persistentvolumes", {
+        namespace.call("POST", "/api/v1/persistentvolumes", {
             "metadata": {"name": f"{namespace.name}-{number}"},
             "spec": {"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": namespace.name,
                      "persistentVolumeReclaimPolicy": "Retain",
@@ -33,7 +33,7 @@ def shop(namespace, tmp_path):
     namespace.make_stateful_set(2, volumeClaimTemplates=[claim], template=template)
     yield namespace
     for number in range(2):
-        namespace._call("DELETE", f"/api/v1/persistentvolumes/{namespace.name}-{number}")
+        namespace.call("DELETE", f"/api/v1/persistentvolumes/{namespace.name}-{number}")
 
 
 def starts(namespace):

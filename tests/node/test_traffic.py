@@ -15,7 +15,7 @@ import time
 
 import pytest
 import record
-from namespace import uids
+from objects import uids
 from rollouts import CASES, V1, Shop
 from traffic import Traffic, reasons, versions
 
@@ -35,7 +35,7 @@ def test_traffic_during(case, cluster, namespace, request):
     with Traffic(shop.open()) as traffic:
         time.sleep(BEFORE)
         # What others do to pods is not ours to promise: kubectl takes away their controller to give it another name.
-        with namespace.observer(allow_without=lambda pod: row.by != "rolling_update") as observer:
+        with namespace.observer(allow_orphan=lambda pod: row.by != "rolling_update") as observer:
             began = time.time()
             row.rollout(shop)
             shop.until_all_are(row.ends_with)

@@ -18,7 +18,7 @@ import typing as t
 from pathlib import Path
 
 import binaries
-from namespace import eventually
+from objects import eventually
 
 SCRIPT = Path(__file__).parent / "traffic.js"
 

@@ -18,7 +18,8 @@ import typing as t
 from pathlib import Path
 
 import yaml
-from namespace import Namespace, eventually, manifest, role
+from namespace import Namespace
+from objects import eventually, manifest, role
 from plays import Playbooks, Shop
 from proc import descendants
 
@@ -185,7 +186,7 @@ class Release:
 
     def _delete(self, name: str) -> None:
         with contextlib.suppress(Exception):  # perhaps already deleted
-            self.namespace._call("DELETE", self._path(name), {"propagationPolicy": "Background"})
+            self.namespace.call("DELETE", self._path(name), {"propagationPolicy": "Background"})
 
     def _finish(self, name: str) -> None:
         self.namespace.roll(name=name, kind=self.kind, image=V2)
@@ -198,8 +199,8 @@ class Release:
         if self.kind != "DaemonSet":
             with contextlib.suppress(Exception):  # perhaps already deleted
                 larger = {"spec": {"replicas": self.replicas + 1}}
-                self.namespace._call("PATCH", self._path(name), larger,
-                                     "application/merge-patch+json")
+                self.namespace.call("PATCH", self._path(name), larger,
+                                    "application/merge-patch+json")
 
     def _hold(self, name: str) -> None:
         """Hold the Lease of the controller, as a task of another client does."""
@@ -209,7 +210,7 @@ class Release:
             "renewTime": now}}
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         with contextlib.suppress(Exception):  # the task itself may hold the Lease
-            self.namespace._call("POST", path, lease)
+            self.namespace.call("POST", path, lease)
 
     # The play
 
@@ -224,10 +225,10 @@ class Release:
             self.done["an image that never works"] += 1
         if "max_surge" in self.request:
             self.done["a DaemonSet with a surge"] += 1
-        before = self.namespace._call("GET", self._path("bystander"), None)["spec"]["template"]
+        before = self.namespace.call("GET", self._path("bystander"), None)["spec"]["template"]
         stats = self._roll()
-        assert self.namespace._call("GET", self._path("bystander"),
-                                    None)["spec"]["template"] == before
+        assert self.namespace.call("GET", self._path("bystander"),
+                                   None)["spec"]["template"] == before
         outcomes = {host: stats.get("clusters", {}).get(host) if len(self.hosts) > 1 else stats
                     for host in self.hosts}
         for host, ended in outcomes.items():

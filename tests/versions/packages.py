@@ -21,7 +21,8 @@ import cores
 from common import COLLECTIONS, PROGRAMS, ansible_environment, namespace_for
 from embedded import Cluster
 from environments import environment, python, told
-from namespace import Namespace, manifest
+from namespace import Namespace
+from objects import manifest
 from row import AnyCluster, Row
 
 #: The last release of each minor version, and a supported Python.

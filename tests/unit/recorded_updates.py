@@ -21,7 +21,7 @@ from pathlib import Path
 
 import migrations
 from every_kind import KINDS, SIZE, Cluster, asked
-from namespace import Killed
+from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 

@@ -112,7 +112,7 @@ class Variables:
     def _is_only_host(self) -> bool:
         """Return whether the play runs on localhost alone.
 
-        Any other host is a cluster of an inventory, and so is a localhost beside others.
+        Any other host is a cluster of an inventory, and so is a localhost among others.
         """
         hosts = self.variables.get("ansible_play_hosts_all") or []
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
@@ -151,7 +151,7 @@ class Variables:
         return entries.entries(self.own(option), comma)
 
     def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Return a task file: beside the playbook, in its tasks folder, or in the present one."""
+        """Return a task file from the playbook's folder, its subfolder tasks, or the present folder."""
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, typed), os.path.join(folder, "tasks", typed), typed]
         path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")
@@ -160,9 +160,9 @@ class Variables:
         except AnsibleError:
             is_list = False
         if not is_list:
-            self.errors.append(f"{typed} is no file with a list of tasks. A relative path is "
-                               "looked for beside the playbook, "
-                               "in its folder tasks, and in the present folder")
+            self.errors.append(f"{typed} is not a file with a list of tasks. A relative path "
+                               "is searched in the playbook's folder, in its subfolder tasks, and "
+                               "in the working directory")
         return {"typed": typed, "path": path}
 
 

@@ -287,7 +287,8 @@ def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(
     assert (versions(namespace) == (4, 0) and namespace.rc()["spec"] == before["spec"]
             and data["outcome"] == "rolled_back")
     assert data["message"].startswith("The check rollout_analysis has failed at stage 25% of foo: ")
-    assert "the analysis has failed: success_rate: 0.9" in output.partition("Fail, and say why")[2]
+    error = output.partition("Fail with the reason")[2]
+    assert "the analysis has failed: success_rate: 0.9" in error
     ((stage),) = data["stages"]
     assert ([check["outcome"] for check in stage["checks"]] == ["failed"]
             and "is less than" in stage["checks"][0]["message"])

@@ -68,14 +68,14 @@ class Nobody:
 
 def commands(output):
     """Return the commands that the playbook shows, to resume and to roll back."""
-    return re.findall(r"To go (?:on|back): (ansible .*?)\"", output.replace('\\"', "'"))
+    return re.findall(r"To (?:resume|roll back): (ansible .*?)\"", output.replace('\\"', "'"))
 
 
 def test_another_client_goes_on(namespace, playbooks, ansible_environment):
     """The other client runs the command shown by the playbook."""
     namespace.make_primary(2)
     run = Waiting(playbooks, approve_within="10m")
-    go_on, _back = commands(run.until("Wait for an answer"))
+    go_on, _back = commands(run.until("Wait for approval"))
     assert versions(namespace) == (1, 1)
 
     subprocess.run(go_on, shell=True, env=ansible_environment, check=True, capture_output=True,
@@ -90,14 +90,14 @@ def test_another_client_goes_on(namespace, playbooks, ansible_environment):
 def test_another_client_goes_back(namespace, playbooks, ansible_environment):
     namespace.make_primary(2)
     run = Waiting(playbooks, approve_within="10m")
-    _go_on, back = commands(run.until("Wait for an answer"))
+    _go_on, back = commands(run.until("Wait for approval"))
 
     subprocess.run(back, shell=True, env=ansible_environment, check=True, capture_output=True,
                    timeout=120)
 
     output = " ".join(run.end(succeeds=False).split())
     assert versions(namespace) == (2, 0) and '"outcome": "rolled_back"' in output
-    assert ("Somebody has gone back, or to something else." in output
+    assert ("The update was rolled back, or replaced by another update." in output
             and "could not be rolled back" not in output)
 
 
@@ -112,7 +112,7 @@ def test_nobody_goes_on_in_time(namespace, playbooks, on_failure, sizes, outcome
                                     succeeds=False).split())
 
     assert versions(namespace) == sizes and f'"outcome": "{outcome}"' in output
-    assert ("The check approval has failed at stage 50% of foo: Nobody has approved it until 20"
+    assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 
 
@@ -121,7 +121,7 @@ def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, pl
     namespace.make_primary(2)
     began = time.monotonic()
     run = Waiting(playbooks, approve_within=25)
-    first = run.until("Wait for an answer")
+    first = run.until("Wait for approval")
     run.kill()
     time.sleep(max(0.0, 15 - (time.monotonic() - began)))
 
@@ -149,7 +149,7 @@ def test_several_controllers_are_waited_for(namespace, playbooks, ansible_enviro
     namespace.make_primary(2, name="a")
     namespace.make_primary(2, name="b")
     run = Waiting(playbooks, controller="", names="a,b", approve_within="10m")
-    run.until("Wait for an answer")
+    run.until("Wait for approval")
 
     for name in ("a", "b"):
         namespace.roll(name=name, image="myimage:v2")

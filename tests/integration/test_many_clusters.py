@@ -129,7 +129,7 @@ def test_one_of_them_is_down(clusters, inventory, regions, playbooks):
         assert ("fatal: [porto]" in output
                 and f"the API server at {porto.server} cannot be reached" in message)
         assert ("porto has failed" in message
-                and "for this cluster alone with --limit porto" in message)
+                and "for this cluster only, add --limit porto" in message)
         assert all(f"{name} has failed" not in message for name in up)
         assert stats.count(outcome) == len(up) and '"porto": {' in stats
 

@@ -43,7 +43,7 @@ def stages_of(report):
 
 def error_of(output):
     """Return the role's final sentence, independent of Ansible's line breaks."""
-    return output.partition("Fail, and say why")[2]
+    return output.partition("Fail with the reason")[2]
 
 
 def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
@@ -108,8 +108,8 @@ def test_what_a_failed_check_says_to_run_next_goes_on_and_goes_back(namespace, p
         shop.broken = {"50%"}
         playbooks.bump(succeeds=False, on_failure="stop")
         assert versions(namespace) == (1, 1) and playbooks.told["outcome"] == "stopped"
-        (back,) = re.findall(r"Next: run the same task again to go on, or by `(.*?)` to go back",
-                             playbooks.told["message"])
+        next_line = r"Next: run the same task again to resume, or run `(.*?)` to roll back"
+        (back,) = re.findall(next_line, playbooks.told["message"])
 
         shop.broken = set()
         if step == "back":
@@ -221,10 +221,11 @@ def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, play
     assert ("stages: '1O%' is neither a number nor a percentage"
             in playbooks.bump(stages="50%,1O%", succeeds=False))
 
-    assert ("no.yml has failed before the update of foo, which was not begun: Not today: the shop "
+    assert ("no.yml has failed before the update of foo, which was not started: Not today: the "
+            "shop "
             "is closed" in error_of(refused))
     assert playbooks.told["outcome"] == "failed" and playbooks.told["results"] == []
-    assert "nowhere.yml is no file with a list of tasks" in missing
+    assert "nowhere.yml is not a file with a list of tasks" in missing
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 

@@ -65,11 +65,9 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
         failed = [f"{host}: {outcome or 'unknown'}"
                   for host, outcome in ended.items() if outcome not in SUCCESSFUL]
         if failed and (100 * len(failed) > max_failed * len(ended) or len(failed) == len(ended)):
-            return (f"{_some(batch)} not begun: {len(failed)} of {len(ended)} clusters failed "
-                    "before "
-                    f"({_some(failed)}), and {max_failed:g}% may.\nNext: run the same playbook "
-                    "again "
-                    "when the cause is removed: nothing changes where the update has ended well.")
+            return (f"{_some(batch)} not started: {len(failed)} of {len(ended)} clusters failed "
+                    f"before ({_some(failed)}), and at most {max_failed:g}% may fail.\nNext: fix "
+                    "the cause and run the same playbook again; updated clusters do not change.")
     return ""
 
 

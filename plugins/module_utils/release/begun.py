@@ -147,10 +147,9 @@ def what_is_left(begun: Begun, rollback: list[Json]) -> list[str]:
     for name in begun.updated:
         by_images.setdefault(_as_option(begun.previous_images(name)), []).append(name)
     for option, names in by_images.items():
-        lines += [f"{', '.join(names)} had been updated before and "
-                  f"{'stays' if len(names) == 1 else 'stay'} so.",
-                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to go "
-                  "back there too."]
+        lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",
+                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to "
+                  f"roll {'it' if len(names) == 1 else 'them'} back, too."]
     return lines
 
 

@@ -90,7 +90,7 @@ class Ending:
             return ""
         first_line = text(event.failure, "gist") or text(event.failure, "reason").partition("\n")[0]
         task = text(event.failure, "task")
-        above = ([f"Why, and what to do next, stands above, where {task!r} has failed."]
+        above = ([f"The reason and the next command are shown above, at the failed task {task!r}."]
                  if text(event.failure, "gist") else [])
         rollback = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([self._described(event, first_line), *self._end(rollback), *above,
@@ -187,7 +187,7 @@ class Ending:
                 "approval": f"The check approval has failed at stage {turn.stage} of "
                             f"{self.request.title}: ",
                 "before": f"{turn.file} has failed before the update of {self.request.title}, "
-                          "which was not begun: ",
+                          "which was not started: ",
                 "after": f"{self._success}, but then {turn.file} has failed: "}.get(
                     turn.purpose, "")
         words = ": ".join(filter(None, (task, reason)))
@@ -198,7 +198,7 @@ class Ending:
         event = t.cast("Event", self.history.failed)
         not_rolled_back, again = self._not_rolled_back(event), run_again(self.request)
         if self._is_approved:
-            return ["Another client has continued the update at the last moment: it is not rolled "
+            return ["Another client has resumed the update at the last moment: it is not rolled "
                     "back.",
                     f"Next: {again} when that update has ended."]
         results = [] if self.request.name else objects(self.rollback, "results")
@@ -211,8 +211,8 @@ class Ending:
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback}.", *not_rolled_back]
         if event.turn.purpose in ("check", "approval") and self._is_left:
-            return ["The update is left there.",
-                    f"Next: {again} to go on, or {rollback_command(self.request)} to go back."]
+            return ["The update is left at that stage.",
+                    f"Next: {again} to resume, or {rollback_command(self.request)} to roll back."]
         return not_rolled_back
 
     @property
@@ -226,7 +226,7 @@ def this_cluster_alone(request: Request) -> list[str]:
     """Return how to repeat a play over many clusters for this cluster alone."""
     if not request.host or request.layer != "playbook":
         return []
-    return ["Next, for this cluster alone: type the same command again with --limit "
+    return ["Next, for this cluster only: run the same command again with --limit "
             f"{shlex.quote(request.host)}."]
 
 
@@ -239,16 +239,16 @@ def run_again(request: Request) -> str:
 def rollback_command(request: Request) -> str:
     """Return how to roll back, in the words of the layer, with the options that select."""
     if request.layer == "role":
-        return "with baton.kubernetes.rollback"
+        return "run baton.kubernetes.rollback"
     typed = {request.variable(option): ",".join(value) if isinstance(value, list) else value
              for option, value in (request.selection | request.place).items()}
     if request.layer == "awx":
         return ("launch the job template *Rollback* with "
                 f"{', '.join(f'{name} {value}' for name, value in typed.items())}")
     if not all(shell.is_plain(str(value)) for value in typed.values()):
-        return "with baton.kubernetes.rollback"
+        return "run baton.kubernetes.rollback"
     extra = " ".join(f"-e {name}={value}" for name, value in typed.items())
-    return f"by `ansible-playbook baton.kubernetes.rollback {extra}`"
+    return f"run `ansible-playbook baton.kubernetes.rollback {extra}`"
 
 
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,
@@ -316,7 +316,7 @@ def artifacts(request: Request, history: History, ending: Ending, page: str = ""
     rollouts = [mapping(result, "rollout") for result in results]
     present = mapping(rollouts[-1], "controller", "images") if rollouts and request.name else {}
     stored = (page if len(page) <= LONGEST_PAGE
-              else f"The report has {len(page)} characters, too many to be kept here.")
+              else f"The report has {len(page)} characters, too many to store here.")
     variables: Json = {
         "controller": request.name, "names": names,
         "controller_namespace": text(request.options, "namespace"),

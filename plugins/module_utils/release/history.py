@@ -23,7 +23,8 @@ MEASURED = ("name", "kind", "metrics", "measurements")
 class Turn:
     """Step of a release: a task file with its parameters."""
 
-    #: The task file: update, look, analyze, run, say, ask, report, tell, succeed or fail.
+    #: The task file: update, look, analyze, run, show, ask, report, pass_artifacts,
+    #: succeed or fail.
     do: str
     #: The name of the task, for the user.
     title: str

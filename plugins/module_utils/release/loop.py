@@ -83,8 +83,9 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
 def _denial(request: Request, outcome: str, deadline: float) -> Json:
     if outcome == "approved":
         return {}
-    reason = ("Somebody has gone back, or to something else" if outcome == "denied" else
-              f"Nobody has approved it until {rfc3339(deadline)} "
+    reason = ("The update was rolled back, or replaced by another "
+              "update" if outcome == "denied" else
+              f"Nobody approved the update by {rfc3339(deadline)} "
               f"({request.variable('approve_within')})")
     return {"task": "", "reason": reason, "gist": "", "measured": {}}
 

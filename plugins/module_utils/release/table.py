@@ -154,7 +154,7 @@ class Release:
         return bool(event and event.has_failed and not self.history.of("warning"))
 
     @property
-    def is_told(self) -> bool:
+    def has_passed_artifacts(self) -> bool:
         """Return whether the next job of a workflow has the result, or does not exist."""
         return not self.request.has_artifacts or bool(self.history.of("artifacts"))
 
@@ -204,23 +204,22 @@ def _look(purpose: str, title: str, release: Release, pods: bool = False,
                 names=list(names), step={"pods": True} if pods else {})
 
 
-def _say_how_to_approve(release: Release) -> Turn:
+def _show_how_to_approve(release: Release) -> Turn:
     result, within = release.history.result, release.request.approve_within or 0.0
     ends = deadline(result, release.request.name, within, seconds(release.now) or 0.0)
     rollouts = [item for item in objects(result, "results") or [result]
                 if item.get("resume_command")]
-    on, back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
+    resume, back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
                 for key in ("resume_command", "rollback_command"))
-    lines = [f"{release.request.title} waits until {rfc3339(ends)} for somebody to go on or to go "
-             "back.",
-             f"To go on: {on}", f"To go back: {back}"]
-    return Turn("say", "Say how to answer", "ask", release.history.stage, lines=lines,
+    lines = [f"{release.request.title} waits for approval until {rfc3339(ends)}.",
+             f"To resume: {resume}", f"To roll back: {back}"]
+    return Turn("show", "Show how to approve", "ask", release.history.stage, lines=lines,
                 deadline=ends)
 
 
 def _ask(release: Release) -> Turn:
     ends = release.history.of("ask")[-1].turn.deadline
-    return Turn("ask", "Wait for an answer", "approval", release.history.stage, "approval",
+    return Turn("ask", "Wait for approval", "approval", release.history.stage, "approval",
                 names=release.several(release.history.summary.in_progress), deadline=ends)
 
 
@@ -236,15 +235,15 @@ def _plan(release: Release) -> Turn:
     checks = [*(["analyses"] if request.analyses else []), *(file.typed for file in request.verify)]
     stages = [f"Update {request.title} to {stage}"
               + (f", then {', '.join(checks)}" if checks else "") for stage in request.stages]
-    approval = ["Wait for a person to continue"] if request.approve_within is not None else []
-    end = [f"Update {request.title} to its end"] if request.stages[-1] == "100%" or approval else []
-    return Turn("say", "Show the stages", "plan", lines=[*stages, *approval, *end])
+    approval = ["Wait for approval"] if request.approve_within is not None else []
+    end = [f"Update {request.title} to the end"] if request.stages[-1] == "100%" or approval else []
+    return Turn("show", "Show the stages", "plan", lines=[*stages, *approval, *end])
 
 
-def _say_no_report(release: Release) -> Turn:
+def _warn_of_missing_report(release: Release) -> Turn:
     event = t.cast("Event", release.history.last("report"))
     reason = text(event.failure, "reason")
-    return Turn("say", "Warn that there is no report", "warning",
+    return Turn("show", "Warn about the missing report", "warning",
                 lines=[f"Warning: the report could not be written to {release.request.report}: "
                        f"{reason}"])
 
@@ -268,32 +267,32 @@ class Row(t.NamedTuple):
 
 
 REFUSED = Row("the request has an error", "fail: nothing has been changed",
-              lambda release: release.ending.is_refused and release.is_told,
-              lambda _release: Turn("fail", "Fail, and say why", "end"))
-TELL = Row("the run has ended in a workflow", "hand the artifacts to the next job",
-           lambda release: not release.is_told,
-           lambda _release: Turn("tell", "Tell a workflow the outcome", "artifacts"))
-REFUSED_IN_WORKFLOW = TELL._replace(case="the request has an error, in a workflow",
+              lambda release: release.ending.is_refused and release.has_passed_artifacts,
+              lambda _release: Turn("fail", "Fail with the reason", "end"))
+ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the next job",
+           lambda release: not release.has_passed_artifacts,
+           lambda _release: Turn("pass_artifacts", "Pass the outcome to the workflow", "artifacts"))
+REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
                                     holds=lambda release: release.ending.is_refused
-                                    and not release.is_told)
+                                    and not release.has_passed_artifacts)
 #: The end after a failure, and after a success.
 FAILED = [
-    Row("a failure, and files of the failure hook are left",
-        "run the next one; if one fails, no other",
+    Row("a failure, and the failure hook has more files",
+        "run the next file; if a file fails, run no more",
         lambda release: release.has_failed and release.on_failure,
         lambda release: _run("failure", release.on_failure, release)),
 ]
 END = [
-    Row("the run has ended, and a report is asked for", "write the report",
+    Row("the run has ended, and a report is requested", "write the report",
         lambda release: not release.is_reported and release.request.role == "image_bump",
         lambda _release: Turn("report", "Write the report", "report")),
     Row("the report could not be written", "warn; the outcome is the same",
-        lambda release: release.has_no_report, _say_no_report),
-    TELL,
-    Row("a failure, and nothing is left to do", "fail with the message of the failure",
+        lambda release: release.has_no_report, _warn_of_missing_report),
+    ARTIFACTS,
+    Row("a failure, and nothing else to do", "fail with the message of the failure",
         lambda release: release.has_failed,
-        lambda _release: Turn("fail", "Fail, and say why", "end")),
-    Row("no failure, and nothing is left to do", "succeed", lambda _release: True,
+        lambda _release: Turn("fail", "Fail with the reason", "end")),
+    Row("no failure, and nothing else to do", "succeed", lambda _release: True,
         lambda release: Turn("succeed",
                              release.ending.message.partition("\n")[0] or "Nothing to do", "end")),
 ]
@@ -313,51 +312,51 @@ IMAGE_BUMP = [
     REFUSED,
     Row("an update, check or approval has failed, `on_failure` is rollback, and controllers are in "
         "progress",
-        "roll back those, without the options that end an update early",
+        "roll back these controllers, without the options that end an update early",
         lambda release: release.to_roll_back,
         lambda release: _roll_back(release, release.several(release.to_roll_back))),
     Row("an approval was late, and the rollback was refused",
-        "look whether another client has continued the update",
+        "check whether another client has resumed the update",
         lambda release: release.may_have_been_approved,
-        lambda release: _look("look", "See whether the update was continued", release,
-                              names=release.several(release.ending.begun.to_roll_back))),
+        lambda release: _look("look", "Check whether another client has resumed the update",
+                              release, names=release.several(release.ending.begun.to_roll_back))),
     *FAILED,
     *_unless_failed(
         Row("check mode, and the stages are not shown",
-            "show them: no stage has pods for the next one",
+            "show the stages: check mode creates no pods to check",
             lambda release: release.request.check_mode and release.request.stages != ["100%"]
             and not release.history.of("plan"), _plan),
-        Row("files of the before hook are left", "run the next one",
+        Row("the before hook has more files", "run the next file",
             lambda release: release.before,
             lambda release: _run("before", release.before, release)),
-        Row("paused at a stage, and analyses are asked for",
+        Row("paused at a stage, and analyses are requested",
             "analyze each controller in progress, until one fails",
             lambda release: release.is_checked and release.request.analyses
             and not release.has_analyzed, _analyze),
-        Row("paused at a stage, files are left to check it, and the new pods are unknown",
+        Row("paused at a stage with more check files, and the new pods are not listed",
             "list the new pods",
             lambda release: release.is_checked and release.check and not release.has_pods,
             lambda release: _look("check", f"List the pods of {release.request.title}", release,
                                   pods=True)),
-        Row("paused at a stage, and files are left to check it", "run the next one",
+        Row("paused at a stage with more check files", "run the next file",
             lambda release: release.is_checked and release.check,
             lambda release: _run("check", release.check, release)),
-        Row("a stage is left, and nothing is begun or all of the stage before has passed",
+        Row("a stage remains, and no update has begun or the stage before has passed",
             "update to the stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),
         Row("all stages have passed, and the last one is 100%", "update to the end",
             lambda release: release.request.finishes and not release.is_over, _update_to_end),
-        Row("paused before 100%, and an approval is asked for",
-            "say how to go on and how to go back, and until when",
-            lambda release: release.needs_approval and not release.is_asked, _say_how_to_approve),
-        Row("paused before 100%, and the user knows how to approve",
-            "wait until somebody goes on or back, or the time is over",
+        Row("paused before 100%, and an approval is requested",
+            "show how to resume, how to roll back, and the deadline",
+            lambda release: release.needs_approval and not release.is_asked, _show_how_to_approve),
+        Row("paused before 100%, and the user was shown how to approve",
+            "wait until the update is resumed or rolled back, or the deadline has passed",
             lambda release: release.needs_approval, _ask),
-        Row("approved", "update to the end, after whoever has gone on",
+        Row("approved", "update to the end, after the task of the approving client",
             lambda release: release.approval and release.history.events[-1] is release.approval,
             _update_to_end),
-        Row("the update has ended, or is left paused, and files of the after hook are left",
-            "run the next one",
+        Row("the update has ended or is left paused, and the after hook has more files",
+            "run the next file",
             lambda release: release.after, lambda release: _run("after", release.after, release)),
     ),
     *END,
@@ -366,35 +365,36 @@ IMAGE_BUMP = [
 ROLLBACK = [
     REFUSED_IN_WORKFLOW,
     REFUSED,
-    Row("a group of controllers with the same images is left, and another group has failed",
-        "update it: one that cannot go back keeps no other from it",
+    Row("a group of controllers with the same images remains, and another group has failed",
+        "update the group: a failed group does not stop the others",
         lambda release: release.next_group and release.history.updates, _update_to_images),
     *FAILED,
     *_unless_failed(
-        Row("files of the before hook are left", "run the next one",
+        Row("the before hook has more files", "run the next file",
             lambda release: release.before,
             lambda release: _run("before", release.before, release)),
-        Row("an image is asked for, and the updates in progress are unknown",
-            "look for updates in progress",
+        Row("an image is requested, and the updates in progress are unknown",
+            "list the updates in progress",
             lambda release: release.request.groups and not release.history.of("look"),
-            lambda release: _look("look", "See which updates are in progress", release)),
-        Row("no image is asked for", "abort the update in progress",
+            lambda release: _look("look", "List the updates in progress", release)),
+        Row("no image is requested", "abort the update in progress",
             lambda release: not release.request.groups and not release.history.of("rollback"),
             lambda release: _roll_back(release, [])),
-        Row("an image is asked for, and updates in progress lead to another one", "abort those",
+        Row("an image is requested, and updates in progress lead to another "
+            "image", "abort these updates",
             lambda release: release.to_abort and not release.history.of("rollback"),
             lambda release: _roll_back(release, release.several(release.to_abort))),
-        Row("an image is asked for, in check mode, and updates in progress lead to another one",
-            "plan nothing more: without the abort the module refuses a second update",
+        Row("an image is requested, in check mode, and updates in progress lead to another image",
+            "plan nothing more: without the abort, the module refuses a second update",
             lambda release: release.request.check_mode and release.to_abort
             and not release.history.of("plan"),
-            lambda release: Turn("say", "Show the rest", "plan",
+            lambda release: Turn("show", "Show the remaining update", "plan",
                                  lines=[f"Then update {release.request.title} to the image."])),
-        Row("an image is asked for",
-            "update to the image, one group of controllers with the same images after the other",
+        Row("an image is requested",
+            "update to the image, one group of controllers with the same images after another",
             lambda release: release.next_group and not release.history.of("plan"),
             _update_to_images),
-        Row("the way back has ended, and files of the after hook are left", "run the next one",
+        Row("the rollback has ended, and the after hook has more files", "run the next file",
             lambda release: release.after, lambda release: _run("after", release.after, release)),
     ),
     *END,

@@ -54,8 +54,8 @@ def test_the_next_batch_begins_after_enough_successes(outcomes, max_failed, begi
 
     assert (refusal == "") is begins
     assert (begins
-            or (refusal.startswith("c, d not begun: ")
-                and "Next: run the same playbook again" in refusal))
+            or (refusal.startswith("c, d not started: ")
+                and "and run the same playbook again" in refusal))
 
 
 def test_the_first_batch_begins():
@@ -84,5 +84,5 @@ def test_of_many_some_are_named():
 
     refusal = gate(hosts, hosts[10:], ["h0"] * 10 + [""] * 10, ["failed"] * 10 + [""] * 10)
 
-    assert ("h10, h11, h12, h13, h14 and 5 more not begun: 10 of 10" in refusal
+    assert ("h10, h11, h12, h13, h14 and 5 more not started: 10 of 10" in refusal
             and "h4: failed and 5 more" in refusal)

@@ -131,9 +131,9 @@ def test_those_that_are_updated_are_named_with_what_to_type():
                               "results": [result("d", "complete")]})
 
     assert outcome == "failed" and message.endswith(
-        "a, b had been updated before and stay so.\n"
-        "Next: run baton.kubernetes.rollback with names=a,b and image=myimage:v1 to go back there "
-        "too.")
+        "Updated before the failure, and not rolled back: a, b.\n"
+        "Next: run baton.kubernetes.rollback with names=a,b and image=myimage:v1 to roll them "
+        "back, too.")
 
 
 def test_one_that_the_module_could_not_roll_back_is_named():

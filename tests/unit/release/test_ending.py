@@ -33,7 +33,7 @@ NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
 TURNED = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
 GIST = "ReplicationController default/shop: the new pods cannot become available."
-ABOVE = "\nWhy, and what to do next, stands above, where 'Roll shop' has failed."
+ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
 
 
 def summary(result, name="shop"):
@@ -208,15 +208,16 @@ def test_the_outcome_of_a_failure(it, outcome):
      "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
     (by_check(),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
-     "HTML.\nThe update is left there.\n"
-     "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back.",
+     "HTML.\nThe update is left at that stage.\n"
+     "Next: run the same task again to resume, or run baton.kubernetes.rollback to roll back.",
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is left "
-     "there.\n"
-     "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back."),
+     "at that stage.\n"
+     "Next: run the same task again to resume, or run baton.kubernetes.rollback to roll back."),
     (by_check("before"),
-     "smoke.yml has failed before the update of shop, which was not begun: It answers: 503\nand a "
+     "smoke.yml has failed before the update of shop, which was not started: It answers: "
+     "503\nand a "
      "page of HTML.",
-     "smoke.yml has failed before the update of shop, which was not begun: It answers: 503."),
+     "smoke.yml has failed before the update of shop, which was not started: It answers: 503."),
     (by_check("after"),
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
@@ -360,9 +361,9 @@ def test_a_report_is_stored_with_the_job_unless_it_is_too_long():
 
 
 @pytest.mark.parametrize("layer, again, back", [
-    ("role", "run the same task again", "with baton.kubernetes.rollback"),
+    ("role", "run the same task again", "run baton.kubernetes.rollback"),
     ("playbook", "run the same task again",
-     "by `ansible-playbook baton.kubernetes.rollback -e controller=shop -e "
+     "run `ansible-playbook baton.kubernetes.rollback -e controller=shop -e "
      "controller_namespace=shop`"),
     ("awx", "launch the same job template again",
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
@@ -370,7 +371,7 @@ def test_a_report_is_stored_with_the_job_unless_it_is_too_long():
 def test_the_next_command_is_in_the_words_of_the_layer(layer, again, back):
     error = failure("check", paused(), layer=layer).error
 
-    assert f"Next: {again} to go on, or {back} to go back." in error
+    assert f"Next: {again} to resume, or {back} to roll back." in error
     assert ("--limit lyon" in error) is (layer == "playbook")
 
 
@@ -378,7 +379,7 @@ def test_a_selection_that_a_shell_would_evaluate_is_not_typed():
     request = Request.of(variables(layer="playbook",
                                    selection={"label_selectors": ["app=$(reboot)"]}))
 
-    assert ending.rollback_command(request) == "with baton.kubernetes.rollback"
+    assert ending.rollback_command(request) == "run baton.kubernetes.rollback"
 
 
 # A pause to be ended by a person.
@@ -420,7 +421,7 @@ def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_bac
 
     assert it.outcome == "denied" and summary(it.present).in_progress == []
     told = failure("approval", it.present)
-    assert told.outcome == "failed" and "left there" not in told.message + told.error
+    assert told.outcome == "failed" and "left at that stage" not in told.message + told.error
 
 
 def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
@@ -448,7 +449,7 @@ def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
 
     assert it.outcome == outcome
     for told in (it.message, it.error):
-        assert ("Another client has continued the update at the last moment" in told) is (
+        assert ("Another client has resumed the update at the last moment" in told) is (
             answer == "approved")
         assert ("could not be rolled back" in told) is (answer != "approved")
 
@@ -496,4 +497,4 @@ def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():
                  | {"rollout": now("complete", image="v1")
                     | {"last_rollout": {"outcome": "rolled_back"}}})
 
-    assert it.outcome == "rolled_back" and "left there" not in it.message + it.error
+    assert it.outcome == "rolled_back" and "left at that stage" not in it.message + it.error

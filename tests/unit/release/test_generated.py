@@ -210,5 +210,5 @@ def test_an_error_in_a_request_changes_nothing(history, where):
              "errors": ["no such choice"]}
     run = play(request | {where: wrong[where]}, cluster, occasions)
 
-    assert (run.turns == ["Tell a workflow the outcome"] and not cluster.touched
+    assert (run.turns == ["Pass the outcome to the workflow"] and not cluster.touched
             and "Nothing has been changed." in run.ending.error)

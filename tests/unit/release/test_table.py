@@ -44,7 +44,7 @@ def test_stages_with_checks():
     at_stage = ["Analyze the pods of a", "List the pods of a", "Run smoke.yml"]
     assert turns == ["Run b.yml", "Update a to 10%", *at_stage, "Update a to 100%", *at_stage,
                      "Update a", "Run e.yml",
-                     "Write the report", "Tell a workflow the outcome"]
+                     "Write the report", "Pass the outcome to the workflow"]
     assert run.ending.outcome == "updated" and cluster.controllers["a"].image == "myimage:v2"
     stages = run.facts["report_data"]["stages"]
     assert [(each["stage"], each["outcome"], [check["file"] for check in each["checks"]])
@@ -113,7 +113,7 @@ def test_a_report_that_cannot_be_written_decides_nothing():
     run._do = lambda turn: ({}, "no such folder") if turn.do == "report" else act(turn)
     run.run()
 
-    assert (run.turns[-2:] == ["Write the report", "Warn that there is no report"]
+    assert (run.turns[-2:] == ["Write the report", "Warn about the missing report"]
             and run.ending.outcome == "updated")
 
 
@@ -142,7 +142,7 @@ def test_an_approval(answer, on_failure, outcome):
     turns, run, _cluster = bump(answer=answer, stages=["10%"], approve_within="0s",
                                 options={"on_failure": on_failure})
 
-    assert (turns[:3] == ["Update a to 10%", "Say how to answer", "Wait for an answer"]
+    assert (turns[:3] == ["Update a to 10%", "Show how to approve", "Wait for approval"]
             and run.ending.outcome == outcome)
     assert ("Update a" in turns) is (outcome == "updated")
 
@@ -160,9 +160,9 @@ def test_somebody_continues_at_the_last_moment():
     run = Run(variables(stages=["10%"], approve_within="0s"), cluster,
               answer=lambda it: set_(it, is_locked=True)).run()
 
-    assert (run.turns[-2:] == ["Roll back a", "See whether the update was continued"]
+    assert (run.turns[-2:] == ["Roll back a", "Check whether another client has resumed the update"]
             and run.ending.outcome == "stopped")
-    assert "Another client has continued the update at the last moment" in run.ending.error
+    assert "Another client has resumed the update at the last moment" in run.ending.error
 
 
 def test_check_mode_shows_the_stages_and_plans_the_update():
@@ -172,8 +172,8 @@ def test_check_mode_shows_the_stages_and_plans_the_update():
     assert turns == ["Show the stages", "Update a"]
     assert run.history.events[0].turn.lines == ["Update a to 10%, then smoke.yml",
                                                 "Update a to 100%, then smoke.yml",
-                                                "Wait for a person to continue",
-                                                "Update a to its end"]
+                                                "Wait for approval",
+                                                "Update a to the end"]
 
 
 def test_a_list_of_stages_that_ends_early_leaves_it_paused():
@@ -232,7 +232,7 @@ def test_an_error_in_the_request_is_known_before_anything_is_changed(changes, sa
     assert (run.ending.error.endswith(". Nothing has been changed.")
             and run.ending.outcome == "failed")
     turns, run, _cluster = bump(has_artifacts=True, **changes)
-    assert (turns == ["Tell a workflow the outcome"] and run.stats["outcome"] == "failed"
+    assert (turns == ["Pass the outcome to the workflow"] and run.stats["outcome"] == "failed"
             and said in run.stats["msg"])
 
 
@@ -269,7 +269,7 @@ def test_a_rollback_aborts_what_is_in_progress():
 def test_a_rollback_to_an_image(controller, turns):
     taken, run, cluster = roll_back(controllers={"a": controller}, options={"image": "myimage:v1"})
 
-    assert (taken == ["See which updates are in progress", *turns]
+    assert (taken == ["List the updates in progress", *turns]
             and run.ending.outcome == "rolled_back")
     assert (cluster.controllers["a"].image, cluster.controllers["a"].coming) == ("myimage:v1", "")
 
@@ -277,7 +277,7 @@ def test_a_rollback_to_an_image(controller, turns):
 def test_a_rollback_in_check_mode_plans_no_second_update():
     turns, *_more = roll_back(check_mode=True, options={"image": "myimage:v1"})
 
-    assert turns[-2:] == ["Roll back a", "Show the rest"]
+    assert turns[-2:] == ["Roll back a", "Show the remaining update"]
 
 
 def test_a_rollback_that_fails():

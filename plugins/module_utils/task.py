@@ -254,7 +254,7 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
                          revisions.get(controller.uid, []) if controller else None)
     if not (observed.primary or observed.successor):
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-    status = flow.standing(request, observed)
+    status = flow.status(request, observed)
     names: dict[bool, list[str]] = {True: [], False: []}
     for holder in status.holders:
         if not holder.is_known:
@@ -333,11 +333,11 @@ class _Overview:
                              revisions.get(controller.uid, []) if controller else None)
         if not (observed.primary or observed.successor or migration):
             return None
-        status = flow.standing(request, observed)
+        status = flow.status(request, observed)
         resume, rollback = flow.commands(request, observed)
         kind = request.kind
         if migration:
-            status = migration.standing(status, _replica_set(migration, self._gateway))
+            status = migration.status(status, _replica_set(migration, self._gateway))
             resume, rollback = migration.commands(observed.primary)
             kind = kind if controller else migration.request.kind
         pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
@@ -377,7 +377,7 @@ def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
     Empty where ControllerRevisions may not be listed.
     """
     revisions: dict[str, list[Json]] = {}
-    if flow.wishes(request):
+    if flow.optional_permissions(request):
         for item in gateway.revisions([only.uid] if only else []) or []:
             revisions.setdefault(owner_uid(item), []).append(item)
     return revisions

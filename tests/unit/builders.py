@@ -137,7 +137,7 @@ def look(request: Request, *items: Json, **facts: t.Any) -> Observed:
     base = observed.primary or observed.successor
     desired = (request.applied_to(base.template) if base
                and request.state is not State.ROLLED_BACK else None)
-    return dataclasses.replace(observed, **{"wanted": desired, "now": NOW, **facts})
+    return dataclasses.replace(observed, **{"desired": desired, "now": NOW, **facts})
 
 
 def plan(request: Request, observed: Observed) -> Decision:
@@ -147,7 +147,7 @@ def plan(request: Request, observed: Observed) -> Decision:
 
 def standing(request: Request, observed: Observed) -> RolloutStatus:
     """Return the status by the flow for this request."""
-    return choose(request).standing(request, observed)
+    return choose(request).status(request, observed)
 
 
 def summary(decision: Decision) -> tuple:

@@ -40,7 +40,7 @@ class IdleGateway:
     def server_time(self):
         return 0.0
 
-    def beside(self, work):
+    def start_in_background(self, work):
         return None
 
     def find(self, kind, name):
@@ -73,7 +73,7 @@ class IdleGateway:
     def nodes(self, selector):
         return frozenset()
 
-    def tells_changes(self):
+    def has_change_times(self):
         return True
 
     def warnings(self):

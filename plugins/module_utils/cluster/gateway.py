@@ -93,5 +93,5 @@ class Gateway(RealCluster, t.Protocol):
 
 def ahead(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
     """Begin a read in the background on a slow line; return a function for its result or error."""
-    future = gateway.beside(read)
+    future = gateway.start_in_background(read)
     return future.result if future else read

@@ -56,8 +56,8 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         """Number of requests by method, for benchmarks and tests."""
         return self.http.requests
 
-    def beside(self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
-        return self.http.beside(work)
+    def start_in_background(self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
+        return self.http.start_in_background(work)
 
     def close(self) -> None:
         for controllers in self._followed.values():
@@ -182,7 +182,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return self.http.send("DELETE", path, options)
 
     def record(self, event: Json) -> bool:
-        before, self._event = self._event, self.beside(lambda: self._record(event))
+        before, self._event = self._event, self.start_in_background(lambda: self._record(event))
         if self._event is None:
             return self._record(event)
         return before is None or not before.done() or before.result()

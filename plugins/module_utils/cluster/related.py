@@ -93,7 +93,7 @@ class RelatedObjects(Namespaced):
         if refused.status in RETRIED:
             raise refused.as_error(self._where) from refused
 
-    def tells_changes(self) -> bool:
+    def has_change_times(self) -> bool:
         """See kubernetes pull request 110058; an unknown version counts as recent.
 
         Raises RolloutError.

@@ -89,8 +89,8 @@ class SimulatedGateway:
     def server_time(self) -> float:
         return self._real.server_time()
 
-    def tells_changes(self) -> bool:
-        return self._real.tells_changes()
+    def has_change_times(self) -> bool:
+        return self._real.has_change_times()
 
     def why_absent(self, name: str) -> str:
         return self._real.why_absent(name)
@@ -113,7 +113,7 @@ class SimulatedGateway:
     def look_at_pods_again(self) -> None:
         return
 
-    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
         return None
 
     def rules(self) -> list[Json] | None:

@@ -13,33 +13,33 @@ from . import autoscaler, soak
 from .flow import Flow
 
 
-def decide(flow: Flow, request: Request, seen: Observed) -> Decision:
+def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the next decision of an update.
 
     An end without an update becomes a wait for pods that are not available, as in
     `kubectl rollout status`. A pause ends a task in the middle of an update: its planner decides
     when. Raises RolloutError as Flow.plan() does.
     """
-    decision = compose(flow, request, seen)
+    decision = compose(flow, request, observed)
     if not isinstance(decision, Done):
         return decision
-    status = flow.standing(request, seen)
+    status = flow.status(request, observed)
     growing = status.grows
     if growing is None or status.phase != "complete" or growing.available >= growing.replicas:
         return decision
     return Wait(f"{growing.name} {growing.available}/{growing.replicas} available", is_idle=True)
 
 
-def compose(flow: Flow, request: Request, seen: Observed) -> Decision:
+def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the flow's plan, preceded by a soak or a step for the autoscaler where one is due.
 
     Raises RolloutError as Flow.plan() does.
     """
     def plan() -> Decision:
-        return flow.plan(request, seen)
+        return flow.plan(request, observed)
 
     def plan_with_soak() -> Decision:
-        return soak.decide(flow, request, seen, plan) if flow.makes_pods else plan()
+        return soak.decide(flow, request, observed, plan) if flow.makes_pods else plan()
 
-    return (autoscaler.decide(request, seen, plan_with_soak) if flow.is_scalable
+    return (autoscaler.decide(request, observed, plan_with_soak) if flow.is_scalable
             else plan_with_soak())

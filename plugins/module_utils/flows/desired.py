@@ -40,9 +40,9 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     if not request.asks_the_server:
         return request.applied_to(base.template)
     key = base.uid + digest(base.template)
-    if memory.wanted is None or memory.wanted[0] != key:
-        memory.wanted = (key, cluster.dry_run(dry_run_of(request, base))["spec"]["template"])
-    return memory.wanted[1]
+    if memory.desired is None or memory.desired[0] != key:
+        memory.desired = (key, cluster.dry_run(dry_run_of(request, base))["spec"]["template"])
+    return memory.desired[1]
 
 
 def trial(request: Request, base: Controller, template: Json) -> Patch:

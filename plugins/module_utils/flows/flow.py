@@ -76,7 +76,7 @@ class Cluster(t.Protocol):
     def nodes(self, selector: str) -> frozenset[str]:
         """Return the names of the nodes that match a label selector. Raises RolloutError."""
 
-    def tells_changes(self) -> bool:
+    def has_change_times(self) -> bool:
         """Return whether managedFields have the time of the last change (since Kubernetes 1.25).
 
         Raises RolloutError.
@@ -85,7 +85,7 @@ class Cluster(t.Protocol):
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         """Return the object as the API server would store it. Raises RolloutError if refused."""
 
-    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
         """Start a request in the background if answers take long; else return None."""
 
 
@@ -130,11 +130,11 @@ class Model(t.Protocol):
         """Return the names of the nodes that match a label selector."""
         return frozenset()
 
-    def tells_changes(self) -> bool:
+    def has_change_times(self) -> bool:
         """Return whether managedFields have the time of the last change."""
         return True
 
-    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
         """Return None: no answer takes long."""
         return None
 
@@ -169,10 +169,10 @@ class Memory:
     autoscalers: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
     #: The last observation, and the last step.
-    seen: Observed = Observed(None, None)
+    observed: Observed = Observed(None, None)
     step: Step | None = None
     #: The desired template as the API server would store it, with a key of the template it changes.
-    wanted: tuple[str, Json] | None = None
+    desired: tuple[str, Json] | None = None
     #: Whether admission makes the present template of the desired one, with a key.
     confirmed: tuple[str, bool] | None = None
     #: ServerDriven.settings as this run observed them before the update; restored without a record.
@@ -198,7 +198,7 @@ class Memory:
             self._caches = caches_type()
         return self._caches
 
-    def handed_over(self, seconds: float, is_whole: bool) -> None:
+    def note_handover(self, seconds: float, is_whole: bool) -> None:
         """Note the time of a handover of pods; list the pods at once if some remain."""
         self.look_at_pods_from = seconds + (LOOK_AT_PODS_AGAIN if is_whole else 0)
 
@@ -316,11 +316,11 @@ class Flow(t.Protocol[ObservedT]):
     def needs(self, request: Request) -> tuple[Rule, ...]:
         """Return the required permissions, checked before the first write."""
 
-    def wishes(self, request: Request) -> tuple[Rule, ...]:
+    def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
         """Return the optional permissions."""
         return ()
 
-    def forgo(self, memory: Memory, why: str) -> None:
+    def disable_optional_features(self, memory: Memory, why: str) -> None:
         """Continue without the optional permissions; warn if that loses anything."""
         return
 
@@ -352,7 +352,7 @@ class Flow(t.Protocol[ObservedT]):
         primary = observed.primary
         return decision.is_last and primary is not None and decision.name == primary.name
 
-    def standing(self, request: Request, observed: ObservedT) -> RolloutStatus:
+    def status(self, request: Request, observed: ObservedT) -> RolloutStatus:
         """Return the status of the rollout."""
 
     def model(self, real: RealCluster) -> Model:
@@ -366,15 +366,15 @@ class Flow(t.Protocol[ObservedT]):
         """Return the warnings before the first write."""
         return []
 
-    def begun(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
+    def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
         """Return the labels by name of controllers that an update in progress may have deleted."""
         return {}
 
-    def gives_pods(self, request: Request, observed: ObservedT) -> Controller | None:
+    def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
         """Return the controller whose pods will be reparented; preflight tries a dry run."""
         return None
 
-    def to_look_up(self, observed: ObservedT) -> tuple[str, ...]:
+    def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
         """Return the names of the controllers to read again after a refused write, in order."""
         return ()
 
@@ -382,13 +382,13 @@ class Flow(t.Protocol[ObservedT]):
         """Update the cache after a write."""
         return
 
-    def halted(self, observed: ObservedT) -> Step | None:
+    def halt_step(self, observed: ObservedT) -> Step | None:
         """Return the step that stops the creation of new pods, so that the same task can resume.
 
         None if only a rollback stops the creation.
         """
         return None
 
-    def done_by_server(self, before: ObservedT, now: ObservedT) -> tuple[Step, ...]:
+    def server_steps(self, before: ObservedT, now: ObservedT) -> tuple[Step, ...]:
         """Return the steps of the server's own controllers between two observations."""
         return ()

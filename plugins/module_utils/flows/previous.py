@@ -32,7 +32,7 @@ from ..model.template import same_template, without_label
 from . import provenance, refusals
 
 
-def wanted(request: Request, controller: Controller,
+def requested_revision(request: Request, controller: Controller,
            history: t.Sequence[Revision]) -> Revision | None:
     """Return the requested revision if no update is in progress, or None if the last was undone.
 
@@ -51,7 +51,7 @@ def wanted(request: Request, controller: Controller,
     return None if _is_undone(controller) else newest_other(request, controller, history)
 
 
-def number(request: Request, controller: Controller, history: t.Sequence[Revision],
+def requested_number(request: Request, controller: Controller, history: t.Sequence[Revision],
            record: Rollout | None, former: t.Collection[int], *,
            in_progress: bool) -> int | None:
     """Return the number of the requested revision of a server-driven controller, even in an update.
@@ -74,7 +74,7 @@ def number(request: Request, controller: Controller, history: t.Sequence[Revisio
                 or is_lost else record.to_revision)
     if record or in_progress:
         return None
-    revision = wanted(request, controller, history)
+    revision = requested_revision(request, controller, history)
     return revision.number if revision else None
 
 

@@ -34,10 +34,10 @@ from .flow import Flow, Rule
 
 #: Required and optional permissions.
 NEEDS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
-WISHES: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
+OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
 
 
-def is_asked(request: Request) -> bool:
+def is_requested(request: Request) -> bool:
     """Return whether the task watches the new pods; a rollback does not."""
     return request.soak > 0 and not request.state.undoes
 
@@ -53,7 +53,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
     if primary is None:
         return decision
     is_paused = isinstance(decision, Done)
-    if is_asked(request) and flow.is_soak_due(observed, decision):
+    if is_requested(request) and flow.is_soak_due(observed, decision):
         if observed.soaked is None:
             return Watch(is_paused)
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.soaked:

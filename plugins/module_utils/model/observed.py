@@ -297,7 +297,7 @@ class Observed:
     primary: Controller | None
     successor: Controller | None
     #: The desired template as the API server would store it; None for a rollback.
-    wanted: Json | None = None
+    desired: Json | None = None
     #: The present time in RFC 3339, for records.
     now: str = ""
     #: Seconds since 1970 by the API server's clock.

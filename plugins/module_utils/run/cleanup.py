@@ -45,7 +45,7 @@ def leave(flow: Flow, observe: t.Callable[[], Observed], request: Request, gatew
         except Exception:
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
-            step = flow.halted(observed)
+            step = flow.halt_step(observed)
             error.what += (f"; {step.name} makes no more of them" if step and take(step)
                            else "; more of them are made meanwhile")
         # An autoscaler that interferes is better than none for a long time.
@@ -59,4 +59,4 @@ def _last_observed(request: Request, gateway: Gateway, memory: Memory) -> Observ
     """Return the last observed state with the current autoscaler."""
     read_autoscalers(gateway, memory)
     current = autoscaler.autoscaler_of(request, memory.autoscalers)
-    return dataclasses.replace(memory.seen, autoscaler=current)
+    return dataclasses.replace(memory.observed, autoscaler=current)

@@ -124,14 +124,14 @@ class _State:
         if self.start is None and (observed.primary or observed.successor):
             self.start = observed
         if memory.has_begun:
-            for step in self.flow.done_by_server(memory.seen, observed):
+            for step in self.flow.server_steps(memory.observed, observed):
                 self.recorder.tell(step)
             self.recorder.sample(self.status(observed), self.is_watching)
-        memory.seen, self.recorder.primary = observed, observed.primary
+        memory.observed, self.recorder.primary = observed, observed.primary
         return observed
 
     def status(self, observed: Observed) -> RolloutStatus:
-        return self.flow.standing(self.request, observed)
+        return self.flow.status(self.request, observed)
 
     def result(self, observed: Observed, message: str = "") -> Json:
         """Return the task's result; its message is a summary of the status by default."""
@@ -150,7 +150,7 @@ class _State:
 
     def with_progress(self, error: RolloutError) -> RolloutError:
         """Return the error with the steps before it, and with the status of the update."""
-        observed = self.memory.seen
+        observed = self.memory.observed
         if observed.in_progress and not isinstance(error, RolloutFailed):
             error.standing = report.progress(observed)
         if observed.primary or observed.successor:
@@ -172,7 +172,7 @@ class _Run(_State):
             return t.cast(Json, self.loop())
         except RolloutFailed as error:
             if self.is_idle:
-                say_without_update(self.request, error, self.status(self.memory.seen))
+                say_without_update(self.request, error, self.status(self.memory.observed))
             if self.request.rolls_back:
                 self.roll_back(error)
             self.clean_up(error)
@@ -277,7 +277,7 @@ class _Run(_State):
         except RolloutError as error:
             if step.write.kind != REVISION:
                 raise
-            self.flow.forgo(self.memory, error.why or error.what)
+            self.flow.disable_optional_features(self.memory, error.why or error.what)
             return False
         if step.write.kind == AUTOSCALER:
             preflight.read_autoscalers(self.gateway, self.memory)
@@ -292,7 +292,7 @@ class _Run(_State):
             self.memory.warnings.append(step.warning)
         self.attempts.taken(step)
         self.recorder.tell(step)
-        is_past_return = self.status(self.memory.seen).is_past_return
+        is_past_return = self.status(self.memory.observed).is_past_return
         self.recorder.record(step, may_wait=is_past_return)
         return True
 
@@ -310,7 +310,7 @@ class _Run(_State):
 
         count = self.gateway.hand_over(step.write, may_continue)
         is_whole = count == len(step.write.pods)
-        self.memory.handed_over(self.clock.monotonic(), is_whole=is_whole)
+        self.memory.note_handover(self.clock.monotonic(), is_whole=is_whole)
         return count > 0, dataclasses.replace(step, before=count)
 
     def wait(self, observed: Observed, wait: Wait) -> None:
@@ -372,7 +372,7 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[
     The module is imported on demand: with all failure reasons, the module is a large part of
     a task's imports.
     """
-    if not soak.is_asked(request):
+    if not soak.is_requested(request):
         return _NoSoak()
     from .soaking import Soaking
 
@@ -381,7 +381,7 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[
 
 def _look_up_all(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> None:
     """Look up all controllers, the primary last."""
-    for name in (*flow.to_look_up(observed), request.name):
+    for name in (*flow.lookup_names(observed), request.name):
         gateway.look_up(name)
 
 

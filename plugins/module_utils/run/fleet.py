@@ -138,7 +138,7 @@ class Fleet:
 
     def _gone(self, params: Json, kind: Kind, group: Group) -> list[str]:
         """Return the names of matching controllers that an interrupted update has deleted."""
-        begun = group.flow.begun(request_from({**params, "kind": kind, "name": "any"}),
+        begun = group.flow.deleted_controller_labels(request_from({**params, "kind": kind, "name": "any"}),
                                  group.gateway)
         existing = group.gateway.controllers()
         return sorted(name

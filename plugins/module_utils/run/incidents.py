@@ -33,7 +33,7 @@ class View(t.NamedTuple):
 
     @classmethod
     def of(cls, flow: Flow, request: Request, observed: Observed) -> View:
-        return cls(request, observed, flow.standing(request, observed), flow.carrier(observed))
+        return cls(request, observed, flow.status(request, observed), flow.carrier(observed))
 
     @property
     def subject(self) -> str:

@@ -199,7 +199,7 @@ class _Exclusive:
 
     def take_meanwhile(self) -> None:
         """Begin to create the Lease in the background of a slow connection, for take()."""
-        self._renewal = self._gateway.beside(functools.partial(self._put, None))
+        self._renewal = self._gateway.start_in_background(functools.partial(self._put, None))
 
     def take(self, meanwhile: t.Callable[[], None]) -> None:
         """Acquire the Lease; call meanwhile during waits. Raises RolloutError."""
@@ -278,7 +278,7 @@ class _Exclusive:
         age = self._elapsed() - self._renewal_time
         if self._renewal is None and age < self._renew_after:
             return True
-        self._renewal = self._renewal or self._gateway.beside(self._renew)
+        self._renewal = self._renewal or self._gateway.start_in_background(self._renew)
         if self._renewal and not self._renewal.done() and age < RENEW_BEFORE:
             return True
         renewal, self._renewal = self._renewal, None

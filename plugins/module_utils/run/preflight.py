@@ -38,17 +38,17 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     answers: Answers = {}
     if _makes_new_pods(flow, observed):
         answers = _request(gateway, "services", "quotas", "nodes")
-    if source := flow.gives_pods(request, observed):
+    if source := flow.handover_source(request, observed):
         answers["refusal"] = ahead(gateway, functools.partial(gateway.refuse_hand_over, source))
     rules = gateway.rules()
     if rules is None:
         return answers
-    watches = soak.is_asked(request)
+    watches = soak.is_requested(request)
     needs = [*flow.needs(request), *(soak.NEEDS if watches else ())]
     permissions.refuse_missing(rules, needs, request)
-    if missing := permissions.missing(rules, flow.wishes(request)):
-        flow.forgo(memory, f"not allowed: {missing}")
-    if watches and (missing := permissions.missing(rules, soak.WISHES)):
+    if missing := permissions.missing(rules, flow.optional_permissions(request)):
+        flow.disable_optional_features(memory, f"not allowed: {missing}")
+    if watches and (missing := permissions.missing(rules, soak.OPTIONAL_PERMISSIONS)):
         memory.warnings.append("the soak does not compare warnings of new and old pods, which are "
                                f"Events: not allowed: {missing}")
     return answers
@@ -60,8 +60,8 @@ def request_related(flow: Flow, request: Request, gateway: Gateway, observed: Ob
     The history, which is only needed later, is included on a slow connection.
     """
     answers = _request(gateway, *REREAD)
-    if flow.wishes(request) and _makes_new_pods(flow, observed) and observed.primary:
-        pending = gateway.beside(functools.partial(gateway.revisions, [observed.primary.uid]))
+    if flow.optional_permissions(request) and _makes_new_pods(flow, observed) and observed.primary:
+        pending = gateway.start_in_background(functools.partial(gateway.revisions, [observed.primary.uid]))
         answers |= {"revisions": pending.result} if pending else {}
     return answers
 
@@ -103,7 +103,7 @@ def note_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
     if observed.named and not observed.in_progress:
         memory.warnings += gitops.warnings(flow, request, observed.named)
     if related and observed.primary:
-        template = observed.wanted or observed.primary.template
+        template = observed.desired or observed.primary.template
         memory.warnings += warnings(flow, request, observed.primary, template, related)
     flow_warnings = flow.warnings(request, memory)
     memory.warnings += flow_warnings

@@ -176,8 +176,8 @@ class SharedGateway:
     def nodes(self, selector: str) -> frozenset[str]:
         return self._gateway.nodes(selector)
 
-    def tells_changes(self) -> bool:
-        return self._gateway.tells_changes()
+    def has_change_times(self) -> bool:
+        return self._gateway.has_change_times()
 
     def refuse_hand_over(self, controller: Controller) -> None:
         self._gateway.refuse_hand_over(controller)
@@ -209,5 +209,5 @@ class SharedGateway:
     def server_time(self) -> float:
         return self._gateway.server_time()
 
-    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
-        return self._gateway.beside(work)
+    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+        return self._gateway.start_in_background(work)

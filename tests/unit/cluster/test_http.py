@@ -548,9 +548,9 @@ def test_what_nobody_waits_for_is_sent_beside_on_a_slow_line_alone(gateway, api,
         threads.append(threading.current_thread())
         return 1
 
-    assert gateway.beside(work) is None and threads == []
+    assert gateway.start_in_background(work) is None and threads == []
     monkeypatch.setattr(http.Http, "is_slow", True)
-    assert gateway.beside(work).result() == 1
+    assert gateway.start_in_background(work).result() == 1
     assert threads != [threading.current_thread()]
 
 

@@ -62,7 +62,7 @@ def test_whether_its_managed_fields_tell_when_something_changed(gateway, api, to
     """A server without a readable version counts as recent; a single request is sent."""
     api.answers.append(status(403) if told is None else answer({"gitVersion": told}))
 
-    assert [gateway.tells_changes(), gateway.tells_changes()] == [expected] * 2
+    assert [gateway.has_change_times(), gateway.has_change_times()] == [expected] * 2
     assert api.sent == [("GET", "/version")]
 
 

@@ -772,7 +772,7 @@ def test_a_foo_that_is_lost_when_next_is_closed_gets_the_priority_class_of_befor
                               "updating", request=world.update.fingerprint)})
     successor["spec"]["template"]["spec"]["priorityClassName"] = "high"
     primary, wanted = world.old(0), successor["spec"]["template"]
-    primary = settled(apply(decide(world.update, primary, successor, wanted=wanted), primary,
+    primary = settled(apply(decide(world.update, primary, successor, desired=wanted), primary,
                             successor)["foo"], replicas=0)
     successor = apply(decide(world.update, primary, successor), primary, successor)[SUCCESSOR]
     (mark,) = {mark_of(item)["priorityClassName"] for item in (primary, successor)}

@@ -63,8 +63,8 @@ class World:
             if writes == most:
                 return writes
             request = flow.resolved(request, self.cluster, memory)
-            memory.seen = flow.observe(request, self.cluster, memory)
-            decision = flow.plan(request, memory.seen)
+            memory.observed = flow.observe(request, self.cluster, memory)
+            decision = flow.plan(request, memory.observed)
             if isinstance(decision, Done):
                 return writes
             if isinstance(decision, Wait):

@@ -516,7 +516,7 @@ def fails_in_migration(world, request):
     """Return the error of a migration that exceeds the progress deadline."""
     clock = FakeClock()
     patience = Deadlines(IdleGateway(), clock, Intervals())
-    standing = MigrationFlow(request.kind).standing(request, find(request, world.cluster))
+    standing = MigrationFlow(request.kind).status(request, find(request, world.cluster))
     patience.wait(request, standing, Wait("foo 0/2 available"), 0)
     clock.now += request.progress_deadline
     with pytest.raises(RolloutFailed) as caught:
@@ -526,7 +526,7 @@ def fails_in_migration(world, request):
 
 def test_after_a_migration_pods_that_fail_need_another_image_of_the_deployment():
     world = after(ALL[-1])
-    standing = MigrationFlow(MIGRATE.kind).standing(MIGRATE, find(MIGRATE, world.cluster))
+    standing = MigrationFlow(MIGRATE.kind).status(MIGRATE, find(MIGRATE, world.cluster))
     error = RolloutFailed("what")
 
     say_without_update(MIGRATE, error, standing)

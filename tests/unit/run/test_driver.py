@@ -292,7 +292,7 @@ class Far(Cluster):
     def record(self, event):
         return True  # sent in the background
 
-    def beside(self, work):
+    def start_in_background(self, work):
         done, self.is_beside = concurrent.futures.Future(), True
         done.set_result(work())
         self.is_beside = False

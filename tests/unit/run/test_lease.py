@@ -74,7 +74,7 @@ class Server:
     def server_time(self):
         return self.now
 
-    def beside(self, work):
+    def start_in_background(self, work):
         if self.beside_others is None:
             return None
         begun = UnderWay(work, self.is_free)
@@ -860,7 +860,7 @@ class Racer:
                                     put_lease=self.request(server.put_lease),
                                     drop_lease=self.request(server.drop_lease),
                                     server_time=lambda: turns.now,
-                                    beside=lambda work: None)
+                                    start_in_background=lambda work: None)
         for each in self.lease._leases:
             each._task = each._task._replace(gateway=ask, elapsed=lambda: turns.now,
                                              sleep=turns.wait)

@@ -97,7 +97,7 @@ class Followed:
     def log(self, *_what):
         return []
 
-    def standing(self, _request, _seen):
+    def status(self, _request, _seen):
         new = None if self.own is None else Side("new", "new", self.own, self.own, {})
         return RolloutStatus(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
 

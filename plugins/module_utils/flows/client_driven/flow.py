@@ -98,10 +98,10 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             return own, *handover.NEEDS
         return (own, COUNT_NEEDS) if request.waits_for_termination else (own,)
 
-    def wishes(self, request: Request) -> tuple[Rule, ...]:
+    def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
         return history.NEEDS if request.revision_history_limit else ()
 
-    def forgo(self, memory: Memory, why: str) -> None:
+    def disable_optional_features(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
         memory.warnings.append(history.not_kept(why))
 
@@ -139,7 +139,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         caches = memory.caches(Caches)
         caches.size = _size(seen) or caches.size
         seen = dataclasses.replace(
-            seen, wanted=wanted, size=caches.size, pods=_pods_to_hand_over(seen, cluster, memory), now=memory.now, who=memory.who,
+            seen, desired=wanted, size=caches.size, pods=_pods_to_hand_over(seen, cluster, memory), now=memory.now, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
         seen = _with_stored(request, seen, cluster, caches)
@@ -149,7 +149,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if memory.has_begun and memory.keeps_history and request.revision_history_limit and history.is_due(seen):
             if known := _history(request, cluster, memory, seen):
                 return dataclasses.replace(seen, history=known, keeps_history=True)
-            self.forgo(memory, "not allowed: list on controllerrevisions (apps)")
+            self.disable_optional_features(memory, "not allowed: list on controllerrevisions (apps)")
         if request.undoes and seen.primary and not (seen.in_progress or seen.primary.last_rollout.get("outcome") == "rolled_back"):
             known = _history(request, cluster, memory, seen) or ()  # nothing to undo: how to go back
             return dataclasses.replace(seen, history=known)
@@ -170,7 +170,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         is_deletion = decision.action is Action.RENAME or isinstance(decision.write, Delete)
         return decision.write.kind == REVISION or (decision.name == primary.name and is_deletion)
 
-    def standing(self, request: Request, observed: ClientDrivenObserved) -> RolloutStatus:
+    def status(self, request: Request, observed: ClientDrivenObserved) -> RolloutStatus:
         primary, successor = observed.primary, observed.successor
         if primary is None and successor is None:
             return RolloutStatus(None)
@@ -215,25 +215,25 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
         return SimulatedCluster(real.items(), self.watches[0], real.revisions)
 
-    def gives_pods(self, request: Request, observed: ClientDrivenObserved) -> Controller | None:
+    def handover_source(self, request: Request, observed: ClientDrivenObserved) -> Controller | None:
         primary = observed.primary
         return primary if primary and primary.current and not observed.in_progress and _hands_over(request) else None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        primary = memory.seen.primary
-        there = [it for it in (primary, memory.seen.successor) if it]
+        primary = memory.observed.primary
+        there = [it for it in (primary, memory.observed.successor) if it]
         held = [f"finalizers ({', '.join(primary.finalizers)}) will delay the deletion of {primary.name} at the end of the update"
                 ] if primary and primary.finalizers and request.next_name and not request.undoes else []
         return held + [f"not readable, and taken for missing: the annotation {key} of {it.name}"
                        for it in there for key in object_meta.unreadable(it.annotations)]
 
-    def halted(self, observed: ClientDrivenObserved) -> Step | None:
+    def halt_step(self, observed: ClientDrivenObserved) -> Step | None:
         successor = observed.successor
         if successor is None or handover.is_under_way(observed) or successor.available >= successor.replicas:
             return None
         return scale(successor, successor.available)
 
-    def to_look_up(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
+    def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
         # Annotations are written on the primary first: its cached state must never be older than
         # the successor's.
         return (observed.successor.name,) if observed.successor else ()
@@ -298,13 +298,13 @@ def _with_stored(request: Request, seen: ClientDrivenObserved, cluster: Cluster,
     The dry run is sent only if no other fact confirms the successor as this request's.
     """
     primary, successor = seen.primary, seen.successor
-    if not primary or not successor or seen.wanted is None or handover.is_under_way(seen):
+    if not primary or not successor or seen.desired is None or handover.is_under_way(seen):
         return seen
     seen = dataclasses.replace(seen, is_made_here=caches.created == successor.name)
     is_expected = (successor.name, own_label(request, successor)) == expected_successor(request, primary)
     if not is_expected or match_of_successor(request, seen, primary, successor).is_result:
         return seen
-    key = primary.uid + identity.digest([primary.template, seen.wanted])
+    key = primary.uid + identity.digest([primary.template, seen.desired])
     if caches.stored is None or caches.stored[0] != key:
         stored = cluster.dry_run(_trial_of_successor(request, seen, primary))
         caches.stored = (key, stored["spec"]["template"])
@@ -319,7 +319,7 @@ def _trial_of_successor(request: Request, seen: ClientDrivenObserved, primary: C
 
 def _is_confirmed(request: Request, seen: ClientDrivenObserved, base: Controller, cluster: Cluster, memory: Memory) -> bool:
     """Return whether the API server confirms a record of the present template as the result."""
-    if (desired := seen.wanted) is None:
+    if (desired := seen.desired) is None:
         return False
     is_recorded = (provenance.has_ended(request, base)
                    or (seen.primary is None and provenance.has_begun(request, base)))
@@ -329,7 +329,7 @@ def _is_confirmed(request: Request, seen: ClientDrivenObserved, base: Controller
     # Admission may change every write, or creations alone.
     return provenance.is_confirmed(
         request, base, desired, cluster, memory, lambda template: trial(request, base, template),
-        lambda template: _trial_of_successor(request, dataclasses.replace(seen, wanted=template), base))
+        lambda template: _trial_of_successor(request, dataclasses.replace(seen, desired=template), base))
 
 
 def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tuple[Pod, ...] | None:
@@ -340,7 +340,7 @@ def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tupl
     """
     successor, caches = seen.successor, memory.caches(Caches)
     if memory.has_begun and successor and handover.is_half_closed(seen):
-        caches.pods_ahead = caches.pods_ahead or cluster.beside(
+        caches.pods_ahead = caches.pods_ahead or cluster.start_in_background(
             functools.partial(cluster.live_pods, successor.selector))
     if not handover.needs_pods(seen):
         return None
@@ -388,7 +388,7 @@ def _may_have_unheard_partner(primary: Controller, successor: Controller | None,
     if not primary.partner or (successor and successor.name == primary.partner):
         return False
     caches = memory.caches(Caches)
-    if memory.seen.successor and memory.seen.successor.uid == primary.partner_uid:
+    if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
         return False  # the successor existed, and the watch has reported the deletion
     if primary.takeover:  # no successor is created after the handover has begun

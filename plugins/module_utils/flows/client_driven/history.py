@@ -112,7 +112,7 @@ def resolved_previous(request: Request, seen: ClientDrivenObserved,
             begun = [wish for wish in wishes
                      if expected_successor(wish, primary)[0] == primary.partner]
         return begun[0] if begun else request
-    wanted = previous.wanted(request, it, history)
+    wanted = previous.requested_revision(request, it, history)
     return (request if wanted is None
             else dataclasses.replace(request, to_revision=wanted.number, revision=wanted.template))
 

@@ -71,7 +71,7 @@ def depends_on_terminating(request: Request, seen: ClientDrivenObserved) -> bool
 
 
 def _forward(request: Request, seen: ClientDrivenObserved) -> Decision:
-    primary, successor, wanted = seen.primary, seen.successor, seen.wanted or {}
+    primary, successor, wanted = seen.primary, seen.successor, seen.desired or {}
     # | foo | next | condition | step |
     # | - | - | | error: no such controller |
     if primary is None:
@@ -188,7 +188,7 @@ def _begin(request: Request, seen: ClientDrivenObserved, primary: Controller) ->
     name, value = expected_successor(request, primary)
     refusals.refuse_users_label(request, primary)
     if request.next_name is None:
-        template = with_label(seen.wanted or {}, request.label_key, value)
+        template = with_label(seen.desired or {}, request.label_key, value)
         refusals.refuse_what_cannot_have_them(request, primary, template, name)
     # After an update without its successor, the primary may be scaled down already: use the initial
     # size.
@@ -205,7 +205,7 @@ def _begin(request: Request, seen: ClientDrivenObserved, primary: Controller) ->
 def successor_manifest(request: Request, seen: ClientDrivenObserved, primary: Controller, desired: int) -> Json:
     """The successor: the primary's labels and annotations (or the definition's), the wanted template, 0 replicas."""
     name, value = expected_successor(request, primary)
-    template = with_label(seen.wanted or {}, request.label_key, value)
+    template = with_label(seen.desired or {}, request.label_key, value)
     labels, annotations = primary.labels, primary.annotations
     selector, min_ready_seconds = primary.selector, primary.min_ready_seconds
     if request.definition is not None:
@@ -400,7 +400,7 @@ def match_of_successor(request: Request, seen: ClientDrivenObserved, primary: Co
     is_own = first in (None, stored) and seen.is_made_here
     would_be_stored = seen.stored and handover.stored_template_hash(seen.stored)
     return provenance.match(
-        request, successor.template, seen.wanted or {},
+        request, successor.template, seen.desired or {},
         is_recorded=own_label(request, successor) == expected_successor(request, primary)[1],
         is_confirmed=has_run or is_own or would_be_stored == stored)
 

@@ -88,7 +88,7 @@ def has_other_goal(request: Request, seen: ClientDrivenObserved, successor: Cont
         return RESTART not in (successor.template["metadata"].get("annotations") or {})
     has_begun = provenance.has_begun(request, successor)
     match = provenance.match(
-        request, successor.template, seen.wanted or {}, is_confirmed=seen.is_confirmed,
+        request, successor.template, seen.desired or {}, is_confirmed=seen.is_confirmed,
         is_recorded=has_begun or provenance.has_ended(request, successor))
     # During the handover the record is enough: no annotation closes a template.
     return not (match.is_result or (has_begun and handover.is_closed(successor)))

@@ -59,10 +59,10 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     # Common to both kinds
 
-    def wishes(self, request: Request) -> tuple[Rule, ...]:
+    def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
         return (HISTORY,)
 
-    def forgo(self, memory: Memory, why: str) -> None:
+    def disable_optional_features(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
 
     def find(self, request: Request, cluster: Cluster,
@@ -101,7 +101,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         return self.with_pods(request, observed.witnessed(memory.settings), cluster, memory)
 
     def may_be_result(self, request: Request, observed: RevisionsT, primary: Controller) -> bool:
-        is_undone = bool(observed.record and (observed.record.is_back or observed.is_put_back))
+        is_undone = bool(observed.record and (observed.record.is_back or observed.is_template_restored))
         return primary.is_observed and super().may_be_result(
             request, dataclasses.replace(observed, record=None) if is_undone else observed, primary)
 
@@ -133,7 +133,7 @@ def _with_record(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_back or record.is_back:
         return observed
-    if cluster.tells_changes():
+    if cluster.has_change_times():
         return observed
     return dataclasses.replace(observed, record=dataclasses.replace(record, outcome=stored.outcome,
                                                                     set=stored.set))
@@ -144,7 +144,7 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
     primary = observed.primary
     if primary is None or primary.replicas <= 1:
         return
-    spec = mapping(observed.wanted or primary.template, "spec")
+    spec = mapping(observed.desired or primary.template, "spec")
     has_probe = any(container.get("readinessProbe") or container.get("startupProbe")
                     for container in objects(spec, "containers"))
     if not has_probe and not objects(spec, "readinessGates"):

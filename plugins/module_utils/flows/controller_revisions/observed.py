@@ -120,7 +120,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return bool(self.history) and super().is_irreversible
 
     @property
-    def is_put_back(self) -> bool:
+    def is_template_restored(self) -> bool:
         return bool(self.record and self.record.set and self.primary and self.primary.is_observed
                     and self.present_name == self.record.set)
 

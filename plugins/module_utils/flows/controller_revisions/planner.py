@@ -29,15 +29,15 @@ class RevisionsSettings(Settings[RevisionsT]):
 
     primary: ByRevisions
 
-    def strategy_of_update(self, *, is_under_way: bool) -> Json:
+    def strategy_of_update(self, *, has_template: bool) -> Json:
         """Return updateStrategy for the time of the update. Raises RolloutError if no pod may go.
 
-        is_under_way: the controller has the desired template already.
+        has_template: the controller has the desired template already.
         """
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
-        strategy = self.strategy_of_update(is_under_way=desired is None
+        strategy = self.strategy_of_update(has_template=desired is None
                                            or self.has_template(desired))
         return recorded.with_history({**self.baseline, "updateStrategy": strategy})
 
@@ -71,7 +71,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
             return self.progress()
         # | yes | updating | the template of before is there still, or again | as if it had not begun |
         is_same_request = record.request == self.request.fingerprint
-        if not record.is_back and observed.is_put_back and is_same_request:
+        if not record.is_back and observed.is_template_restored and is_same_request:
             return self.progress() if observed.is_rolling else self.begin(desired, Rollout.UPDATING)
         # | yes | rolling back | all pods have the template of before, available or not | update: nothing is left to undo |
         if record.is_back and primary.updated >= primary.replicas == primary.current:

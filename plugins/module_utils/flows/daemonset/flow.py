@@ -69,7 +69,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         The server creates or renumbers the present ControllerRevision before the status shows the
         change.
         """
-        last = memory.seen.primary
+        last = memory.observed.primary
         is_news = last is None or not last.is_observed or last.generation != primary.generation
         return primary.is_observed and (is_news or super().is_out_of_date(primary, memory))
 
@@ -79,7 +79,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
 
         A changed status shows that another list is worth its cost. Raises RolloutError.
         """
-        primary, last = observed.primary, memory.seen
+        primary, last = observed.primary, memory.observed
         if primary is None:
             return observed
         if request.undoes:
@@ -116,7 +116,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         return SimulatedDaemonSets(real.items(), real.revisions, real.all_pods, real.nodes)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        observed = memory.seen
+        observed = memory.observed
         rollback = _rollback_warnings(request,
                                       observed) if isinstance(observed, DaemonSetObserved) else ()
         return [*super().warnings(request, memory), *rollback]

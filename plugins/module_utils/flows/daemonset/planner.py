@@ -68,7 +68,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         former = before.template if before else present
         return not set(_host_ports(present)).isdisjoint(_host_ports(former))
 
-    def strategy_of_update(self, *, is_under_way: bool) -> Json:
+    def strategy_of_update(self, *, has_template: bool) -> Json:
         numbers = self._numbers
         if self.pauses:
             self._refuse_to_pause(numbers)
@@ -91,7 +91,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                "new pod beside the old one of its node",
                                where=request.where,
                                next_command="give max_unavailable=1, and no max_surge")
-        if ports := _host_ports(self.observed.wanted or {}):
+        if ports := _host_ports(self.observed.desired or {}):
             raise RolloutError("its new pods would never start beside the old ones: they use port "
                                f"{ports[0]} of the node "
                                f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}",
@@ -141,8 +141,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         An update to the previous revision itself gets the present one.
         """
         before, observed = self.observed.newest_other, self.observed
-        is_under_way = not is_back and (observed.is_rolling or self.settings.has_template(desired))
-        if before is None or not is_under_way or same_template(before.template, desired,
+        has_template = not is_back and (observed.is_rolling or self.settings.has_template(desired))
+        if before is None or not has_template or same_template(before.template, desired,
                                                                self.request.label_key):
             return observed.present_name
         return before.name

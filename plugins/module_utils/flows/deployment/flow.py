@@ -61,7 +61,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
         return SimulatedDeployments(real.items(), real.items(Kind.REPLICA_SET))
 
-    def done_by_server(self, before: DeploymentObserved,
+    def server_steps(self, before: DeploymentObserved,
                        now: DeploymentObserved) -> tuple[Step, ...]:
         """Return the steps reported by the Deployment controller in Events."""
         sizes = {replica_set.uid: replica_set.replicas

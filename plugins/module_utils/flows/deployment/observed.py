@@ -87,7 +87,7 @@ class DeploymentObserved(ServerDrivenObserved):
                     or (self.successor and revision_of(self.successor) < self.newest))
 
     @property
-    def is_put_back(self) -> bool:
+    def is_template_restored(self) -> bool:
         return bool(self.is_proven and self.record and self.successor
                     and self.successor.name == self.record.set
                     and self.has_come_back)

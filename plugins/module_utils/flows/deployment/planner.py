@@ -197,7 +197,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def is_rolled_back(self) -> bool:
         return super().is_rolled_back and self.observed.has_come_back
 
-    def is_as_begun(self, record: Rollout) -> bool:
+    def is_own_update(self, record: Rollout) -> bool:
         """Whether the same request began the update, and the template has not changed since.
 
         The server's controller numbers the templates, except those of a paused Deployment.
@@ -209,8 +209,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             return record.template == recorded.digest(self.primary)
         return self._is_newest(record)
 
-    def is_by_task(self, record: Rollout) -> bool:
-        return self._is_newest(record) and super().is_by_task(record)
+    def has_task_template(self, record: Rollout) -> bool:
+        return self._is_newest(record) and super().has_task_template(record)
 
     def _is_newest(self, record: Rollout) -> bool:
         """Return whether no template came after the one of the record."""
@@ -292,7 +292,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         record = self.observed.rollout
         if record is None:
             return super().template_lost()
-        finish = commands.finish(self.request, record, self.is_by_task(record), self.primary.images)
+        finish = commands.finish(self.request, record, self.has_task_template(record), self.primary.images)
         return refusals.nothing_to_roll_back(
             self.request, self.observed.newest_other,
             f"the ReplicaSet {record.set or 'with the previous template'} no longer exists, or is "

@@ -66,7 +66,7 @@ class MigrationFlow(Flow[MigrationObserved]):
     def plan(self, request: Request, observed: MigrationObserved) -> Decision:
         return plan(request, observed)
 
-    def standing(self, request: Request, observed: MigrationObserved) -> RolloutStatus:
+    def status(self, request: Request, observed: MigrationObserved) -> RolloutStatus:
         primary = observed.primary
         if primary is None:
             return RolloutStatus(None)
@@ -92,7 +92,7 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """Return warnings about lost DeploymentConfig settings and about an autoscaler."""
-        observed = memory.seen
+        observed = memory.observed
         warnings = (lost(request, observed.config, observed.controller)
                     if isinstance(observed, MigrationObserved) and observed.config
                     and observed.controller and observed.stored is None and not request.undoes else [])
@@ -115,14 +115,14 @@ class MigrationFlow(Flow[MigrationObserved]):
         return SimulatedMigration(real.items(Kind.REPLICATION_CONTROLLER), real.find,
                                   real.live_pods, configs)
 
-    def begun(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
+    def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
         from .halfway import halfway
 
         migrations = (halfway(item, request) for item in cluster.migrations() or ())
         return {migration.request.name: migration.labels for migration in migrations
                 if migration and migration.request.kind is request.kind}
 
-    def gives_pods(self, request: Request, observed: MigrationObserved) -> Controller | None:
+    def handover_source(self, request: Request, observed: MigrationObserved) -> Controller | None:
         return observed.controller if observed.stored is None and not request.undoes else None
 
 

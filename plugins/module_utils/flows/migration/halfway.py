@@ -55,7 +55,7 @@ class Halfway(t.NamedTuple):
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if may_go_back else None)
 
-    def standing(self, standing: RolloutStatus, replica_set: Controller | None) -> RolloutStatus:
+    def status(self, standing: RolloutStatus, replica_set: Controller | None) -> RolloutStatus:
         """Return the status of a migration, with the ReplicaSet as the new side."""
         holders = (*standing.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(

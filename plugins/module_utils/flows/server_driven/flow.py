@@ -66,7 +66,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
                                                                changed_in_place)
         observed = self.with_details(request, observed, desired, cluster, memory)
         return dataclasses.replace(
-            observed, wanted=desired,
+            observed, desired=desired,
             is_confirmed=self._is_confirmed(request, observed, primary, desired, cluster, memory),
             now=memory.now, server_time=memory.server_time, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
@@ -75,7 +75,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
     def plan(self, request: Request, observed: ObservedT) -> Decision:
         return plan(self.planner, request, observed)
 
-    def standing(self, request: Request, observed: ObservedT) -> RolloutStatus:
+    def status(self, request: Request, observed: ObservedT) -> RolloutStatus:
         primary, rollout = observed.primary, observed.rollout
         if primary is None:
             return RolloutStatus(None)
@@ -98,7 +98,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return resume, None if observed.is_irreversible else back
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        observed = t.cast(ObservedT, memory.seen)  # by observe() of this flow
+        observed = t.cast(ObservedT, memory.observed)  # by observe() of this flow
         if observed.primary is None or observed.in_progress:
             return []
         return [*self.own_warnings(request, observed), *recorded.history_warnings(observed.primary)]

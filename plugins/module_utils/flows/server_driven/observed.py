@@ -40,7 +40,7 @@ class ServerDrivenObserved(Observed):
         raise NotImplementedError
 
     @property
-    def is_put_back(self) -> bool:
+    def is_template_restored(self) -> bool:
         """Whether another client has restored the previous template during the update."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class ServerDrivenObserved(Observed):
     @property
     def may_go_back(self) -> bool:
         """Whether state=rolled_back undoes the update in progress."""
-        return bool((self.record and self.record.is_back) or self.is_put_back or self.before)
+        return bool((self.record and self.record.is_back) or self.is_template_restored or self.before)
 
     @property
     def is_irreversible(self) -> bool:

@@ -39,9 +39,9 @@ class Planner(Rules[ObservedT]):
 
     def _roll_forward(self) -> Decision:
         """Return the decision towards the desired template, or the template of to_revision."""
-        desired, record = self.observed.wanted or {}, self.observed.record
+        desired, record = self.observed.desired or {}, self.observed.record
         is_desired = (recorded.is_desired(self.request, self.primary, desired)
-                      or (record is not None and self.is_as_begun(record)))
+                      or (record is not None and self.is_own_update(record)))
         if record is None or not (self.observed.is_proven or is_desired):
             return self._start(desired)
         if not is_desired:
@@ -55,7 +55,7 @@ class Planner(Rules[ObservedT]):
                                                is_confirmed=observed.is_confirmed)
         # | yes | - | all pods have the wanted template | done, unchanged |
         if has_template and observed.is_rolled_out:
-            return Done(recorded.already(request, primary, observed.present_number))
+            return Done(recorded.unchanged_message(request, primary, observed.present_number))
         # | yes | - | somebody has paused it (a Deployment) | error |
         self.refuse_paused()
         # | yes | - | it has the wanted template, and its pods get it | wait |
@@ -83,7 +83,7 @@ class Planner(Rules[ObservedT]):
             return self.progress()
         if record and not record.is_back:
             # | yes | updating | somebody has put the previous template back | resume as if rolling back |
-            if observed.is_put_back:
+            if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
             # | yes | updating | the record names another revision than the last, and no pod has either | error: which of them? |
             elif observed.contested:
@@ -157,7 +157,7 @@ class Planner(Rules[ObservedT]):
         final: Json = {"outcome": outcome, "from": record.before, "to": primary.images,
                        **observed.stamp}
         if is_back:
-            final |= recorded.gone_back(request, primary, record, observed.present_number)
+            final |= recorded.rollback_fields(request, primary, record, observed.present_number)
         else:
             final["request"] = provenance.result(record.request, primary, request.label_key)
         write = recorded.patch(primary, identity.canonical(final), self.settings.baseline)
@@ -169,7 +169,7 @@ class Planner(Rules[ObservedT]):
         """Return the error for an update in progress that was not requested."""
         request, images = self.request, self.primary.images
         what = "is being rolled back" if record.is_back else "is in progress"
-        is_by_us = self.is_by_task(record)
+        is_by_us = self.has_task_template(record)
         whose = "" if is_by_us else (
             f" Somebody else began it during an update to {image_names(record.after)}")
         back = [request.command(State.ROLLED_BACK)] if self.observed.may_go_back else []
@@ -194,7 +194,7 @@ def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDr
     Raises RolloutError if the history has no revision with the number, or two.
     """
     if request.is_previous:
-        number = previous.number(request, primary, observed.history, observed.record,
+        number = previous.requested_number(request, primary, observed.history, observed.record,
                                  observed.former_numbers,
                                  in_progress=observed.in_progress or observed.is_stuck)
         if number is None:

@@ -41,7 +41,7 @@ def pauses(request: Request, primary: ServerDriven) -> bool:
     return request.pause_at is not None and not request.undoes and primary.may_pause
 
 
-def already(request: Request, primary: ServerDriven, number: int | None) -> str:
+def unchanged_message(request: Request, primary: ServerDriven, number: int | None) -> str:
     """Return the message of a task without a change; number: of the present template."""
     if request.revision is None:
         return f"{primary.name} already has the wanted template"
@@ -56,7 +56,7 @@ def digest(primary: ServerDriven, template: Json | None = None) -> str:
                                          primary.kind.server_label))
 
 
-def gone_back(request: Request, primary: ServerDriven, record: Rollout, number: int | None) -> Json:
+def rollback_fields(request: Request, primary: ServerDriven, record: Rollout, number: int | None) -> Json:
     """Return the fields of the last record that show the next task a finished rollback.
 
     number: of the present template.

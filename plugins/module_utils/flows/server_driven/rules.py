@@ -121,7 +121,7 @@ class Rules(t.Generic[ObservedT]):
         """Whether the server brings the present template to all pods without another write."""
         return True
 
-    def is_as_begun(self, record: Rollout) -> bool:
+    def is_own_update(self, record: Rollout) -> bool:
         """Whether the same request began the update, and the template has not changed since.
 
         Needed if a comparison of templates does not show the same: admission has changed the
@@ -132,7 +132,7 @@ class Rules(t.Generic[ObservedT]):
         return self.observed.is_confirmed or (self.request.state.restarts
                                               and record.template == recorded.digest(self.primary))
 
-    def is_by_task(self, record: Rollout) -> bool:
+    def has_task_template(self, record: Rollout) -> bool:
         """Whether the controller still has the template of the task behind the update."""
         return self.primary.images == record.after
 

@@ -50,9 +50,9 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
                                most if "maxUnavailable" in self.primary.numbers else 1)
         return 0, max(allowed, request.state.undoes)
 
-    def strategy_of_update(self, *, is_under_way: bool) -> Json:
+    def strategy_of_update(self, *, has_template: bool) -> Json:
         primary, missing = self.primary, self.bounds[1]
-        numbers = {**primary.numbers, "partition": self._partition(is_under_way)}
+        numbers = {**primary.numbers, "partition": self._partition(has_template)}
         budgets.refuse_standstill(
             self.request, self.observed.budgets, primary.replicas, 0, missing, may_surge=False)
         if "maxUnavailable" in numbers and most_missing(numbers, primary.replicas) != missing:
@@ -61,13 +61,13 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
             return primary.settings["updateStrategy"]
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
-    def _partition(self, is_under_way: bool) -> int:
+    def _partition(self, has_template: bool) -> int:
         """Return how many pods keep the previous template; no pod loses the new template."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
         # Before the update, pods of another template may have any number.
-        updated = min(primary.updated, primary.replicas - primary.partition) if is_under_way else 0
+        updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         return max(0, primary.replicas - max(pause.of(primary.replicas, round_up=True), updated))
 
     def describe(self, settings: Json) -> str:

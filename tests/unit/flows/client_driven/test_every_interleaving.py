@@ -373,7 +373,7 @@ class Explorer:
         if (wish(request), *ids) not in self.seen:
             wanted = (None if request.state is State.ROLLED_BACK
                       else request.applied_to(base.template))
-            seen = dataclasses.replace(find(controllers, request), wanted=wanted)
+            seen = dataclasses.replace(find(controllers, request), desired=wanted)
             self.seen[(wish(request), *ids)] = seen, handover.needs_pods(seen)
         seen, needs_pods = self.seen[(wish(request), *ids)]
         key = wish(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods else ())

@@ -800,7 +800,7 @@ def test_a_definition_brings_its_own_metadata_and_selector():
                                       "metadata": {"labels": {"app": "bar"}}}
     request = Request("foo", next_name="bar", definition=definition)
 
-    successor = manifest(request, wanted=definition["spec"]["template"])
+    successor = manifest(request, desired=definition["spec"]["template"])
 
     label = successor["spec"]["selector"].pop(object_meta.DEPLOYMENT_LABEL)
     assert successor["metadata"]["labels"] == {"tier": "back", object_meta.DEPLOYMENT_LABEL: label}
@@ -812,7 +812,7 @@ def test_a_definition_brings_its_own_metadata_and_selector():
 
 def test_a_definition_without_selector_selects_by_the_labels_of_its_template():
     successor = manifest(Request("foo", next_name="bar", definition=DEFINITION),
-                         wanted=DEFINITION["spec"]["template"])
+                         desired=DEFINITION["spec"]["template"])
 
     assert successor["spec"]["selector"] == successor["spec"]["template"]["metadata"]["labels"]
     assert successor["spec"]["selector"].keys() == {"app", object_meta.DEPLOYMENT_LABEL}
@@ -825,7 +825,7 @@ def test_a_definition_whose_selector_is_foo_s_is_refused():
                        match="the definition's selector app=foo does not differ from the selector "
                              "of foo"):
         decide(Request("foo", next_name="bar", definition=definition), rc(),
-               wanted=definition["spec"]["template"])
+               desired=definition["spec"]["template"])
 
 
 def test_marks_on_both_name_the_other_and_tell_the_direction():
@@ -946,7 +946,7 @@ def test_a_next_that_a_dry_run_would_make_differently_each_time_is_known_by_its_
                  template("myimage:v2", label))}
 
     decision = decide(request, old(marks=known), new(1, name=name, label=label),
-                      wanted=template(priority=1, schedulerName="another at each dry run"))
+                      desired=template(priority=1, schedulerName="another at each dry run"))
 
     assert summary(decision) == ("scale", "foo", 3, 2)
 

@@ -490,7 +490,7 @@ def test_back_to_a_template_that_came_back_as_an_old_server_shows_it(monkeypatch
     kept = model.revisions
     monkeypatch.setattr(model, "revisions", lambda uids: [
         {**each, "metadata": {**each["metadata"], "managedFields": []}} for each in kept(uids)])
-    monkeypatch.setattr(model, "tells_changes", lambda: tells)
+    monkeypatch.setattr(model, "has_change_times", lambda: tells)
     go(BACK, model)
     monkeypatch.undo()
     assert versions(model) == [ends] * 3
@@ -530,7 +530,7 @@ def test_back_where_pods_were_never_given_the_template_of_before():
     model.settle()
     go(CANARY, model)
     flow, memory = choose(BACK), Memory(now=NOW)
-    memory.seen = flow.observe(BACK, model, memory)
+    memory.observed = flow.observe(BACK, model, memory)
     assert any("the cluster replaces all pods that do not have the template" in each
                for each in flow.warnings(BACK, memory))
     go(BACK, model)
@@ -666,7 +666,7 @@ def test_nothing_is_promised_of_nodes_that_may_take_no_pod():
     model = cluster(4)
     tainted(model, "node 0")
     flow, memory = choose(CANARY), Memory(now=NOW)
-    memory.seen = flow.observe(CANARY, model, memory)
+    memory.observed = flow.observe(CANARY, model, memory)
     assert any("1 pods of DaemonSet foo are on nodes that take no new ones" in each
                for each in flow.warnings(CANARY, memory))
     go(CANARY, model, until="update")
@@ -913,7 +913,7 @@ def test_where_the_history_may_not_be_seen_it_is_asked_for_once(monkeypatch):
     model, asked_for = cluster(), []
     monkeypatch.setattr(model, "revisions", asked_for.append)
     flow, memory = choose(UPDATE), Memory(now=NOW)
-    flow.forgo(memory, "not allowed: list on controllerrevisions (apps)")
+    flow.disable_optional_features(memory, "not allowed: list on controllerrevisions (apps)")
     assert (flow.plan(UPDATE, flow.observe(UPDATE, model, memory)).action == "update"
             and not asked_for)
     with pytest.raises(RolloutError, match="its history cannot be read"):
@@ -977,8 +977,8 @@ def test_pods_are_listed_again_where_something_may_have_changed_and_are_known_in
 
     def look(seconds):
         memory.seconds = seconds
-        memory.seen = flow.observe(CANARY, model, memory)
-        assert isinstance(flow.plan(CANARY, memory.seen), Done)
+        memory.observed = flow.observe(CANARY, model, memory)
+        assert isinstance(flow.plan(CANARY, memory.observed), Done)
         return len(listed)
 
     assert [look(seconds) for seconds in (0.0, 0.2, 1.8, 2.0, 2.2, 20.0, 31.8, 32.0, 61.0)] == [
@@ -1085,8 +1085,8 @@ def test_as_many_pods_that_only_count_as_new_are_missing_as_may_be():
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
     deleted = 0
     for _turn in range(6):
-        memory.seen = flow.observe(UPDATE, model, memory)
-        decision = flow.plan(UPDATE, memory.seen)
+        memory.observed = flow.observe(UPDATE, model, memory)
+        decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
             flow.note(decision.write, memory)
@@ -1104,8 +1104,8 @@ def test_replaced_pods_are_seen_although_the_status_is_unchanged(is_ready):
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
     deleted = 0
     for _turn in range(10):
-        memory.seen = flow.observe(UPDATE, model, memory)
-        decision = flow.plan(UPDATE, memory.seen)
+        memory.observed = flow.observe(UPDATE, model, memory)
+        decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
             flow.note(decision.write, memory)

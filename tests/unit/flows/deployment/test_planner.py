@@ -59,7 +59,7 @@ def decide(request, model, **facts):
                                     model.controllers(Kind.REPLICA_SET)), **facts)
     wanted = (request.applied_to(seen.primary.template) if seen.primary
               and not request.undoes else None)
-    return plan(request, dataclasses.replace(seen, wanted=wanted, now=NOW))
+    return plan(request, dataclasses.replace(seen, desired=wanted, now=NOW))
 
 
 go = functools.partial(carried_out, decide)
@@ -417,7 +417,7 @@ def scaler(frozen=False):
 def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
     model = cluster()
     seen = find(model.controllers().get("foo"), model.controllers(Kind.REPLICA_SET))
-    seen = dataclasses.replace(seen, wanted=template("myimage:v2"), now=NOW, autoscaler=scaler())
+    seen = dataclasses.replace(seen, desired=template("myimage:v2"), now=NOW, autoscaler=scaler())
     assert str(plan(UPDATE, seen).action) == "freeze"
 
 

@@ -307,7 +307,7 @@ def test_nothing_to_go_back_from():
 
 def warnings(item, *rollouts, request=MIGRATE, **memory):
     return choose(request).warnings(request,
-                                    Memory(seen=World(item, *rollouts).observe(request), **memory))
+                                    Memory(observed=World(item, *rollouts).observe(request), **memory))
 
 
 def test_nothing_is_lost_of_a_plain_one():
@@ -383,7 +383,7 @@ def test_where_it_stands_is_told_with_both_commands():
     resume, back = flow.commands(BACK, seen)
     assert ("kind=DeploymentConfig state=migrated to_kind=Deployment" in resume
             and "state=rolled_back" in back)
-    assert "deployment_label_key" not in resume and flow.standing(BACK, seen).survivor.name == "foo"
+    assert "deployment_label_key" not in resume and flow.status(BACK, seen).survivor.name == "foo"
 
 
 @pytest.mark.parametrize("params, words", [

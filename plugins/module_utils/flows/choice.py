@@ -51,4 +51,4 @@ def migrations(items: t.Iterable[Json], request: Request) -> list[Halfway]:
     """
     from .migration.halfway import halfway
 
-    return [it for it in (halfway(item, request) for item in items) if it]
+    return list(filter(None, (halfway(item, request) for item in items)))

@@ -85,7 +85,8 @@ class Cluster(t.Protocol):
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         """Return the object as the API server would store it. Raises RolloutError if refused."""
 
-    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+    def start_in_background(self, work: t.Callable[[], Anything],
+                            ) -> concurrent.futures.Future[Anything] | None:
         """Start a request in the background if answers take long; else return None."""
 
 
@@ -134,7 +135,8 @@ class Model(t.Protocol):
         """Return whether managedFields have the time of the last change."""
         return True
 
-    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+    def start_in_background(self, work: t.Callable[[], Anything],
+                            ) -> concurrent.futures.Future[Anything] | None:
         """Return None: no answer takes long."""
         return None
 

@@ -4,16 +4,17 @@
 
 """`to_revision: previous`: the template before the last update; a rerun goes no further back. Pure.
 
-| an update is in progress | the last one that has ended | it goes |
+| update in progress | last update | decision |
 |---|---|---|
-| and this same wish has begun it | | on, to the revision that was meant then |
-| and anything else has begun it | | back, as without to_revision |
-| no | this same wish, and what it has led to is there still | nowhere: done, unchanged |
-| no | was undone, and the template of before is there still | nowhere: done, unchanged |
-| no | anything else, or this wish, and that was undone | to the newest revision with another template |
+| begun by the same request | | resume, to the revision chosen at the beginning |
+| begun by anything else | | roll back, as without to_revision |
+| no | by the same request, and the template is unchanged since | done, unchanged |
+| no | rolled back, and the previous template is unchanged since | done, unchanged |
+| no | anything else, or by the same request and rolled back | newest revision of another template |
 
-"Anything else" includes updates by other clients that end at the same template: the server renumbers
-the revision of a template that returns, and the record stores the number at the end of the update.
+"Anything else" includes updates by other clients that end at the same template: the server
+renumbers the revision of a returning template, and the record stores the number at the end of the
+update.
 
 So the meaning depends on the last update, not on how often the task runs. The record
 (object_meta.LAST_ROLLOUT) stores the request: PREVIOUS for this request, a hash for any other.

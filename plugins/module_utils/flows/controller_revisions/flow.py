@@ -101,7 +101,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         return self.with_pods(request, observed.witnessed(memory.settings), cluster, memory)
 
     def may_be_result(self, request: Request, observed: RevisionsT, primary: Controller) -> bool:
-        is_undone = bool(observed.record and (observed.record.is_back or observed.is_template_restored))
+        is_undone = bool(observed.record
+                         and (observed.record.is_back or observed.is_template_restored))
         return primary.is_observed and super().may_be_result(
             request, dataclasses.replace(observed, record=None) if is_undone else observed, primary)
 

@@ -53,18 +53,18 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.present.number if self.present else None
 
     @property
-    def others(self) -> list[Revision]:
+    def other_revisions(self) -> list[Revision]:
         """The ControllerRevisions with earlier templates, the newest first."""
         return [revision for revision in self.history if revision is not self.present]
 
     @property
     def newest_other(self) -> Revision | None:
-        return next(iter(self.others), None)
+        return next(iter(self.other_revisions), None)
 
     @property
     def recorded_revision(self) -> Revision | None:
         """The earlier ControllerRevision named by the record."""
-        return next((revision for revision in self.others if self.record
+        return next((revision for revision in self.other_revisions if self.record
                      and revision.name == self.record.set), None)
 
     @property
@@ -79,7 +79,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return (record.to_revision,) if record.to_revision else ()
 
     def numbered(self, number: int | None) -> list[Revision]:
-        """Return the revisions with the number, or the present template that to_revision restored."""
+        """Return the revisions with the number, or the template that to_revision restored."""
         revisions, primary = super().numbered(number), self.primary
         last = primary.last_rollout if primary else {}
         if revisions or primary is None or last.get("to_revision") != number:
@@ -150,11 +150,12 @@ def own_revisions(primary: ByRevisions, revisions: t.Iterable[Json]) -> tuple[Re
     match the selector.
     """
     matched = (item for item in revisions if primary.selector.items() <= labels_of(item).items())
-    own = [dataclasses.replace(revision,
-                               template=without_label(revision.template, primary.kind.server_label))
-           for revision in filter(None, map(object_meta.server_revision, matched))
-           if revision.owner_uid == primary.uid]
-    return tuple(sorted(own, key=lambda revision: revision.number, reverse=True))
+    controlled = [
+        dataclasses.replace(revision,
+                            template=without_label(revision.template, primary.kind.server_label))
+        for revision in filter(None, map(object_meta.server_revision, matched))
+        if revision.owner_uid == primary.uid]
+    return tuple(sorted(controlled, key=lambda revision: revision.number, reverse=True))
 
 
 def may_have_turned(present: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:

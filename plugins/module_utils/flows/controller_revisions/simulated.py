@@ -173,8 +173,9 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
 
     def _kept(self, uid: str) -> tuple[Json, ...]:
         if uid not in self.kept:
-            found = self._look_up_revisions([uid]) or ()
-            self.kept[uid] = tuple(filter(object_meta.server_revision, found))  # no other client's
+            revisions = self._look_up_revisions([uid]) or ()
+            # Without the revisions of other clients.
+            self.kept[uid] = tuple(filter(object_meta.server_revision, revisions))
         return self.kept[uid]
 
     @abc.abstractmethod
@@ -213,7 +214,8 @@ def revision_of(controller: ByRevisions, revisions: tuple[Json, ...],
             fields = [{"time": f"9999, after {newest:09} others"}]
             renumbered = {**item, "metadata": {**item["metadata"], "managedFields": fields},
                           "revision": newest + 1}
-            return renumbered, (*(other for other in revisions if other is not item), renumbered)
+            return renumbered, (*(revision for revision in revisions
+                                  if revision is not item), renumbered)
     digest = identity.digest(controller.template)
     has_hash = controller.kind.history_label == object_meta.POD_REVISION
     labels = {**labels_of(controller.template),
@@ -233,9 +235,10 @@ def trimmed(controller: ByRevisions, revisions: tuple[Json, ...], present: Json,
     cleanupHistory) or not (StatefulSet: truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
-    others = sorted((item for item in revisions if item is not present),
-                    key=lambda item: t.cast(int, item["revision"]))
-    dead = [item for item in others if not is_live(item)]
-    surplus = len(others if counts_live else dead) - (10 if limit is None else limit)
+    earlier = sorted((item for item in revisions if item is not present),
+                     key=lambda item: t.cast(int, item["revision"]))
+    dead = [item for item in earlier if not is_live(item)]
+    surplus = len(earlier if counts_live else dead) - (10 if limit is None else limit)
     removed = dead[:max(0, surplus)]
-    return tuple(item for item in revisions if not any(item is other for other in removed))
+    return tuple(item for item in revisions if not any(item is revision
+                                                           for revision in removed))

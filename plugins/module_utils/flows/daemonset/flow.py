@@ -37,12 +37,12 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
     has_pod_per_node = True
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        own: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
+        rules: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
         if request.pause_at is not None and not request.state.undoes:
-            own = (*own, HISTORY, ("", "pods", ("list", "delete")))
+            rules = (*rules, HISTORY, ("", "pods", ("list", "delete")))
         elif request.state.undoes or request.rolls_back:
-            own = (*own, HISTORY, ("", "pods", ("list",)))
-        return (*own, ("", "nodes", ("list",))) if _asks_for_nodes(request) else own
+            rules = (*rules, HISTORY, ("", "pods", ("list",)))
+        return (*rules, ("", "nodes", ("list",))) if _asks_for_nodes(request) else rules
 
     def find_in(self, primary: Controller | None,
                 revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
@@ -86,10 +86,10 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
             observed = _with_revisions_in_use(observed, primary, cluster)
         if not recorded.pauses(request, primary):
             return _with_miscounted(observed, primary, cluster, memory)
-        known = last.by_node if isinstance(last, DaemonSetObserved) else None
+        former = last.by_node if isinstance(last, DaemonSetObserved) else None
         is_news = last.primary is None or last.primary.resource_version != primary.resource_version
-        if known is not None and not is_news and memory.seconds < memory.look_at_pods_from:
-            return _with_by_node(observed, primary, known, memory)
+        if former is not None and not is_news and memory.seconds < memory.look_at_pods_from:
+            return _with_by_node(observed, primary, former, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
             raise RolloutError("its pods cannot be listed, and pause_at needs to know them",
@@ -99,7 +99,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         if _asks_for_nodes(request) and memory.nodes is None:
             memory.nodes = cluster.nodes(request.nodes)
         by_node = tuple(sorted(_own_pods(primary, pods), key=lambda pod: (pod.node, pod.name)))
-        memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == known
+        memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == former
                                                      else LOOK_AGAIN)
         return _with_by_node(observed, primary, by_node, memory)
 
@@ -134,7 +134,7 @@ def _asks_for_nodes(request: Request) -> bool:
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
     """Return the observation with the revisions of the pods, if the last one is not certain."""
-    if len(observed.others) < 2 or observed.before is None or (observed.record
+    if len(observed.other_revisions) < 2 or observed.before is None or (observed.record
                                                                and observed.record.is_back):
         return observed
     labels = (pod.labels for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)

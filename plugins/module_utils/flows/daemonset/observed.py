@@ -69,8 +69,9 @@ class DaemonPod(t.NamedTuple):
     @classmethod
     def from_api(cls, item: Json) -> DaemonPod:
         metadata, status = item["metadata"], mapping(item, "status")
-        ready = [text(each, "status")
-                 for each in objects(status, "conditions") if text(each, "type") == "Ready"]
+        ready = [text(condition, "status")
+                 for condition in objects(status, "conditions")
+                 if text(condition, "type") == "Ready"]
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
                    _node_of(mapping(item, "spec")),
                    object_meta.pod_revision(labels_of(item)), ready == ["True"],
@@ -128,13 +129,14 @@ class DaemonSetObserved(RevisionsObserved):
     @functools.cached_property
     def before(self) -> Revision | None:
         """The last ControllerRevision, if the record agrees; else the pods' (see contested)."""
-        others = self.others
-        if not others or not (self.record or self.is_rolling):
+        other_revisions = self.other_revisions
+        if not other_revisions or not (self.record or self.is_rolling):
             return None
         recorded = self.recorded_revision
-        candidates = (recorded, others[0]) if recorded else others
+        candidates = (recorded, other_revisions[0]) if recorded else other_revisions
         return next((revision for revision in candidates
-                     if revision is recorded is others[0] or revision.pods in (self.in_use or ())),
+                     if revision is recorded is other_revisions[0]
+                     or revision.pods in (self.in_use or ())),
                     candidates[0])
 
     @property
@@ -144,10 +146,10 @@ class DaemonSetObserved(RevisionsObserved):
         Another client may have written either of the two, or have changed the template during the
         update.
         """
-        before, others = self.before, self.others
-        if before is None or before is others[0] or self.in_use is None:
+        before, other_revisions = self.before, self.other_revisions
+        if before is None or before is other_revisions[0] or self.in_use is None:
             return ()
-        return () if before.pods in self.in_use else (before, others[0])
+        return () if before.pods in self.in_use else (before, other_revisions[0])
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
@@ -188,10 +190,11 @@ def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObser
         return observed
     if observed.is_doubted:
         record = with_numbers(record, primary.numbers)
-    has_turned = not observed.others or may_have_turned(observed.present, record.set,
-                                                        observed.history)
+    has_turned = not observed.other_revisions or may_have_turned(
+        observed.present, record.set, observed.history)
     if record.is_back and primary.is_observed and not has_turned:
-        record = dataclasses.replace(record, outcome=Rollout.UPDATING, set=observed.others[0].name)
+        record = dataclasses.replace(record, outcome=Rollout.UPDATING,
+                                     set=observed.other_revisions[0].name)
     return dataclasses.replace(observed, record=record)
 
 

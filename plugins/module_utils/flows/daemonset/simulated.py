@@ -78,15 +78,15 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         self._syncs += 1
 
     def _first_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
-        found = self._look_up_pods(controller)
-        if found is None or controller.current > MOST_PODS:
+        items = self._look_up_pods(controller)
+        if items is None or controller.current > MOST_PODS:
             pods = self._as_counted(controller)
         else:
-            own = (DaemonPod.from_api(item) for item in found
-                   if object_meta.owner_uid(item) == controller.uid)
+            controlled = (DaemonPod.from_api(item) for item in items
+                          if object_meta.owner_uid(item) == controller.uid)
             pods = tuple(
                 Pod(pod.name, pod.uid, pod.revision, pod.is_ready, pod.node, pod.generation)
-                for pod in own if not pod.is_going)
+                for pod in controlled if not pod.is_going)
         nodes = dict.fromkeys(pod.node for pod in pods)
         size = controller.replicas if controller.replicas <= MOST_PODS else 0
         more = (f"node {number}" for number in itertools.count())

@@ -75,12 +75,12 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
 def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:
     """Return old and new pods: during an update, those of the ReplicaSets."""
-    record, present, others = observed.rollout, observed.successor, observed.others
+    record, present, other_sets = observed.rollout, observed.successor, observed.other_sets
     if record is None:
         return Side.of(primary), None
-    last: Controller = others[-1] if others else primary
-    rest = Side(last.name, last.uid, sum(replica_set.replicas for replica_set in others),
-                sum(replica_set.available for replica_set in others), observed.images_before)
+    last: Controller = other_sets[-1] if other_sets else primary
+    rest = Side(last.name, last.uid, sum(replica_set.replicas for replica_set in other_sets),
+                sum(replica_set.available for replica_set in other_sets), observed.images_before)
     if record.is_back:
         return dataclasses.replace(Side.of(present or primary), name=primary.name,
                                    uid=primary.uid), rest

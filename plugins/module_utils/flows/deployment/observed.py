@@ -47,14 +47,14 @@ class DeploymentObserved(ServerDrivenObserved):
     sets: tuple[Controller, ...] = ()
 
     @property
-    def others(self) -> tuple[Controller, ...]:
+    def other_sets(self) -> tuple[Controller, ...]:
         """The ReplicaSets with another template than the present one, the oldest first."""
         return tuple(replica_set for replica_set in self.sets if replica_set is not self.successor)
 
     @property
     def old_pods(self) -> int:
         """The number of pods with another template than the present one."""
-        return sum(replica_set.current for replica_set in self.others)
+        return sum(replica_set.current for replica_set in self.other_sets)
 
     @property
     def trusted_record(self) -> Rollout | None:
@@ -73,7 +73,7 @@ class DeploymentObserved(ServerDrivenObserved):
         """
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
-                    and not any(replica_set.replicas for replica_set in self.others))
+                    and not any(replica_set.replicas for replica_set in self.other_sets))
 
     @property
     def is_all_new(self) -> bool:
@@ -101,14 +101,14 @@ class DeploymentObserved(ServerDrivenObserved):
         """
         if self.record is None:
             return None
-        newest = sorted(self.others, key=revision_of, reverse=True)
+        newest = sorted(self.other_sets, key=revision_of, reverse=True)
         candidates = newest[:2 if self.successor is None and self._is_signed else 1]
         return next((_revision(candidate)
                      for candidate in candidates if candidate.name == self.record.set), None)
 
     @property
     def newest_other(self) -> Revision | None:
-        newest = max(self.others, key=revision_of, default=None)
+        newest = max(self.other_sets, key=revision_of, default=None)
         return _revision(newest) if newest else None
 
     @property
@@ -142,15 +142,15 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
     """
     if not isinstance(primary, Deployment):
         return DeploymentObserved(None, None)
-    own = sorted((replica_set
-                  for replica_set in sets.values() if replica_set.owner_uid == primary.uid),
-                 key=lambda replica_set: (replica_set.created, replica_set.name))
-    present = next((replica_set for replica_set in own
+    own_sets = sorted((replica_set for replica_set in sets.values()
+                       if replica_set.owner_uid == primary.uid),
+                      key=lambda replica_set: (replica_set.created, replica_set.name))
+    present = next((replica_set for replica_set in own_sets
                     if same_template(replica_set.template, primary.template,
                                      object_meta.HASH_LABEL)), None)
-    history = sorted(map(_revision, own), key=lambda revision: revision.number, reverse=True)
-    record = _credible(primary.rollout, own)
-    observed = DeploymentObserved(primary, present, sets=tuple(own), history=tuple(history))
+    history = sorted(map(_revision, own_sets), key=lambda revision: revision.number, reverse=True)
+    record = _credible(primary.rollout, own_sets)
+    observed = DeploymentObserved(primary, present, sets=tuple(own_sets), history=tuple(history))
     observed = dataclasses.replace(observed, record=record)
     if record and record.is_back and present and not observed.has_come_back:
         return dataclasses.replace(observed,

@@ -111,7 +111,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         """
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _resolved(primary.settings, primary.replicas)
-        old = self.observed.others
+        old = self.observed.other_sets
         if not (primary.is_observed and new and new.is_settled
                 and all(replica_set.has_no_more_than(replica_set.replicas) for replica_set in old)):
             return False
@@ -285,14 +285,15 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
                     and primary.updated == primary.current == primary.available == primary.replicas
-                    and all(replica_set.is_empty for replica_set in self.observed.others))
+                    and all(replica_set.is_empty for replica_set in self.observed.other_sets))
 
     def template_lost(self) -> RolloutError:
         # | yes | updating | the previous ReplicaSet is gone | error: finish the update first, or go back to a revision |
         record = self.observed.rollout
         if record is None:
             return super().template_lost()
-        finish = commands.finish(self.request, record, self.has_task_template(record), self.primary.images)
+        finish = commands.finish(self.request, record, self.has_task_template(record),
+                                 self.primary.images)
         return refusals.nothing_to_roll_back(
             self.request, self.observed.newest_other,
             f"the ReplicaSet {record.set or 'with the previous template'} no longer exists, or is "

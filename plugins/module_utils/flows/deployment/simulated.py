@@ -74,9 +74,9 @@ class SimulatedDeployments(Model):
     def _change(self, name: str) -> Write | None:
         """Return the controller's next change to the ReplicaSets of a Deployment, or None."""
         primary = Deployment.from_api(self.items[name])
-        seen = find(primary, self.sets.controllers())
-        new = seen.successor
-        old = [replica_set for replica_set in seen.sets if replica_set is not new]
+        observed = find(primary, self.sets.controllers())
+        new = observed.successor
+        old = [replica_set for replica_set in observed.sets if replica_set is not new]
         if primary.settings["paused"]:
             return _surplus(primary, old)
         revision = 1 + max(map(revision_of, old), default=0)
@@ -92,7 +92,7 @@ class SimulatedDeployments(Model):
         if new.min_ready_seconds != seconds:
             return Patch(new.name, (put("/spec/minReadySeconds", seconds),))
         return self._resize(primary, new, old) or (
-            _surplus(primary, old) if seen.is_all_new else None)
+            _surplus(primary, old) if observed.is_all_new else None)
 
     def _resize(self, primary: Deployment, new: Controller, old: t.Sequence[Controller],
                 ) -> Patch | None:
@@ -123,12 +123,12 @@ class SimulatedDeployments(Model):
 
     def _status(self, name: str) -> Json:
         item = self.items[name]
-        seen = find(Deployment.from_api(item), self.sets.controllers())
-        names = [replica_set.name for replica_set in seen.sets]
+        observed = find(Deployment.from_api(item), self.sets.controllers())
+        names = [replica_set.name for replica_set in observed.sets]
         return {"observedGeneration": item["metadata"].get("generation", 1),
-                "replicas": sum(replica_set.current for replica_set in seen.sets),
-                "updatedReplicas": seen.successor.current if seen.successor else 0,
-                "readyReplicas": sum(replica_set.ready for replica_set in seen.sets),
+                "replicas": sum(replica_set.current for replica_set in observed.sets),
+                "updatedReplicas": observed.successor.current if observed.successor else 0,
+                "readyReplicas": sum(replica_set.ready for replica_set in observed.sets),
                 "availableReplicas": sum(map(self._available, names))}
 
 

@@ -117,7 +117,8 @@ class ServerDrivenObserved(Observed):
     @property
     def may_go_back(self) -> bool:
         """Whether state=rolled_back undoes the update in progress."""
-        return bool((self.record and self.record.is_back) or self.is_template_restored or self.before)
+        return bool((self.record and self.record.is_back)
+                    or self.is_template_restored or self.before)
 
     @property
     def is_irreversible(self) -> bool:

@@ -120,8 +120,8 @@ class Planner(Rules[ObservedT]):
         is_back, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
         # If this task undoes another client's update without a record, the update was not to
         # `previous`.
-        own = request.to_go_back().fingerprint if is_back else request.fingerprint
-        fingerprint = observed.record.request if is_back and observed.record else own
+        requested = request.to_go_back().fingerprint if is_back else request.fingerprint
+        fingerprint = observed.record.request if is_back and observed.record else requested
         if step := self.preparation(desired, fingerprint):
             return step
         record = Rollout(outcome, primary.images, images, observed.now,

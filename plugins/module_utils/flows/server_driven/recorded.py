@@ -56,7 +56,8 @@ def digest(primary: ServerDriven, template: Json | None = None) -> str:
                                          primary.kind.server_label))
 
 
-def rollback_fields(request: Request, primary: ServerDriven, record: Rollout, number: int | None) -> Json:
+def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
+                    number: int | None) -> Json:
     """Return the fields of the last record that show the next task a finished rollback.
 
     number: of the present template.
@@ -81,9 +82,9 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
     # The server omits its own annotations (annotationsToSkip in pkg/controller/deployment/util).
-    own = object_meta.REVISION.removesuffix("revision")
+    prefix = object_meta.REVISION.removesuffix("revision")
     copies = {**of_replica_set, **{key: text for key, text in annotations.items()
-                                   if not (key.startswith(own)
+                                   if not (key.startswith(prefix)
                                            or key == object_meta.NOT_COPIED[-1])}}
     refusals.refuse_without_room(request, primary, copies, growth + _OF_REPLICA_SET,
                                  "the Deployment controller copies them to its ReplicaSet, and "

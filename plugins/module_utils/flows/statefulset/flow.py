@@ -28,10 +28,10 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
     planner = StatefulSetPlanner
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        own = ("apps", "statefulsets", ("get", "list", "watch", "patch"))
+        rule = ("apps", "statefulsets", ("get", "list", "watch", "patch"))
         if not (request.state.undoes or request.rolls_back):
-            return (own,)
-        return (own, HISTORY, ("", "pods", ("list", "watch", "delete")))
+            return (rule,)
+        return (rule, HISTORY, ("", "pods", ("list", "watch", "delete")))
 
     def find_in(self, primary: Controller | None,
                 revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
@@ -49,10 +49,10 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
             return observed
         if not request.state.undoes or observed.is_all_new:
             return observed
-        own = (StatefulSetPod.from_api(item) for item in cluster.troubled_pods(primary)
+        pods = (StatefulSetPod.from_api(item) for item in cluster.troubled_pods(primary)
                if object_meta.owner_uid(item) == primary.uid)
         observed = dataclasses.replace(observed,
-                                       troubled=tuple(sorted(own, key=lambda pod: pod.number)))
+                                       troubled=tuple(sorted(pods, key=lambda pod: pod.number)))
         if not observed.stuck:
             return observed
         live = frozenset(number_of(pod.name)

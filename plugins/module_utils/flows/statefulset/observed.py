@@ -56,8 +56,9 @@ class StatefulSetPod(t.NamedTuple):
     @classmethod
     def from_api(cls, item: Json) -> StatefulSetPod:
         metadata = item["metadata"]
-        ready = [text(each, "status") for each in objects(item.get("status"), "conditions")
-                 if text(each, "type") == "Ready"]
+        ready = [text(condition, "status")
+                 for condition in objects(item.get("status"), "conditions")
+                 if text(condition, "type") == "Ready"]
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
                    object_meta.pod_revision(labels_of(item)),
                    ready == ["True"], "deletionTimestamp" in metadata)
@@ -104,11 +105,11 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def before(self) -> Revision | None:
-        others = self.others
-        if self.record and others and others[0].name == self.record.set:
-            return others[0]
+        other_revisions = self.other_revisions
+        if self.record and other_revisions and other_revisions[0].name == self.record.set:
+            return other_revisions[0]
         current = self.primary.current_revision if self.primary and self.is_rolling else None
-        return next((revision for revision in others if revision.name == current), None)
+        return next((revision for revision in other_revisions if revision.name == current), None)
 
     @property
     def contested(self) -> tuple[Revision, ...]:
@@ -118,7 +119,8 @@ class StatefulSetObserved(RevisionsObserved):
         long as pods have the template.
         """
         recorded = self.recorded_revision
-        return (recorded, self.others[0]) if recorded and self.is_proven and not self.before else ()
+        is_contested = recorded and self.is_proven and not self.before
+        return (recorded, self.other_revisions[0]) if recorded and is_contested else ()
 
     @property
     def stuck(self) -> tuple[StatefulSetPod, ...]:

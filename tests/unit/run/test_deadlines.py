@@ -324,7 +324,7 @@ def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_no_more_of
             for _at, write in cluster.writes[-1:]] == [(SUCCESSOR, 0)]
     (cause,) = error.causes
     assert (cause["is_fatal"]
-            and cause["suggestion"] == "see why node n refuses it:\nkubectl describe node n")
+            and cause["suggestion"] == "see why node n rejects it:\nkubectl describe node n")
     assert cluster.clock.now < 1005 and cluster.rejected < 12
 
 

@@ -110,12 +110,12 @@ SITES: dict[str, str] = {
         "test_an_update_whose_primary_is_gone_is_finished",
     "flows/client_driven/refusals.py::interrupted_kubectl":
         "test_what_kubectl_left_half_way_is_put_back",
-    "flows/client_driven/refusals.py::refuse_going_or_broken": FORGED + EDITS,
+    "flows/client_driven/refusals.py::refuse_deleting_or_closed": FORGED + EDITS,
     "flows/client_driven/refusals.py::refuse_stranger": FORGED
     + "the marks are removed as docs/recovery.md says",
     "flows/client_driven/refusals.py::refuse_successor":
         "test_a_controller_is_named_as_the_command_says",
-    "flows/client_driven/refusals.py::refuse_what_cannot_have_them":
+    "flows/client_driven/refusals.py::refuse_selector_mismatch":
         "test_a_selector_that_cannot_be_changed_gets_another_controller",
     "flows/client_driven/size.py::agreed": "test_a_size_that_is_not_certain_is_confirmed",
     "model/budgets.py::refuse_standstill": "test_a_budget_lets_one_pod_be_missing",

@@ -38,7 +38,7 @@ def test_the_task_waits_for_the_pods_and_writes_nothing(namespace, kind):
     make(namespace, kind, "v1-slow", **{"baton.test/ready-after": "2s"})
     result = namespace.roll(kind=kind, image="myimage:v1-slow")
 
-    assert not result["changed"] and result["msg"] == "foo already has the wanted template"
+    assert not result["changed"] and result["msg"] == "foo already has the desired template"
     assert set(result["requests"]) <= {"GET", "WATCH"}
     eventually(lambda: status(namespace, kind).get("availableReplicas") == 2,
                "the status of a Deployment, which follows")

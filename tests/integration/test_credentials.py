@@ -353,7 +353,7 @@ def test_a_kubeconfig_in_files_is_found_and_a_vault_is_decrypted_in_memory(
     assert run.stdout.count("there is no kubeconfig at not/there.yml") >= 2, output
     assert run.stdout.count("is encrypted: it cannot be combined with others") >= 2, output
     assert ("vault secrets" in without.stdout + without.stderr
-            and "of-play already has the wanted template" in without.stdout)
+            and "of-play already has the desired template" in without.stdout)
     assert (spy.looks > 20 and spy.found == set() and namespace.token not in output
             and "Traceback" not in output)
 

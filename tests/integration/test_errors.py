@@ -79,9 +79,9 @@ def test_no_such_controller_in_other_states(namespace, state):
     (dict(images={"nope": "x:1"}),
      "there is no container nope in the template of foo; it has: web"),
     (dict(template={"spec": {"containers": [{"name": "web", "image": 7}]}}),
-     "the wanted template is refused"),
-    (dict(template={"spec": {"restartPolicy": "Sometimes"}}), "the wanted template is refused"),
-    (dict(template={"metadata": {"labels": {"app": "bar"}}}), "the wanted template is refused"),
+     "the desired template is refused"),
+    (dict(template={"spec": {"restartPolicy": "Sometimes"}}), "the desired template is refused"),
+    (dict(template={"metadata": {"labels": {"app": "bar"}}}), "the desired template is refused"),
 ])
 def test_a_template_that_cannot_be_is_refused(namespace, params, sentence):
     namespace.make_primary(1)

@@ -96,7 +96,7 @@ def test_a_deletion_that_does_not_end_is_named_and_the_same_task_goes_on(kind, c
                for name, item in controllers.items() if "deletionTimestamp" in item["metadata"])
     assert (name == "foo") == (case == "next_name") and not isinstance(error.value, RolloutFailed)
     assert error.value.what == f"the deletion of {name} does not end"
-    assert error.value.why == f"finalizers keep {kind.name} {name}: example.com/hold"
+    assert error.value.why == f"finalizers of {kind.name} {name}: example.com/hold"
     assert (f"patch {kind.short} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": "
             f"null}}}}'" in error.value.next_command)
     assert (f"waiting: {name} is gone (its finalizers: example.com/hold)" in lines

@@ -113,8 +113,8 @@ def test_a_size_that_only_an_annotation_says_is_not_reached(namespace, wish):
 
     for roll in (namespace.check, namespace.roll):
         with pytest.raises(RolloutError,
-                           match="its size when the update began is not certain: foo says "
-                                 "1000000000"):
+                           match="its size at the start of the update is uncertain: an annotation "
+                                 "of foo records 1000000000"):
             roll(**wish)
 
     assert namespace.rc()["metadata"]["generation"] == 1

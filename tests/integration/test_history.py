@@ -178,6 +178,6 @@ def test_without_permission_an_update_works_and_one_warning_says_so(namespace, v
     result = namespace.roll(image="myimage:v2")
 
     (warning,) = result["warnings"]
-    assert verb in warning and "the previous template is not kept" in warning
+    assert verb in warning and "the previous template is not stored" in warning
     assert images(namespace) == {"myimage:v2"} and not kept(namespace)
     assert not namespace.roll(image="myimage:v1", revision_history_limit=0)["warnings"]

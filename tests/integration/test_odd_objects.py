@@ -71,7 +71,7 @@ def test_annotations_with_no_room_for_the_marks(namespace, room):
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2")
 
-    assert "its annotations leave no room for those of the update" in error.value.what
+    assert "its annotations leave no room for the annotations of the update" in error.value.what
     assert (namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
             and namespace.rcs() == ["foo"])
 
@@ -91,7 +91,7 @@ def test_annotations_of_a_deployment_with_no_room_for_the_record_on_its_replica_
     with pytest.raises(RolloutError) as error:
         namespace.roll(kind="Deployment", image="myimage:v2")
 
-    assert ("its annotations leave no room for those of the update" in error.value.what
+    assert ("its annotations leave no room for the annotations of the update" in error.value.what
             and namespace.deployment()["spec"] == before)
 
 

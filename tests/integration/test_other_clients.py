@@ -304,7 +304,7 @@ def test_both_lose_their_annotations(namespace):
     end = rolled(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
 
     if isinstance(end, RolloutError):
-        assert "does not belong to this update (it does not name foo)" in end.what
+        assert "does not belong to this update (no annotation names foo)" in end.what
         assert "delete it only if its pods are not needed" in end.next_command
         namespace.remove(successor_of(namespace))
         namespace.patch("foo", {"spec": {"replicas": REPLICAS}})

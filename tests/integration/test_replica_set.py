@@ -163,5 +163,5 @@ def test_one_that_selects_by_more_than_labels_needs_a_name(namespace):
     body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
              "spec": {**body["spec"], "selector": selector}}
     namespace.call("POST", namespace.apps_path("replicasets"), body)
-    with pytest.raises(RolloutError, match="its selector does not match the new pods"):
+    with pytest.raises(RolloutError, match="its selector is immutable and does not match"):
         roll(namespace, image="myimage:v2")

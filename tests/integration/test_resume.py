@@ -142,7 +142,7 @@ def confirm_size(namespace, size, **wish):
     before = namespace.rc(name)["metadata"]["generation"]
     with pytest.raises(RolloutError) as error:
         namespace.roll(**wish)
-    assert (f"is not certain: {name} says {size}, and the pods asked for now are "
+    assert (f"is uncertain: an annotation of {name} records {size}, and the controllers now "
             in error.value.what)
     assert f"scale rc {name} --replicas={size}" in error.value.next_command
     assert namespace.rc(name)["metadata"]["generation"] == before

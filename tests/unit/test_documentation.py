@@ -51,12 +51,12 @@ def test_an_error_is_documented(text):
 
 
 def test_the_rows_of_the_planner_are_the_documented_table():
-    table = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
-    planned, documented = (set(table.findall((ROOT / path).read_text(encoding="utf-8")))
+    row = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
+    decided, documented = (row.findall((ROOT / path).read_text(encoding="utf-8"))
                            for path in ("plugins/module_utils/flows/client_driven/planner.py",
                                         "docs/how-it-works.md"))
 
-    assert planned - {"| - | yes | ... |"} == documented and len(documented) > 10
+    assert decided == documented and len(decided) > 10
 
 
 def test_the_rows_of_the_handover_are_the_documented_table():

@@ -162,7 +162,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             return self._send(write, is_dry=True)
         except Refused as refused:
             where = f"{write.kind} {self._namespace}/{write.name}"
-            raise refused.as_error(where, "the wanted template is refused") from refused
+            raise refused.as_error(where, "the desired template is refused") from refused
 
     def _send(self, write: Write | Merge, is_dry: bool = False) -> Json:
         """Send a write to the collection of its kind; return the answer."""

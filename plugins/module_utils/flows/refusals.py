@@ -30,15 +30,15 @@ def refuse_owned(request: Request, primary: Controller) -> None:
                            where=request.where, next_command=f"update {primary.owner} instead")
 
 
-def refuse_going(request: Request, controller: Controller, then: str = "") -> None:
+def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:
     """Raise RolloutError for a controller that is being deleted.
 
     then: the command to run after the deletion.
     """
     if controller.is_deleting:
-        what = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
-                else controller.name)
-        raise RolloutError(f"{what} is being deleted", where=request.where,
+        subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
+                   else controller.name)
+        raise RolloutError(f"{subject} is being deleted", where=request.where,
                            why=_finalizers(controller),
                            next_command=(*_without_finalizers(request, controller),
                                          *(("then:", then) if then else ())))
@@ -64,15 +64,15 @@ def refuse_finalizers(request: Request, *controllers: Controller) -> None:
 
 
 def _finalizers(controller: Controller) -> str:
-    """Return the reason for which a deletion does not end at once."""
+    """Return the reason for the delay of a deletion, or ""."""
     names = ", ".join(controller.finalizers)
-    return f"finalizers keep {controller.kind} {controller.name}: {names}" if names else ""
+    return f"finalizers of {controller.kind} {controller.name}: {names}" if names else ""
 
 
 def _without_finalizers(request: Request, controller: Controller) -> tuple[str, ...]:
-    """Return the commands that let a deletion end.
+    """Return the commands that complete a deletion.
 
-    The garbage collector removes the finalizers of GARBAGE_COLLECTOR without help.
+    The garbage collector removes the finalizers in GARBAGE_COLLECTOR.
     """
     if not controller.finalizers:
         return ()
@@ -81,7 +81,7 @@ def _without_finalizers(request: Request, controller: Controller) -> tuple[str, 
         return ("the garbage collector waits for these pods:",
                 f"{request.kubectl} get pods -l {selector}")
     patch = """'{"metadata": {"finalizers": null}}'"""
-    return ("let whoever set the finalizer remove it; if that program is gone:",
+    return ("let the program that set the finalizer remove it; if that program no longer runs:",
             f"{request.kubectl} patch {controller.kind.short} {controller.name} --type=merge -p "
             f"{patch}")
 
@@ -94,16 +94,16 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
     """
     size = more + sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > ANNOTATIONS_LIMIT:
-        raise RolloutError("its annotations leave no room for those of the update: together they "
-                           f"would have {size} bytes, "
-                           f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where,
-                           why=why, next_command=("remove some from it:",
-                                                  f"{request.kubectl} get {request.kind.short} "
-                                                  f"{primary.name} -o yaml"))
+        raise RolloutError("its annotations leave no room for the annotations of the update: the "
+                           f"total would be {size} bytes, and the API server allows "
+                           f"{ANNOTATIONS_LIMIT}", where=request.where, why=why,
+                           next_command=("remove some of its annotations:",
+                                         f"{request.kubectl} get {request.kind.short} "
+                                         f"{primary.name} -o yaml"))
 
 
 def nothing_to_roll_back(request: Request, before: Revision | None,
-                         what: str = "there is no update in progress to roll back",
+                         message: str = "there is no update in progress to roll back",
                          finish: t.Sequence[str] = ()) -> RolloutError:
     """Return the error for a rollback without an update to undo or a template to return to.
 
@@ -112,29 +112,29 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
     """
     last = (f"; the previous revision is {before.number} "
             f"({image_names(images_of(before.template))})" if before else "")
-    return RolloutError(f"{what}{last}", where=request.where,
+    return RolloutError(f"{message}{last}", where=request.where,
                         next_command=either(*finish, way_back(request, before)) if before
                         or not finish else
                         (*finish, "then:", way_back(request, before)))
 
 
-def template_lost(request: Request, is_paused: bool, other: Revision | None) -> RolloutError:
+def template_lost(request: Request, is_paused: bool, newest: Revision | None) -> RolloutError:
     """Return the error for an update in progress without a stored previous template.
 
-    other: the newest revision, or None.
+    newest: the newest revision, or None.
     """
-    return RolloutError("the update in progress cannot be rolled back: the template of before it "
-                        "is no longer known",
+    return RolloutError("the update in progress cannot be rolled back: the previous template no "
+                        "longer exists",
                         where=request.where,
-                        why="no ControllerRevision has it; with a revisionHistoryLimit of 0, the "
-                        "cluster deletes it",
-                        next_command=either(began(is_paused), way_back(request, other)))
+                        why="no ControllerRevision has the template; with a revisionHistoryLimit "
+                        "of 0, the cluster deletes the template",
+                        next_command=either(began(is_paused), way_back(request, newest)))
 
 
 def way_back(request: Request, before: Revision | None) -> str:
     """Return the command that rolls back to a revision.
 
-    The record of the last update has images, too, but users with annotate permission can forge the
+    The record of the last update has images, but users with annotate permission can forge the
     record.
     """
     if before is None:
@@ -142,35 +142,36 @@ def way_back(request: Request, before: Revision | None) -> str:
     return request.command(State.ROLLED_BACK, to_revision=before.number)
 
 
-def refuse_contested(request: Request, there: t.Sequence[Revision]) -> None:
+def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
     """Raise RolloutError if revisions with the number to_revision differ in their templates."""
-    if any(it.template != there[0].template for it in there):
-        names = [it.name for it in there]
-        raise RolloutError(f"which template is revision {request.to_revision}? {', '.join(names)} "
-                           "have that number and different "
-                           f"templates", where=request.where, next_command=(
-                               "look at them, and delete the one that no update has kept:",
+    if any(revision.template != revisions[0].template for revision in revisions):
+        names = [revision.name for revision in revisions]
+        raise RolloutError(f"revision {request.to_revision} is ambiguous: {', '.join(names)} have "
+                           "this number and different templates",
+                           where=request.where, next_command=(
+                               "inspect the revisions, and delete the forged one:",
                                f"{request.kubectl} get controllerrevisions {' '.join(names)} -o "
                                "yaml"))
 
 
 def contested_before(request: Request, candidates: t.Sequence[Revision]) -> RolloutError:
     """Return the error for several candidates for the template before the update."""
-    named = " or ".join(f"revision {it.number} ({image_names(images_of(it.template))})"
-                        for it in candidates)
-    return RolloutError(f"which template was there before the update: {named}?",
+    revisions = " or ".join(
+        f"revision {revision.number} ({image_names(images_of(revision.template))})"
+        for revision in candidates)
+    commands = [request.command(State.ROLLED_BACK, to_revision=revision.number)
+                for revision in candidates]
+    return RolloutError(f"the template before the update is ambiguous: {revisions}",
                         where=request.where,
-                        why="its record names the one, its history the other, and it has pods of "
-                            "neither",
-                        next_command=either(*(request.command(
-                            State.ROLLED_BACK, to_revision=it.number) for it in candidates)))
+                        why="its record and its history disagree, and no pods of either are left",
+                        next_command=either(*commands))
 
 
 def unreadable_history(request: Request) -> RolloutError:
     """Return the error for a history that the user may not list."""
     return RolloutError("its history cannot be read", where=request.where,
                         why="not allowed: list on controllerrevisions (apps)",
-                        next_command="ask for that in a Role in this namespace (see "
+                        next_command="request this permission in a Role in this namespace (see "
                                      "docs/permissions.md)")
 
 
@@ -179,8 +180,9 @@ def no_such_revision(request: Request, history: t.Sequence[Revision], example: i
 
     example: the number of an existing revision.
     """
-    known = ", ".join(f"{it.number} ({image_names(images_of(it.template))})" for it in history)
+    numbers = ", ".join(f"{revision.number} ({image_names(images_of(revision.template))})"
+                        for revision in history)
     return RolloutError(f"it has no revision {request.to_revision}", where=request.where,
-                        why=f"it has: {known}" if known else "",
+                        why=f"it has: {numbers}" if numbers else "",
                         next_command=(request.command(to_revision=example),
-                                      "or another one of these revisions"))
+                                      "or another of these revisions"))

@@ -4,10 +4,10 @@
 
 """ReplicationControllers or ReplicaSets in memory, for check mode. Pure.
 
-The model goes from one stable state to the next: settle() does everything that the controller
-manager, the garbage collector and the nodes would do. tests/unit/cluster_models.py extends it to a
-model that a test moves step by step, with a controller manager that lags behind the API server.
-Objects are never changed in place, so that copies are cheap.
+settle() brings the model to the next stable state, in place of the controller manager, the garbage
+collector and the nodes. tests/unit/cluster_models.py has an extended model for tests: single steps,
+and a controller manager that lags behind the API server. Objects are never changed in place, so
+copies are cheap.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SimulatedCluster(Model):
 
     def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
                  look_up_revisions: LookUpRevisions | None = None) -> None:
-        """Take over the state of a cluster."""
+        """Copy the state of a cluster."""
         self.kind = kind
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self.pods: list[Pod] = []
@@ -152,8 +152,8 @@ class SimulatedCluster(Model):
         if item is None:
             del self.items[name]
         elif _size(item) > MOST_PODS:
-            raise RolloutError(f"check mode cannot show what becomes of {_size(item)} pods of "
-                               f"{name}: no more than {MOST_PODS}")
+            raise RolloutError(f"check mode cannot simulate {_size(item)} pods of {name}: at most "
+                               f"{MOST_PODS}")
         else:
             self.items[name] = item
 
@@ -172,30 +172,30 @@ class SimulatedCluster(Model):
             if _size(item) > MOST_PODS:
                 continue
             controller = Controller.from_api(item, self.kind)
-            own, others = _claimed(controller, self.pods)
-            own, _surplus, status = self._resized(controller, own)
-            pods = sorted(others + own)
+            claimed, other_pods = _claimed(controller, self.pods)
+            claimed, _surplus, status = self._resized(controller, claimed)
+            pods = sorted(other_pods + claimed)
             if pods != sorted(self.pods) or not has_counts(item, status):
                 self.pods, self.items[name] = pods, {**item, "status": status}
                 return True
         return False
 
-    def _resized(self, controller: Controller, own: t.Sequence[t.Any],
+    def _resized(self, controller: Controller, pods: t.Sequence[t.Any],
                  ) -> tuple[list[t.Any], list[t.Any], Json]:
         """Return a controller's pods after one sync, the deleted pods, and the status.
 
         The status counts the pods before the sync creates or deletes some. Pods that are not ready
         are deleted first.
         """
-        ready = sum(pod.ready for pod in own)
-        status = {"observedGeneration": controller.generation or 1, "replicas": len(own),
+        ready = sum(pod.ready for pod in pods)
+        status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
                   "readyReplicas": ready,
                   "availableReplicas": 0 if controller.min_ready_seconds == NEVER else ready}
         if controller.is_deleting:
-            return list(own), [], status
+            return list(pods), [], status
         replicas = controller.replicas
-        ordered = sorted(own, key=lambda pod: not pod.ready)
-        missing = 0 if handover.is_closed(controller) else replicas - len(own)
+        ordered = sorted(pods, key=lambda pod: not pod.ready)
+        missing = 0 if handover.is_closed(controller) else replicas - len(pods)
         created = [self._new_pod(controller, ready=False) for _number in range(missing)]
         return ordered[:replicas] + created, ordered[replicas:], status
 
@@ -221,19 +221,19 @@ class SimulatedCluster(Model):
 
 
 def _claimed(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """Return the pods of a controller after it adopted and released some, and the other pods."""
-    own, others = [], []
+    """Return a controller's pods after adoptions and releases, and the other pods."""
+    claimed, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
         if pod.owner == controller.uid and (matches or controller.is_deleting):
-            own.append(pod)
+            claimed.append(pod)
         elif pod.owner == controller.uid:
-            others.append(pod._replace(owner=""))
+            other_pods.append(pod._replace(owner=""))
         elif pod.owner == "" and matches and not controller.is_deleting:
-            own.append(pod._replace(owner=controller.uid))
+            claimed.append(pod._replace(owner=controller.uid))
         else:
-            others.append(pod)
-    return own, others
+            other_pods.append(pod)
+    return claimed, other_pods
 
 
 def has_counts(item: Json, status: Json) -> bool:
@@ -283,12 +283,12 @@ def is_terminating(item: Json) -> bool:
 
 
 def _size(item: Json) -> int:
-    """Return the number of pods that a controller has or will have, whichever is higher."""
+    """Return the present or the requested number of a controller's pods, the higher number."""
     return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
 
 
 def _uid(item: Json) -> str:
-    return t.cast(str, item["metadata"].get("uid", ""))
+    return str(item["metadata"].get("uid", ""))
 
 
 def _with_metadata(item: Json, **fields: t.Any) -> Json:

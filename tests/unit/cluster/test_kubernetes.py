@@ -212,7 +212,7 @@ def test_a_template_that_the_server_refuses_is_an_error_in_its_words(gateway, ap
         gateway.dry_run(write)
 
     assert (error.value.what, error.value.where, error.value.why) == (
-        "the wanted template is refused", "ReplicationController default/foo",
+        "the desired template is refused", "ReplicationController default/foo",
         "spec.containers[0].image: Required value")
 
 

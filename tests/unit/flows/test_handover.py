@@ -361,7 +361,7 @@ def test_renaming_writes_nothing_of_a_selector_that_cannot_be_changed():
 def test_a_selector_that_the_new_pods_do_not_match_is_refused_before_the_first_write(change):
     primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=change)
 
-    with pytest.raises(RolloutError, match="its selector does not match the new pods") as refused:
+    with pytest.raises(RolloutError, match="its selector is immutable and does not match") as refused:
         decide(REPLICA_SETS.update, primary)
 
     assert "next_name=" in refused.value.next_command

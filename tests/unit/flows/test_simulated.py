@@ -433,5 +433,5 @@ def test_more_pods_than_fit_into_memory_are_told_and_not_made():
     it.settle()
     assert len(it.pods) == 1
     with pytest.raises(RolloutError,
-                       match="check mode cannot show what becomes of 1000000000 pods of foo"):
+                       match="check mode cannot simulate 1000000000 pods of foo"):
         it.write(Patch("foo", (put("/spec/replicas", 10**9),)))

@@ -330,7 +330,7 @@ BEGUN = {object_meta.KUBECTL_ORIGINAL: "3"}
         "foo says that it began", "of an earlier foo", "foo is gone", "foo is gone, and has a next",
         "no mark"])
 def test_what_kubectl_has_left_is_found_by_its_marks(items, expected):
-    assert tuple(it.name for it in look(UPDATE, *items).kubectl_left) == expected
+    assert tuple(it.name for it in look(UPDATE, *items).kubectl_controllers) == expected
 
 
 def test_the_expected_next_has_another_label_than_foo():
@@ -341,4 +341,4 @@ def test_the_expected_next_has_another_label_than_foo():
 def test_an_empty_namespace_has_neither():
     seen = find({}, UPDATE)
 
-    assert (seen.primary, seen.successor, seen.displaced, seen.kubectl_left) == (None, None, (), ())
+    assert (seen.primary, seen.successor, seen.displaced, seen.kubectl_controllers) == (None, None, (), ())

@@ -109,7 +109,7 @@ def test_pods_that_never_become_available_fail_the_task_without_a_rollback(kind,
 def test_check_mode_waits_for_nothing(kind):
     cluster = Unwell(kind)
     result = cluster.checked(asked(kind, image="myimage:v1"))
-    assert not result["changed"] and result["msg"] == "foo already has the wanted template"
+    assert not result["changed"] and result["msg"] == "foo already has the desired template"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -121,7 +121,7 @@ def test_without_pods_a_look_is_enough(kind):
         cluster.cluster.write(Patch("foo", (put("/spec/replicas", 0),), kind))
     cluster.settle()
     assert driver.look(choose(request), request, cluster,
-                       cluster.clock)["msg"] == "foo already has the wanted template"
+                       cluster.clock)["msg"] == "foo already has the desired template"
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])

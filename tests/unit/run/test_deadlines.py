@@ -108,9 +108,9 @@ def test_a_deletion_that_finalizers_keep_from_ending_is_named_and_the_same_task_
     error = cluster.fails(request_)
 
     assert error.what == f"the deletion of {name} does not end"
-    assert error.why == f"finalizers keep ReplicationController {name}: example.com/a"
+    assert error.why == f"finalizers of ReplicationController {name}: example.com/a"
     assert error.next_command == (
-        "let whoever set the finalizer remove it; if that program is gone:\n"
+        "let the program that set the finalizer remove it; if that program no longer runs:\n"
         f"kubectl -n default patch rc {name} --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""" f"\nthen:\n{request_.command()}")
     assert f"waiting: {name} is gone (its finalizers: example.com/a)" in cluster.lines

@@ -71,7 +71,7 @@ def test_what_has_ended_is_unchanged_without_a_write(request_, items):
 
     assert (result["changed"], result["steps"], result["diff"], cluster.writes) == (
         False, [], {}, [])
-    assert result["msg"].endswith(("wanted template", "already rolled back", "foo is gone"))
+    assert result["msg"].endswith(("desired template", "already rolled back", "foo no longer exists"))
 
 
 def test_a_second_run_of_an_update_is_unchanged():

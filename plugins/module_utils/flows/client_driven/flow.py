@@ -61,13 +61,13 @@ from .planner import (
 
 #: The permission to count terminating pods.
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
-#: Seconds between two counts of terminating pods, at least, and per hundred pods of the controllers.
+#: Seconds between two counts of terminating pods: at least once, and once per hundred pods.
 COUNT_TERMINATING_AGAIN = 0.5
 
 
 @dataclasses.dataclass
 class Caches:
-    """Cached observations of a run, for later turns of its loop."""
+    """Cached observations of a run, for later turns of the loop."""
 
     #: The stored form of the successor's template, and a hash of the templates behind the form.
     stored: tuple[str, Json] | None = None
@@ -81,7 +81,7 @@ class Caches:
     terminating: Terminating = NONE_TERMINATING
     count_terminating_from: float = 0.0
     #: The first list of the pods of a handover, requested during the step before.
-    pods_ahead: concurrent.futures.Future[tuple[Pod, ...]] | None = None
+    prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
 
 
 class ClientDrivenFlow(Flow[ClientDrivenObserved]):
@@ -93,67 +93,76 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         self.watches, self.quota_names = (kind,), quota_names(kind)
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        own = every_verb(self.watches[0])
+        rule = every_verb(self.watches[0])
         if _hands_over(request):
-            return own, *handover.NEEDS
-        return (own, COUNT_NEEDS) if request.waits_for_termination else (own,)
+            return rule, *handover.NEEDS
+        return (rule, COUNT_NEEDS) if request.waits_for_termination else (rule,)
 
     def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
         return history.NEEDS if request.revision_history_limit else ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
-        memory.warnings.append(history.not_kept(why))
+        memory.warnings.append(history.without_history(why))
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         if not request.is_unresolved:
             return request
-        seen = self.find(request, cluster)
-        there = [it for it in (seen.primary, seen.successor) if it]
-        if not there:
+        observed = self.find(request, cluster)
+        if not observed.controllers:
             return request
-        known = _history(request, cluster, memory, seen)
+        revisions = _history(request, cluster, memory, observed)
         if request.is_previous:
-            return history.resolved_previous(request, seen, known)
+            return history.resolved_previous(request, observed, revisions)
         # If another client has deleted the primary, the garbage collector deletes its history as
         # well. The state table then reports the update in progress.
-        if not seen.primary and known is not None and not any(it.number == request.to_revision for it in known):
+        if not observed.primary and revisions is not None and not any(
+                revision.number == request.to_revision for revision in revisions):
             return request
-        return history.resolved(request, known, history.proven(memory.revisions or (), *there))
+        stored = history.proven(memory.revisions or (), *observed.controllers)
+        return history.resolved(request, revisions, stored)
 
-    def find(self, request: Request, cluster: Cluster, revisions: t.Sequence[Json] | None = None) -> ClientDrivenObserved:
-        seen = find(cluster.controllers(), request)
-        if seen.primary is None or revisions is None:
-            return seen
-        return dataclasses.replace(seen, history=history.revisions(seen.primary, revisions, DEPLOYMENT_LABEL))
+    def find(self, request: Request, cluster: Cluster,
+             revisions: t.Sequence[Json] | None = None) -> ClientDrivenObserved:
+        observed = find(cluster.controllers(), request)
+        if observed.primary is None or revisions is None:
+            return observed
+        return dataclasses.replace(
+            observed, history=history.revisions(observed.primary, revisions, DEPLOYMENT_LABEL))
 
-    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ClientDrivenObserved:
-        seen = self.find(request, cluster)
-        if seen.primary and _may_have_unheard_partner(seen.primary, seen.successor, memory):
-            cluster.look_up(t.cast(str, seen.primary.partner))
-            seen = self.find(request, cluster)
-        base = seen.primary or seen.successor
-        wanted = None
+    def observe(self, request: Request, cluster: Cluster,
+                memory: Memory) -> ClientDrivenObserved:
+        observed = self.find(request, cluster)
+        if name := _unobserved_partner(observed, memory):
+            cluster.look_up(name)
+            observed = self.find(request, cluster)
+        base = observed.primary or observed.successor
+        desired = None
         if base and not request.undoes and not base.has_takeover:
-            wanted = desired_template(request, base, cluster, memory, dry_run_of)
+            desired = desired_template(request, base, cluster, memory, dry_run_of)
         caches = memory.caches(Caches)
-        caches.size = _size(seen) or caches.size
-        seen = dataclasses.replace(
-            seen, desired=wanted, size=caches.size, pods=_pods_to_hand_over(seen, cluster, memory), now=memory.now, who=memory.who,
+        caches.size = _size(observed) or caches.size
+        observed = dataclasses.replace(
+            observed, desired=desired, size=caches.size, now=memory.now, who=memory.who,
+            pods=_pods_to_reparent(observed, cluster, memory),
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
-        seen = _with_stored(request, seen, cluster, caches)
-        if base and wanted is not None and not (seen.primary and seen.successor):
-            seen = dataclasses.replace(seen, is_confirmed=_is_confirmed(request, seen, base, cluster, memory))
-        seen = _with_terminating(request, seen, cluster, memory)
-        if memory.has_begun and memory.keeps_history and request.revision_history_limit and history.is_due(seen):
-            if known := _history(request, cluster, memory, seen):
-                return dataclasses.replace(seen, history=known, keeps_history=True)
+        observed = _with_stored(request, observed, cluster, caches)
+        if base and desired is not None and not (observed.primary and observed.successor):
+            observed = dataclasses.replace(
+                observed, is_confirmed=_is_confirmed(request, observed, base, cluster, memory))
+        observed = _with_terminating(request, observed, cluster, memory)
+        if (memory.has_begun and memory.keeps_history and request.revision_history_limit
+                and history.is_due(observed)):
+            if revisions := _history(request, cluster, memory, observed):
+                return dataclasses.replace(observed, history=revisions, keeps_history=True)
             self.disable_optional_features(memory, "not allowed: list on controllerrevisions (apps)")
-        if request.undoes and seen.primary and not (seen.in_progress or seen.primary.last_rollout.get("outcome") == "rolled_back"):
-            known = _history(request, cluster, memory, seen) or ()  # nothing to undo: how to go back
-            return dataclasses.replace(seen, history=known)
-        return seen
+        if (request.undoes and observed.primary and not observed.in_progress
+                and observed.primary.last_rollout.get("outcome") != "rolled_back"):
+            # The error for a rollback with no update in progress shows the previous revision.
+            revisions = _history(request, cluster, memory, observed) or ()
+            return dataclasses.replace(observed, history=revisions)
+        return observed
 
     def plan(self, request: Request, observed: ClientDrivenObserved) -> Decision:
         return plan(request, observed)
@@ -172,9 +181,9 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
     def status(self, request: Request, observed: ClientDrivenObserved) -> RolloutStatus:
         primary, successor = observed.primary, observed.successor
-        if primary is None and successor is None:
+        survivor = primary or successor
+        if survivor is None:
             return RolloutStatus(None)
-        survivor = t.cast(Controller, primary or successor)
         phase, direction = _phase(primary, successor)
         began = primary if primary and direction == "back" else successor or survivor
         goal = _goal(request, observed)
@@ -188,27 +197,33 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             template=survivor.template, paused=survivor.paused if successor else None,
             is_past_return=is_reparenting)
 
-    def commands(self, request: Request, observed: ClientDrivenObserved) -> tuple[str | None, str | None]:
+    def commands(self, request: Request,
+                 observed: ClientDrivenObserved) -> tuple[str | None, str | None]:
         primary, successor = observed.primary, observed.successor
         phase, direction = _phase(primary, successor)
         survivor = primary or successor
         if phase == "complete" or survivor is None:
             return None, None
         if primary is None:
-            return refusals.finishing(dataclasses.replace(request, name=survivor.partner or survivor.name), survivor), None
+            request = dataclasses.replace(request, name=survivor.partner or survivor.name)
+            return refusals.finish_command(request, survivor), None
         if phase == "taking_over":
             if (mark := primary.takeover) is None:
                 return BEGAN, None
-            changed = {container: image for container, image in primary.images.items() if mark["from"].get(container) != image}
+            changed = {container: image for container, image in primary.images.items()
+                       if mark["from"].get(container) != image}
             finish = dataclasses.replace(request, name=primary.name, label_key=mark["label"])
             return finish.command(State.UPDATED, otherwise=BEGAN, images=changed), None
         key, next_name = DEPLOYMENT_LABEL, None
         if successor:
-            differing = [each for each, value in successor.selector.items() if primary.selector.get(each) != value]
+            differing = [label for label, value in successor.selector.items()
+                         if primary.selector.get(label) != value]
             key = key if key in differing or not differing else differing[0]
             next_name = None if successor.is_named_for(primary.name) else successor.name
-        request = dataclasses.replace(request, name=primary.name, next_name=next_name, label_key=key)
-        return resume_and_rollback(request, is_paused=phase == "paused", is_back=direction == "back")
+        request = dataclasses.replace(request, name=primary.name, next_name=next_name,
+                                      label_key=key)
+        return resume_and_rollback(request, is_paused=phase == "paused",
+                                   is_back=direction == "back")
 
     def model(self, real: RealCluster) -> Model:
         from ..simulated import SimulatedCluster
@@ -217,19 +232,24 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
     def handover_source(self, request: Request, observed: ClientDrivenObserved) -> Controller | None:
         primary = observed.primary
-        return primary if primary and primary.current and not observed.in_progress and _hands_over(request) else None
+        return (primary if primary and primary.current and not observed.in_progress
+                and _hands_over(request) else None)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         primary = memory.observed.primary
-        there = [it for it in (primary, memory.observed.successor) if it]
-        held = [f"finalizers ({', '.join(primary.finalizers)}) will delay the deletion of {primary.name} at the end of the update"
-                ] if primary and primary.finalizers and request.next_name and not request.undoes else []
-        return held + [f"not readable, and taken for missing: the annotation {key} of {it.name}"
-                       for it in there for key in object_meta.unreadable(it.annotations)]
+        controllers = [controller for controller in (primary, memory.observed.successor) if controller]
+        warnings = [f"the annotation {key} of {controller.name} is not readable, and is ignored"
+                    for controller in controllers
+                    for key in object_meta.unreadable(controller.annotations)]
+        if primary and primary.finalizers and request.next_name and not request.undoes:
+            warnings.insert(0, f"finalizers ({', '.join(primary.finalizers)}) will delay the "
+                               f"deletion of {primary.name} at the end of the update")
+        return warnings
 
     def halt_step(self, observed: ClientDrivenObserved) -> Step | None:
         successor = observed.successor
-        if successor is None or handover.is_under_way(observed) or successor.available >= successor.replicas:
+        if (successor is None or handover.is_under_way(observed)
+                or successor.available >= successor.replicas):
             return None
         return scale(successor, successor.available)
 
@@ -242,7 +262,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if isinstance(write, Create):
             memory.caches(Caches).created = write.name
         memory.caches(Caches).count_terminating_from = 0.0
-        memory.revisions = history.noted(memory.revisions, write)
+        memory.revisions = history.stored_after(memory.revisions, write)
 
 
 def _hands_over(request: Request) -> bool:
@@ -254,163 +274,179 @@ def _phase(primary: Controller | None, successor: Controller | None) -> tuple[st
     if primary and primary.has_takeover:
         return "taking_over", "forward"
     if primary and (primary.is_marked or (successor and successor.partner == primary.name)):
-        return "progressing" if primary.paused is None else "paused", "back" if primary.desired else "forward"
+        return ("progressing" if primary.paused is None else "paused",
+                "back" if primary.desired else "forward")
     if primary is None and successor and successor.is_marked:
         return "progressing", "forward"
     return "complete", None
 
 
-def _sides(seen: Observed, phase: str) -> RolloutStatus:
+def _sides(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
     """Return the part of the status about the pods of each controller."""
-    primary, successor = seen.primary, seen.successor
-    controllers = [controller for controller in (primary, successor) if controller]
+    primary, successor, controllers = observed.primary, observed.successor, observed.controllers
     growing = next((controller for controller in reversed(controllers) if controller.desired), None)
-    grows = primary if handover.is_under_way(seen) else growing or primary or successor
+    grows = primary if handover.is_under_way(observed) else growing or primary or successor
     return RolloutStatus(
         survivor=None, old=Side.of(primary) if primary else None,
         new=Side.of(successor) if successor else None, grows=grows,
         shrinks=tuple(controller for controller in controllers if controller is not grows),
-        holders=tuple(Holder(controller, {} if controller is successor or phase == "complete" else None)
-                      for controller in reversed(controllers)),
+        holders=tuple(
+            Holder(controller, {} if controller is successor or phase == "complete" else None)
+            for controller in reversed(controllers)),
         progress=sum(controller.available for controller in controllers))
 
 
-def _goal(request: Request, seen: Observed) -> int:
+def _goal(request: Request, observed: ClientDrivenObserved) -> int:
     """Return the size to reach; at least one of the controllers exists."""
-    controllers = [controller for controller in (seen.primary, seen.successor) if controller]
+    controllers = observed.controllers
     is_recorded = any(controller.original is not None for controller in controllers)
-    believed = size.believed(request, seen, *controllers) if is_recorded else None
+    believed = size.believed(request, observed, *controllers) if is_recorded else None
     return controllers[0].replicas if believed is None else believed
 
 
-def _size(seen: Observed) -> int | None:
+def _size(observed: Observed) -> int | None:
     """Return the initial size if both controllers record the same, or if no update has begun."""
-    primary, successor = seen.primary, seen.successor
+    primary, successor = observed.primary, observed.successor
     if primary and successor and primary.original == successor.original:
         return primary.original
     return primary.replicas if primary and not successor and not primary.is_marked else None
 
 
-def _with_stored(request: Request, seen: ClientDrivenObserved, cluster: Cluster,
+def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                  caches: Caches) -> ClientDrivenObserved:
-    """Return the observation with the successor's template as the API server would store it.
+    """Return the observation with the successor's template in the form of the API server.
 
-    The dry run is sent only if no other fact confirms the successor as this request's.
+    The dry run is sent only if nothing else confirms the successor as the result of this request.
     """
-    primary, successor = seen.primary, seen.successor
-    if not primary or not successor or seen.desired is None or handover.is_under_way(seen):
-        return seen
-    seen = dataclasses.replace(seen, is_made_here=caches.created == successor.name)
-    is_expected = (successor.name, own_label(request, successor)) == expected_successor(request, primary)
-    if not is_expected or match_of_successor(request, seen, primary, successor).is_result:
-        return seen
-    key = primary.uid + identity.digest([primary.template, seen.desired])
+    primary, successor = observed.primary, observed.successor
+    if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
+        return observed
+    observed = dataclasses.replace(observed, is_created_here=caches.created == successor.name)
+    name_and_label = (successor.name, own_label(request, successor))
+    is_expected = name_and_label == expected_successor(request, primary)
+    if not is_expected or match_of_successor(request, observed, primary, successor).is_result:
+        return observed
+    key = primary.uid + identity.digest([primary.template, observed.desired])
     if caches.stored is None or caches.stored[0] != key:
-        stored = cluster.dry_run(_trial_of_successor(request, seen, primary))
+        stored = cluster.dry_run(_trial_of_successor(request, observed, primary))
         caches.stored = (key, stored["spec"]["template"])
-    return dataclasses.replace(seen, stored=caches.stored[1])
+    return dataclasses.replace(observed, stored=caches.stored[1])
 
 
-def _trial_of_successor(request: Request, seen: ClientDrivenObserved, primary: Controller) -> Create:
+def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
+                        primary: Controller) -> Create:
     """Return the creation of the successor, under a generated name."""
-    manifest = successor_manifest(request, seen, primary, 0)
-    return Create({**manifest, "metadata": {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}})
+    manifest = successor_manifest(request, observed, primary, 0)
+    metadata = {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}
+    return Create({**manifest, "metadata": metadata})
 
 
-def _is_confirmed(request: Request, seen: ClientDrivenObserved, base: Controller, cluster: Cluster, memory: Memory) -> bool:
+def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Controller,
+                  cluster: Cluster, memory: Memory) -> bool:
     """Return whether the API server confirms a record of the present template as the result."""
-    if (desired := seen.desired) is None:
+    if (desired := observed.desired) is None:
         return False
     is_recorded = (provenance.has_ended(request, base)
-                   or (seen.primary is None and provenance.has_begun(request, base)))
+                   or (observed.primary is None and provenance.has_begun(request, base)))
     match = provenance.match(request, base.template, desired, is_recorded=is_recorded)
     if match is not Match.RECORDED:
         return False
     # Admission may change every write, or creations alone.
     return provenance.is_confirmed(
         request, base, desired, cluster, memory, lambda template: trial(request, base, template),
-        lambda template: _trial_of_successor(request, dataclasses.replace(seen, desired=template), base))
+        lambda template: _trial_of_successor(
+            request, dataclasses.replace(observed, desired=template), base))
 
 
-def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tuple[Pod, ...] | None:
-    """Return the pods with their controllers, from a list no older than this call.
+def _pods_to_reparent(observed: Observed, cluster: Cluster,
+                      memory: Memory) -> tuple[Pod, ...] | None:
+    """Return the pods with their controllers, from a list as new as this call.
 
     Returns None if no decision depends on the pods now. Just after the patches of all pods, the
     status of both controllers reports the change soon enough, and a list would add no information.
     """
-    successor, caches = seen.successor, memory.caches(Caches)
-    if memory.has_begun and successor and handover.is_half_closed(seen):
-        caches.pods_ahead = caches.pods_ahead or cluster.start_in_background(
+    successor, caches = observed.successor, memory.caches(Caches)
+    if memory.has_begun and successor and handover.is_half_closed(observed):
+        caches.prefetched_pods = caches.prefetched_pods or cluster.start_in_background(
             functools.partial(cluster.live_pods, successor.selector))
-    if not handover.needs_pods(seen):
+    if not handover.needs_pods(observed):
         return None
-    ahead, caches.pods_ahead = caches.pods_ahead, None
-    if ahead and successor and any(pod.owner == successor.uid for pod in ahead.result()):
+    prefetched, caches.prefetched_pods = caches.prefetched_pods, None
+    if prefetched and successor and any(pod.owner == successor.uid for pod in prefetched.result()):
         # A later change fails the patch of the pod, and the list after the patches shows the
         # change. Only a new list can show the absence of pods.
-        return ahead.result()
-    is_left_by_all = seen.successor is not None and seen.successor.current == 0
-    if memory.seconds < memory.look_at_pods_from and not is_left_by_all:
+        return prefetched.result()
+    is_empty = successor is not None and successor.current == 0
+    selecting = successor or observed.primary
+    if selecting is None or (memory.seconds < memory.look_at_pods_from and not is_empty):
         return None
     if memory.has_begun:
         memory.look_at_pods_from = memory.seconds + LOOK_AT_PODS_AGAIN
-    return cluster.live_pods(t.cast(Controller, seen.successor or seen.primary).selector)
+    return cluster.live_pods(selecting.selector)
 
 
-def _with_terminating(request: Request, seen: ClientDrivenObserved, cluster: Cluster, memory: Memory) -> ClientDrivenObserved:
+def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
+                      memory: Memory) -> ClientDrivenObserved:
     """Count the terminating pods, after the sizes, if the next step depends on them.
 
     A pod absent from its controller's status is terminating by then, or deleted.
     """
-    if not request.waits_for_termination or not depends_on_terminating(request, seen):
-        return seen
+    if not request.waits_for_termination or not depends_on_terminating(request, observed):
+        return observed
     caches = memory.caches(Caches)
     if memory.seconds < caches.count_terminating_from:
         outdated = dataclasses.replace(caches.terminating, count=NOT_COUNTED.count)
-        return dataclasses.replace(seen, terminating=outdated)
-    there = [it for it in (seen.primary, seen.successor) if it]
-    labels = dict(set.intersection(*(set(it.selector.items()) for it in there)))
+        return dataclasses.replace(observed, terminating=outdated)
+    controllers = observed.controllers
+    labels = dict(set.intersection(*(set(controller.selector.items())
+                                     for controller in controllers)))
     labels.pop(request.label_key, None)  # pods of a deleted successor count as well
-    others = {it.uid for it in cluster.controllers().values()} - {it.uid for it in there}
+    other_uids = ({controller.uid for controller in cluster.controllers().values()}
+                  - {controller.uid for controller in controllers})
     caches.terminating = Terminating.of(
         [pod for pod in cluster.terminating_pods(dict(sorted(labels.items())))
-         if pod.owner_kind in ("", str(request.kind)) and pod.owner not in others])
-    hundreds = sum(it.current for it in there) / 100
+         if pod.owner_kind in ("", str(request.kind)) and pod.owner not in other_uids])
+    hundreds = sum(controller.current for controller in controllers) / 100
     caches.count_terminating_from = memory.seconds + COUNT_TERMINATING_AGAIN * max(1, hundreds)
-    return dataclasses.replace(seen, terminating=caches.terminating)
+    return dataclasses.replace(observed, terminating=caches.terminating)
 
 
-def _may_have_unheard_partner(primary: Controller, successor: Controller | None, memory: Memory) -> bool:
-    """Return whether the primary's unknown partner may have been created a moment ago.
+def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str | None:
+    """Return the name of a partner that may have been created a moment ago, to be looked up.
 
-    A decision needs the current state, not the cached one.
+    A decision needs the current state of the partner, not the cached state.
     """
-    if not primary.partner or (successor and successor.name == primary.partner):
-        return False
+    primary, successor = observed.primary, observed.successor
+    if not primary or not primary.partner or (successor and successor.name == primary.partner):
+        return None
     caches = memory.caches(Caches)
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
-        return False  # the successor existed, and the watch has reported the deletion
+        return None  # the successor existed, and the watch has reported the deletion
     if primary.takeover:  # no successor is created after the handover has begun
-        is_known, caches.is_successor_looked_up = caches.is_successor_looked_up, True
-        return not is_known
-    has_just_marked = memory.step and (memory.step.action, memory.step.name) == (Action.ANNOTATE, primary.name)
-    # else this task creates the partner, and the creation fails on an existing one
-    return bool(primary.partner_uid) or not has_just_marked
+        is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
+        return None if is_looked_up else primary.partner
+    has_just_annotated = memory.step and (
+        (memory.step.action, memory.step.name) == (Action.ANNOTATE, primary.name))
+    # Otherwise this task creates the partner, and the creation fails if the name exists.
+    return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 
-def _history(request: Request, cluster: Cluster, memory: Memory, seen: Observed) -> tuple[Revision, ...] | None:
+def _history(request: Request, cluster: Cluster, memory: Memory,
+             observed: ClientDrivenObserved) -> tuple[Revision, ...] | None:
     """Return the revisions of a controller, the present template first; None without permission.
 
     Until the update has ended, the successor's own template is no revision of a deleted primary.
     """
+    controllers = observed.controllers
     if memory.revisions is None:
-        memory.revisions = cluster.revisions([it.uid for it in (seen.primary, seen.successor) if it])
+        memory.revisions = cluster.revisions([controller.uid for controller in controllers])
     if memory.revisions is None:
         return None
-    there = [it for it in (seen.primary, seen.successor) if it]
-    known = history.revisions(there[0], memory.revisions, request.label_key, *there[1:])
-    return known if seen.primary else tuple(it for it in known if it.name)
+    revisions = history.revisions(controllers[0], memory.revisions, request.label_key,
+                                  *controllers[1:])
+    return revisions if observed.primary else tuple(
+        revision for revision in revisions if revision.name)
 
 
 def quota_names(kind: Kind) -> tuple[str, ...]:
@@ -428,8 +464,10 @@ def dry_run_of(request: Request, base: Controller) -> Merge | Create:
     if request.definition is None:
         return merged(request, base)
     spec = request.definition["spec"]
-    selector = spec.get("selector") or base.kind.selector(labels_of(spec["template"]))  # a ReplicaSet has no default
-    kept = {field: request.definition["metadata"].get(field) or {} for field in ("labels", "annotations")}
+    # The selector of a ReplicaSet has no default.
+    selector = spec.get("selector") or base.kind.selector(labels_of(spec["template"]))
+    metadata = {field: request.definition["metadata"].get(field) or {}
+                for field in ("labels", "annotations")}
     return Create({"apiVersion": base.kind.api_version, "kind": base.kind,
-                   "metadata": {"generateName": f"{base.name[:200]}-", **kept},
+                   "metadata": {"generateName": f"{base.name[:200]}-", **metadata},
                    "spec": {**spec, "selector": selector, "replicas": 0}})

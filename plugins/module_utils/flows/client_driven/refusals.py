@@ -28,69 +28,71 @@ from ...model.request import Request
 from ...model.template import image_names, without_label
 from .. import handover, provenance, refusals
 from ..commands import BEGAN, resume_and_rollback
-from .observed import ClientDrivenObserved, why_no_successor
+from .observed import ClientDrivenObserved, mismatch
 
 
-def refuse_going_or_broken(request: Request, primary: Controller,
-                           successor: Controller | None) -> None:
-    """Refuse a primary being deleted, or closed without an annotation of an update."""
-    refusals.refuse_going(request, primary)
+def refuse_deleting_or_closed(request: Request, primary: Controller,
+                              successor: Controller | None) -> None:
+    """Refuse a primary that is being deleted, or closed without the takeover annotation."""
+    refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
-        ours = (successor if successor
-                and not why_no_successor(request, primary, successor) else None)
-        orphan = ([f"{request.kubectl} delete {request.kind.short} {ours.name} --cascade=orphan"]
-                  if ours else [])
+        proven = successor if successor and not mismatch(request, primary, successor) else None
+        orphan = ([f"{request.kubectl} delete {request.kind.short} {proven.name} --cascade=orphan"]
+                  if proven else [])
         migrate = ["if its migration has begun, finish it first:", request.command(State.MIGRATED),
                    "if not:"]
-        is_migrated = primary.kind.may_be_migrated and not ours
+        is_migrated = primary.kind.may_be_migrated and not proven
         raise RolloutError(
-            f"its template is closed by the priority class {handover.CLOSED}, so pods that die are "
-            f"not replaced: {'its migration is not finished, or ' if is_migrated else ''}somebody "
-            f"removed the annotation {TAKEOVER} during a handover", where=request.where,
+            f"the priority class {handover.CLOSED} closes its template, so failed pods are not "
+            f"replaced: {'its migration is not finished, or ' if is_migrated else ''}another "
+            f"client removed the annotation {TAKEOVER} during a handover", where=request.where,
             next_command=(*(migrate if is_migrated else ()), *orphan,
                           "when its status counts all pods, remove priorityClassName from the "
                           "template:",
                           f"{request.kubectl} edit {request.kind.short} {primary.name}"))
 
 
-def refuse_what_cannot_have_them(request: Request, primary: Controller, template: Json,
-                                 name: str) -> None:
+def refuse_selector_mismatch(request: Request, primary: Controller, template: Json,
+                             name: str) -> None:
     """Refuse an immutable selector that does not match the new pods.
 
-    The controller would release the pods.
+    The primary would release the pods after the handover.
     """
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.may_change_selector
             and (primary.has_expressions or not primary.selector.items() <= labels.items())):
         raise RolloutError(
-            "its selector does not match the new pods and cannot be changed: give next_name to "
-            "replace it with another "
-            "controller or, if the mismatch is the deployment label, another deployment_label_key",
+            "its selector is immutable and does not match the new pods: set next_name to replace "
+            "it with another controller or, if only the deployment label differs, set another "
+            "deployment_label_key",
             where=request.where, next_command=request.command(next_name=name))
 
 
-def refuse_other_goal(request: Request, seen: ClientDrivenObserved, successor: Controller) -> None:
+def refuse_another_request(request: Request, observed: ClientDrivenObserved,
+                           successor: Controller) -> None:
     """Refuse a request other than the update in progress, after the primary's deletion."""
-    if has_other_goal(request, seen, successor) or request.next_name not in (None, successor.name):
+    if (is_of_another_request(request, observed, successor)
+            or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
     if request.label_key not in successor.selector:
         raise RolloutError("the update in progress was started with a deployment_label_key other "
                            f"than {request.label_key}",
                            where=request.where,
-                           next_command=f"look up the key in the selector of {successor.name}, and "
-                                        "give that one")
+                           next_command=f"set deployment_label_key to the key in the selector of "
+                                        f"{successor.name}")
 
 
-def has_other_goal(request: Request, seen: ClientDrivenObserved, successor: Controller) -> bool:
+def is_of_another_request(request: Request, observed: ClientDrivenObserved,
+                          successor: Controller) -> bool:
     """Return whether the successor, without its primary, was created for another request."""
     if request.state is State.RESTARTED:
         return RESTART not in (successor.template["metadata"].get("annotations") or {})
     has_begun = provenance.has_begun(request, successor)
     match = provenance.match(
-        request, successor.template, seen.desired or {}, is_confirmed=seen.is_confirmed,
+        request, successor.template, observed.desired or {}, is_confirmed=observed.is_confirmed,
         is_recorded=has_begun or provenance.has_ended(request, successor))
-    # During the handover the record is enough: no annotation closes a template.
+    # During the handover the record is sufficient: no annotation closes a template.
     return not (match.is_result or (has_begun and handover.is_closed(successor)))
 
 
@@ -110,44 +112,44 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
 def refuse_users_label(request: Request, primary: Controller) -> None:
     """Refuse a deployment_label_key already in use.
 
-    The user's own Service may select on the label, and the update would write hashes to it.
+    A Service of the user may select on the label, and the update would write hashes to the label.
     """
     value = own_label(request, primary)
     if (request.label_key != DEPLOYMENT_LABEL and value is not None
             and not identity.is_label_value(value)):
         raise RolloutError(f"the label {request.label_key}={value} is already in use, and the "
-                           "update would change its value: "
-                           f"choose another deployment_label_key", where=request.where)
+                           "update would change its value: set another deployment_label_key",
+                           where=request.where)
 
 
 def refuse_successor(request: Request, name: str | None) -> None:
-    """Refuse a name that belongs to the successor of another controller."""
+    """Refuse the successor of another controller, name."""
     if name:
         raise RolloutError(f"it is the temporary successor of {name}: use name={name}",
                            where=request.where, next_command=request.command(name=name))
 
 
-def refuse_stranger(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse a controller named by an annotation or the request, but not the successor."""
-    reason = why_no_successor(request, primary, successor)
+def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:
+    """Refuse a controller that an annotation or the request names without a proof."""
+    reason = mismatch(request, primary, successor)
     if not reason:
         return
     look_at = f"{request.kubectl} get {request.kind.short}"
     advice: tuple[str, ...] = (
-        "look at it:", f"{look_at} {successor.name} -o yaml",
-        "delete it only if its pods are not needed, or give another next_name")
+        "inspect it:", f"{look_at} {successor.name} -o yaml",
+        "delete it only if its pods are not needed, or set another next_name")
     is_named = successor.name == request.next_name or successor.is_named_for(primary.name)
     if primary.partner == successor.name and not is_named:  # only annotations name the controller
-        advice = ("look at both:", f"{look_at} {primary.name} {successor.name} -o yaml",
-                  "if it was the next_name of this update, give it:",
+        advice = ("inspect both:", f"{look_at} {primary.name} {successor.name} -o yaml",
+                  "if it was the next_name of this update:",
                   request.command(next_name=successor.name),
-                  "if not, remove the marks that name it:",
+                  "if not, remove the annotations that name it:",
                   f"{request.kubectl} annotate {request.kind.short} {primary.name} {PARTNER}- "
                   f"{PARTNER_UID}- {TAKEOVER}-")
     raise RolloutError(
         f"{successor.name} already exists and does not belong to this update ({reason}); it has "
-        f"{successor.replicas} replicas of "
-        f"{image_names(successor.images)}", where=request.where, next_command=advice)
+        f"{successor.replicas} replicas of {image_names(successor.images)}",
+        where=request.where, next_command=advice)
 
 
 def another_update(request: Request, successor: Controller,
@@ -156,22 +158,23 @@ def another_update(request: Request, successor: Controller,
 
     Without a primary (None), the update in progress can only be finished.
     """
-    what = (f"another update is in progress: to {image_names(successor.images)} ({successor.name}, "
-            f"{successor.available} of {successor.replicas} available); finish it")
+    message = (f"another update is in progress: to {image_names(successor.images)} "
+               f"({successor.name}, {successor.available} of {successor.replicas} available); "
+               "finish it")
     if primary is None:
-        return RolloutError(f"{what} first", where=request.where,
-                            next_command=finishing(request, successor))
+        return RolloutError(f"{message} first", where=request.where,
+                            next_command=finish_command(request, successor))
     commands = resume_and_rollback(
         dataclasses.replace(request, next_name=_next_name(request, successor)),
         is_paused=primary.paused is not None, is_back=bool(primary.desired))
-    return RolloutError(f"{what} or roll it back first", where=request.where,
+    return RolloutError(f"{message} or roll it back first", where=request.where,
                         next_command=either(*commands))
 
 
-def finishing(request: Request, successor: Controller) -> str:
+def finish_command(request: Request, successor: Controller) -> str:
     """Return the command that finishes the update after the primary's deletion.
 
-    All pods of the successor are new.
+    All remaining pods are new.
     """
     return request.command(State.UPDATED, otherwise=BEGAN, images=successor.images,
                            next_name=_next_name(request, successor))
@@ -182,41 +185,41 @@ def _next_name(request: Request, successor: Controller) -> str | None:
     return None if successor.is_named_for(request.name) else successor.name
 
 
-def nothing_to_roll_back(request: Request, seen: ClientDrivenObserved,
+def nothing_to_roll_back(request: Request, observed: ClientDrivenObserved,
                          primary: Controller) -> RolloutError:
     """Return the error for a rollback after the end of the last update, or without an update."""
     now = without_label(primary.template, request.label_key)
-    return refusals.nothing_to_roll_back(request,
-                                         next((it for it in seen.history if it.template != now),
-                                              None))
+    before = next((revision for revision in observed.history if revision.template != now), None)
+    return refusals.nothing_to_roll_back(request, before)
 
 
-def interrupted_kubectl(request: Request, seen: ClientDrivenObserved) -> RolloutError:
+def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> RolloutError:
     """Return the error for an interrupted `kubectl rolling-update`.
 
-    Another controller has half of the pods, and this collection does not resume kubectl's update.
+    Another controller has some of the pods, and this collection does not resume kubectl's update.
     """
-    left = [it.name for it in seen.kubectl_left]
-    names, typed, primary = ", ".join(left), " ".join(left), seen.primary
+    controllers, primary = observed.kubectl_controllers, observed.primary
+    names, arguments = (separator.join(controller.name for controller in controllers)
+                        for separator in (", ", " "))
     if primary is None:
         return RolloutError(
-            f"kubectl rolling-update was interrupted after it had deleted this controller: {names} "
-            "has the pods, and was about to be renamed",
+            f"kubectl rolling-update was interrupted after it deleted this controller: {names} has "
+            "the pods, and was not renamed yet",
             where=request.where,
-            next_command=(f"{request.kubectl} annotate rc {typed} {KUBECTL_SOURCE}-",
+            next_command=(f"{request.kubectl} annotate rc {arguments} {KUBECTL_SOURCE}-",
                           f"then update {names}"))
     size = object_meta.kubectl_original(primary.annotations)
     # A controller named from only one side is not deleted.
     is_proven = (names == object_meta.kubectl_next(primary.annotations)
-                 and all(object_meta.kubectl_source(it.annotations) == (request.name, primary.uid)
-                         for it in seen.kubectl_left))
+                 and all(object_meta.kubectl_source(controller.annotations)
+                         == (request.name, primary.uid) for controller in controllers))
     return RolloutError(
         f"kubectl rolling-update was interrupted: {names} has some of its pods: finish it with the "
-        "same kubectl command, or go back by hand",
+        "same kubectl command, or roll back by hand",
         where=request.where,
         next_command=(f"{request.kubectl} scale rc {request.name} "
                       f"--replicas={primary.replicas if size is None else size}",
-                      f"{request.kubectl} {'delete' if is_proven else 'get'} rc {typed}",
+                      f"{request.kubectl} {'delete' if is_proven else 'get'} rc {arguments}",
                       f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- "
                       f"{KUBECTL_ORIGINAL}-"),
     )

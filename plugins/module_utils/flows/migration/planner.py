@@ -28,7 +28,7 @@ from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
 from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, gone, patch, scale, test
 from .. import handover
-from ..refusals import refuse_finalizers, refuse_going
+from ..refusals import refuse_deleting, refuse_finalizers
 from .back import pause, plan_back
 from .deployment_config import active, rolling
 from .manifests import deployment_of, forget, images, is_of, is_ours, replica_set_of, stored_revision, taken
@@ -75,7 +75,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     if primary.is_marked:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
-    refuse_going(request, primary)
+    refuse_deleting(request, primary)
     if primary.owner and config is None and not request.releases_owner:
         raise RolloutError(f"it is controlled by {primary.owner}, which would create another one",
                            where=request.where,
@@ -83,12 +83,12 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
                                         "release_owner=true")
     if handover.is_closed(primary):
         raise RolloutError(
-            f"its template is closed by the priority class {handover.CLOSED}, so pods that die are "
-            "not replaced: somebody removed "
-            f"the ControllerRevision {stored_revision_name(request)} during its migration",
+            f"the priority class {handover.CLOSED} closes its template, so failed pods are not "
+            "replaced: another client removed the ControllerRevision "
+            f"{stored_revision_name(request)} during its migration",
             where=request.where, next_command=(
-                "when its status counts all pods, put back the priorityClassName that the template "
-                "had, or remove it:",
+                "when its status counts all pods, restore the priorityClassName of the template, "
+                "or remove it:",
                 f"{request.kubectl} edit {primary.kind.short} {primary.name}"))
     for existing in filter(None, (observed.deployment, observed.replica_set)):
         raise taken(request, existing)
@@ -194,7 +194,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     """Let a Deployment adopt the ReplicaSet with the pods."""
     # | gone | yes | the ReplicaSet or the Deployment is being deleted | wait, and create the ReplicaSet again; error |
     if observed.deployment:
-        refuse_going(request, observed.deployment)
+        refuse_deleting(request, observed.deployment)
     elif replica_set.is_deleting:
         return gone(replica_set)
     # | gone | yes | closed, with all pods | open |
@@ -285,7 +285,7 @@ def _hold(request: Request, observed: MigrationObserved,
     if config.is_deleting:
         # | goes | - | any | error |
         if observed.stored is None:
-            refuse_going(request, config)
+            refuse_deleting(request, config)
         return None
     # | not paused | any | any | pause it |
     if not config.is_paused:

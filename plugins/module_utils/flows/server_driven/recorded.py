@@ -44,7 +44,7 @@ def pauses(request: Request, primary: ServerDriven) -> bool:
 def unchanged_message(request: Request, primary: ServerDriven, number: int | None) -> str:
     """Return the message of a task without a change; number: of the present template."""
     if request.revision is None:
-        return f"{primary.name} already has the wanted template"
+        return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
             if number == request.to_revision else
             f"{primary.name} is already rolled back to revision {request.to_revision}")

@@ -139,7 +139,7 @@ class Rules(t.Generic[ObservedT]):
     def refuse(self) -> None:
         """Raise RolloutError for a controller with an owner, or being deleted."""
         refusals.refuse_owned(self.request, self.primary)
-        refusals.refuse_going(self.request, self.primary)
+        refusals.refuse_deleting(self.request, self.primary)
 
     def refuse_paused(self) -> None:
         """Raise RolloutError for a controller paused by another client."""

@@ -311,7 +311,7 @@ def test_without_permission_an_update_works_and_one_warning_says_so(hindrance):
 
     assert world.images() == {"foo": "myimage:v2"} and kept(result) == []
     (warning,) = result["warnings"]
-    assert warning.startswith("the previous template is not kept") and world.denied in warning
+    assert warning.startswith("the previous template is not stored") and world.denied in warning
 
 
 def test_what_may_not_be_seen_cannot_be_gone_back_to():
@@ -386,7 +386,7 @@ def test_of_two_with_one_number_neither_is_used():
     names = sorted([*world.cluster.kept, forged(world, 1)])
 
     assert world.history() == [(2, "myimage:v2")]
-    with pytest.raises(RolloutError, match="which template is revision 1") as caught:
+    with pytest.raises(RolloutError, match="revision 1 is ambiguous") as caught:
         world.roll(**back_to(1))
     assert all(name in caught.value.what and name in caught.value.next_command for name in names)
     assert world.images() == {"foo": "myimage:v2"}

@@ -37,7 +37,7 @@ V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
 
 #: Command for a finalizer on foo.
-RELEASE_FOO = ("let whoever set the finalizer remove it; if that program is gone:\nkubectl -n "
+RELEASE_FOO = ("let the program that set the finalizer remove it; if that program no longer runs:\nkubectl -n "
                "default patch rc foo --type=merge "
                """-p '{"metadata": {"finalizers": null}}'""")
 
@@ -137,17 +137,17 @@ FORWARD = {
         (UPDATE, [rc()], ("annotate", "foo", None, f"partner {SUCCESSOR}")),
     "yes, -, else: once foo is marked, create next":
         (UPDATE, [old(marks={object_meta.PARTNER_UID: None})], ("create", SUCCESSOR, None, V2)),
-    "yes, -, foo already has the wanted template: done, unchanged":
-        (UPDATE, [rc(image="myimage:v2")], ("done", "foo already has the wanted template")),
-    "yes, -, foo already has the wanted template: the deployment label makes no difference":
+    "yes, -, foo already has the desired template: done, unchanged":
+        (UPDATE, [rc(image="myimage:v2")], ("done", "foo already has the desired template")),
+    "yes, -, foo already has the desired template: the deployment label makes no difference":
         (UPDATE, [rc(image="myimage:v2", label="earlier")],
-         ("done", "foo already has the wanted template")),
-    "yes, -, foo already has the wanted template: stale marks of a dead rollout are cleaned":
+         ("done", "foo already has the desired template")),
+    "yes, -, foo already has the desired template: stale marks of a dead rollout are cleaned":
         (UPDATE, [old(image="myimage:v2")],
          ("annotate", "foo", "0 desired", "no update in progress")),
-    "yes, -, foo already has the wanted template: its size of before comes first":
+    "yes, -, foo already has the desired template: its size of before comes first":
         (UPDATE, [old(2, image="myimage:v2")], ("restore", "foo", 2, 3)),
-    "yes, -, foo already has the wanted template: and its pods":
+    "yes, -, foo already has the desired template: and its pods":
         (UPDATE, [old(3, image="myimage:v2", available=2)], ("wait", "foo 2/3 available")),
     "yes, -, marked for an update whose next is gone, another wanted: foo is marked anew":
         (V3, [old(2)],
@@ -162,7 +162,7 @@ FORWARD = {
         (KEPT, [new_bar(3)], ("annotate", "bar", "3 desired", "updated")),
     "-, yes, next_name given, template as wanted, no marks: done, that update has ended":
         (KEPT, [rc("bar", image="myimage:v2")],
-         ("done", "bar already has the wanted template, and foo is gone")),
+         ("done", "bar already has the desired template, and foo no longer exists")),
     "yes, -, else: other controllers that select the same pods make no difference":
         (UPDATE, [rc(), rc("canary"), rc("apart", label="another")],
          ("annotate", "foo", None, f"partner {SUCCESSOR}")),
@@ -170,10 +170,10 @@ FORWARD = {
         (UPDATE, [old(0), new(3, deletionTimestamp=NOW)], ("wait", f"{SUCCESSOR} is gone")),
     "yes, yes, somebody deletes foo: wait until one of the rows without foo holds":
         (UPDATE, [old(2, deletionTimestamp=NOW), new(1)],
-         ("wait", "foo is gone (somebody is deleting it)")),
+         ("wait", "foo is gone (another client deletes it)")),
     "yes, yes, a finalizer keeps foo, which somebody deletes: wait, and name it":
         (UPDATE, [old(2, deletionTimestamp=NOW, finalizers=["example.com/a"]), new(1)],
-         ("wait", "foo is gone (somebody is deleting it; its finalizers: example.com/a)")),
+         ("wait", "foo is gone (another client deletes it; its finalizers: example.com/a)")),
     "yes, yes, next_name given, a finalizer keeps foo, which the update has deleted: wait, and "
     "name it":
         (KEPT, [foo_of_bar(0, deletionTimestamp=NOW, finalizers=["example.com/a"]), new_bar(3)],
@@ -184,10 +184,10 @@ FORWARD = {
          ("wait", "foo is gone (its finalizers: example.com/a)")),
     "yes, yes, somebody deletes foo when all pods are next's: wait":
         (UPDATE, [old(0, deletionTimestamp=NOW), new(3)],
-         ("wait", "foo is gone (somebody is deleting it)")),
+         ("wait", "foo is gone (another client deletes it)")),
     "yes, yes, next_name given, somebody deletes foo while it has pods: wait":
         (KEPT, [foo_of_bar(1, deletionTimestamp=NOW), new_bar(2)],
-         ("wait", "foo is gone (somebody is deleting it)")),
+         ("wait", "foo is gone (another client deletes it)")),
     "yes, yes, next's uid not yet on foo: fill it in":
         (UPDATE, [old(marks={object_meta.PARTNER_UID: None}), new()],
          ("annotate", "foo", 0, "updating, 0 desired")),
@@ -289,26 +289,26 @@ def test_back(request_, items, expected):
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 NOT_SUCCESSOR = "already exists and does not belong to this update"
-DELETE = ("look at it:\nkubectl -n default get rc {0} -o yaml\n"
-          "delete it only if its pods are not needed, or give another next_name")
+DELETE = ("inspect it:\nkubectl -n default get rc {0} -o yaml\n"
+          "delete it only if its pods are not needed, or set another next_name")
 OWNED = {"ownerReferences": [{"kind": "DeploymentConfig", "name": "web", "controller": True}]}
 LEFT_BY_KUBECTL = {"kubectl.kubernetes.io/next-controller-id": "bar",
                    "kubectl.kubernetes.io/original-replicas": "4"}
 
-REMOVE_MARKS = ("if not, remove the marks that name it:\nkubectl -n default annotate rc foo "
+REMOVE_MARKS = ("if not, remove the annotations that name it:\nkubectl -n default annotate rc foo "
                 f"{object_meta.PARTNER}- {object_meta.PARTNER_UID}- "
                 f"{object_meta.TAKEOVER}-")
-UNCERTAIN = ("its size when the update began is not certain: {} says {}, and the pods asked for "
-             "now are {}")
+UNCERTAIN = ("its size at the start of the update is uncertain: an annotation of {} records {}, "
+             "and the controllers now request {} pods")
 SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
          "default annotate rc {2} "
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
-CLOSED_FOR_NOTHING = (f"its template is closed by the priority class {CLOSED}, so pods that die "
+CLOSED_FOR_NOTHING = (f"the priority class {CLOSED} closes its template, so failed pods "
                       "are not replaced: ")
-UNMARKED = (f"{CLOSED_FOR_NOTHING}somebody removed the annotation {object_meta.TAKEOVER} during a "
+UNMARKED = (f"{CLOSED_FOR_NOTHING}another client removed the annotation {object_meta.TAKEOVER} during a "
             "handover")
 UNMARKED_OR_MIGRATED = (
-    f"{CLOSED_FOR_NOTHING}its migration is not finished, or somebody removed the annotation "
+    f"{CLOSED_FOR_NOTHING}its migration is not finished, or another client removed the annotation "
     f"{object_meta.TAKEOVER} "
     "during a handover")
 MIGRATE = (f"if its migration has begun, finish it first:\n{ROLL} 'name=foo state=migrated "
@@ -336,7 +336,7 @@ REFUSED = {
          f"{ROLL} 'name=foo image=myimage:v2'"),
     "yes, yes, foo has another uid: it was created anew":
         (UPDATE, [old(uid="another"), new()],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} (it was made for an earlier foo, with uid uid of foo); "
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (it was created for an earlier foo, with uid uid of foo); "
          f"it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next has another uid: it was created anew":
         (UPDATE, [old(), new(2, uid="another")],
@@ -344,15 +344,15 @@ REFUSED = {
          f"it has 2 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next is the partner of another one":
         (UPDATE, [old(), new(marks={object_meta.PARTNER: "baz"})],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} (it was made for baz); "
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (it was created for baz); "
          f"it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next has no marks: a stranger has the name that the user gave":
         (KEPT, [rc(), rc("bar", 2, "other:v1")],
-         f"bar {NOT_SUCCESSOR} (it does not name foo); it has 2 replicas of other:v1", "",
+         f"bar {NOT_SUCCESSOR} (no annotation names foo); it has 2 replicas of other:v1", "",
          DELETE.format("bar")),
     "yes, yes, next has no marks: a stranger has the name that next would get":
         (UPDATE, [rc(), rc(SUCCESSOR, 2, "other:v1")],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} (it does not name foo); "
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (no annotation names foo); "
          f"it has 2 replicas of other:v1", "", DELETE.format(SUCCESSOR)),
     "yes, yes, back: next has another uid":
         (BACK, [old(), new(uid="another")],
@@ -386,16 +386,16 @@ REFUSED = {
     "foo is being deleted, and finalizers keep it":
         (UPDATE, [rc(deletionTimestamp=NOW, finalizers=["example.com/a", "example.com/b"])],
          "it is being deleted",
-         "finalizers keep ReplicationController foo: example.com/a, example.com/b", RELEASE_FOO),
+         "finalizers of ReplicationController foo: example.com/a, example.com/b", RELEASE_FOO),
     "foo is being deleted in the foreground":
         (UPDATE, [rc(deletionTimestamp=NOW, finalizers=["foregroundDeletion"])],
          "it is being deleted",
-         "finalizers keep ReplicationController foo: foregroundDeletion",
+         "finalizers of ReplicationController foo: foregroundDeletion",
          "the garbage collector waits for these pods:\nkubectl -n default get pods -l app=foo"),
     "back, yes, yes, foo is being deleted":
         (BACK, [old(2, deletionTimestamp=NOW, finalizers=["example.com/a"]), new(1)],
          "it is being deleted",
-         "finalizers keep ReplicationController foo: example.com/a",
+         "finalizers of ReplicationController foo: example.com/a",
          f"{RELEASE_FOO}\nthen:\n{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "foo's template is closed and the mark of the handover is gone":
         (BACK, [closed()], UNMARKED_OR_MIGRATED, "",
@@ -412,8 +412,7 @@ REFUSED = {
     "yes, -, else: the deployment label's key is one that the user has given a value":
         (COLORED, [colored("blue")],
          "the label kubernetes.io/color=blue is already in use, and the update would change its "
-         "value: choose another "
-         "deployment_label_key", "", ""),
+         "value: set another deployment_label_key", "", ""),
     "-, yes, next is foo's partner, another image wanted":
         (V3, [new(3)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it "
@@ -433,7 +432,7 @@ REFUSED = {
         (COLORED, [new(3)],
          "the update in progress was started with a deployment_label_key other than "
          "kubernetes.io/color", "",
-         f"look up the key in the selector of {SUCCESSOR}, and give that one"),
+         f"set deployment_label_key to the key in the selector of {SUCCESSOR}"),
     "yes, yes, another update is paused":
         (V3, [old(2, marks={object_meta.PAUSED: "1"}), new(1)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it "
@@ -453,9 +452,8 @@ REFUSED = {
     "kubectl rolling-update was interrupted when foo was deleted already: nothing is to be deleted "
     "then":
         (UPDATE, [rc("bar", 3, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
-         "kubectl rolling-update was interrupted after it had deleted this controller: bar has the "
-         "pods, and was about to be "
-         "renamed", "",
+         "kubectl rolling-update was interrupted after it deleted this controller: bar has the "
+         "pods, and was not renamed yet", "",
          "kubectl -n default annotate rc bar kubectl.kubernetes.io/update-source-id-\nthen update "
          "bar"),
     "an interrupted kubectl rolling-update":
@@ -464,7 +462,7 @@ REFUSED = {
           rc("bar", 1, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
          "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the "
          "same kubectl command, or "
-         "go back by hand", "",
+         "roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default delete rc bar\nkubectl "
          "-n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
@@ -475,7 +473,7 @@ REFUSED = {
             for name in ("bar", "payments"))],
          "kubectl rolling-update was interrupted: bar, payments has some of its pods: finish it "
          "with the same kubectl command, or "
-         "go back by hand", "",
+         "roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar "
          "payments\nkubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
@@ -483,31 +481,31 @@ REFUSED = {
         (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), rc("bar", 1)],
          "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the "
          "same kubectl command, or "
-         "go back by hand", "",
+         "roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar\nkubectl -n "
          "default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
     "back, without next_name, of an update that had one: marks alone make nothing a successor":
         (BACK, [foo_of_bar(3, 3), new_bar(0, 0)],
-         f"bar {NOT_SUCCESSOR} (its name is neither foo and that label, nor the next_name of this "
+         f"bar {NOT_SUCCESSOR} (its name is neither foo with that label, nor the next_name of this "
          "task); it has 0 replicas of "
          "myimage:v2", "",
-         "look at both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
-         "this update, "
-         f"give it:\n{ROLL} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_MARKS}"),
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
+         "this update:\n"
+         f"{ROLL} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_MARKS}"),
     "back: foo's annotations name a stranger":
         (BACK, [foo_of_bar(3, 3), rc("bar", 5, "other:v1")],
          f"bar {NOT_SUCCESSOR} (its selector has no deployment label); it has 5 replicas of "
          "other:v1", "",
-         "look at both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
-         "this update, give it:\n"
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
+         "this update:\n"
          f"{ROLL} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_MARKS}"),
     "back: both annotations name each other":
         (BACK, [foo_of_bar(3, 3), rc("bar", 5, "other:v1", annotations=annotations_of(new_bar(5)))],
          f"bar {NOT_SUCCESSOR} (its selector has no deployment label); it has 5 replicas of "
          "other:v1", "",
-         "look at both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
-         "this update, give it:\n"
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
+         "this update:\n"
          f"{ROLL} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_MARKS}"),
     "foo's size is said by nothing but its annotation":
         (UPDATE, [old(2, desired=300, image="myimage:v2")], UNCERTAIN.format("foo", 300, 2), "",
@@ -530,7 +528,7 @@ REFUSED = {
           rc("bar", 1)],
          "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the "
          "same kubectl command, or "
-         "go back by hand", "",
+         "roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=3\nkubectl -n default get rc bar\nkubectl -n "
          "default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
@@ -853,7 +851,7 @@ def test_marks_that_would_not_all_fit_are_refused_before_the_first(room, action)
 
     if action == "error":
         with pytest.raises(RolloutError,
-                           match="its annotations leave no room for those of the update"):
+                           match="its annotations leave no room for the annotations of the update"):
             decide(UPDATE, primary)
     else:
         assert summary(decide(UPDATE, primary))[0] == action
@@ -872,7 +870,7 @@ def stored(image):
     return {object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(template(image, LABEL))}
 
 
-UNHEARD, MADE_HERE = {object_meta.PARTNER_UID: None}, {"is_made_here": True}
+UNHEARD, MADE_HERE = {object_meta.PARTNER_UID: None}, {"is_created_here": True}
 BY_ADMISSION, OTHERWISE = {"stored": template(MIRRORED, LABEL)}, {
     "stored": template("myimage:v2", LABEL)}
 
@@ -1041,7 +1039,7 @@ def test_a_controller_without_pods_is_deleted_if_nothing_about_it_has_changed(
 
 def test_the_command_after_an_ended_update_is_one_that_is_accepted():
     with pytest.raises(NoSuchController,
-                       match=r"it is gone, and bar has a different template \(myimage:v2\)") as refused:
+                       match=r"it no longer exists, and bar has a different template \(myimage:v2\)") as refused:
         decide(dataclasses.replace(V3, next_name="bar"), rc("bar", image="myimage:v2"))
 
     assert refused.value.next_command == f"{ROLL} 'name=bar image=myimage:v3'"
@@ -1071,7 +1069,7 @@ def test_marks_that_cannot_be_read_are_told_with_the_name_of_their_controller_an
 
     result = cluster.run(UPDATE, say=lines.append)
 
-    told = {f"not readable, and taken for missing: the annotation {key} of foo" for key in forged}
+    told = {f"the annotation {key} of foo is not readable, and is ignored" for key in forged}
     assert told <= set(result["warnings"])
     assert {f"warning: {each}" for each in told} == set(lines[:len(told)]), "before the first step"
     assert cluster.controllers()["foo"].images == V2 and cluster.controllers()["foo"].replicas == 3
@@ -1102,12 +1100,12 @@ FROZEN = scaler({"behavior": None, "minReplicas": 2})
     (UPDATE, [old(image="myimage:v2")], FROZEN, ("restore", "hpa", "does nothing", "at work")),
     (UPDATE, [old(image="myimage:v2")], scaler(),
      ("annotate", "foo", "0 desired", "no update in progress")),
-    (UPDATE, [rc(image="myimage:v2")], scaler(), ("done", "foo already has the wanted template")),
+    (UPDATE, [rc(image="myimage:v2")], scaler(), ("done", "foo already has the desired template")),
     (BACK, [old(2, 3), new(1, 0)], FROZEN, ("scale", "foo", 2, 3)),
     (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(), new()], scaler(),
      ("scale", SUCCESSOR, 0, 1)),
     (dataclasses.replace(UPDATE, autoscaler="refuse"), [rc(image="myimage:v2")], scaler(),
-     ("done", "foo already has the wanted template")),
+     ("done", "foo already has the desired template")),
     (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(image="myimage:v2")], FROZEN,
      ("restore", "hpa", "does nothing", "at work")),
     (BACK, [rc()], FROZEN, ("restore", "hpa", "does nothing", "at work")),

@@ -136,7 +136,7 @@ def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy):
     assert go(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
-    assert "already has the wanted template" in decide(UPDATE, model).message
+    assert "already has the desired template" in decide(UPDATE, model).message
     go(V3, model, until="update")
     model.make(model.moves()[0])
     assert go(BACK, model) == ["update", "annotate"]
@@ -515,8 +515,8 @@ def test_a_forged_revision_is_not_rolled_out():
     model.settle()
     forged(model)
     with pytest.raises(RolloutError,
-                       match=r"before the update: revision 1 \(myimage:v1\) or revision 50 "
-                             r"\(evil:1\)\?") as caught:
+                       match=r"before the update is ambiguous: revision 1 \(myimage:v1\) or "
+                             r"revision 50 \(evil:1\)") as caught:
         decide(BACK, model)
     first = asked(state="rolled_back", to_revision=1)
     assert caught.value.next_command.splitlines()[0] == first.command()
@@ -1024,7 +1024,7 @@ def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_ca
     flow = choose(BACK)
     resume, back = flow.commands(BACK, flow.find(BACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
-                       match="the template of before it is no longer known") as refused:
+                       match="the previous template no longer exists") as refused:
         decide(BACK, model)
 
     assert back is None and resume == refused.value.next_command.splitlines()[0]
@@ -1128,4 +1128,4 @@ def test_where_pods_may_not_be_listed_the_status_is_believed():
     model = cluster(4)
     created_again(model, "myimage:v2")
     model.all_pods = lambda controller, but_of="": None
-    assert "already has the wanted template" in decide(UPDATE, model).message
+    assert "already has the desired template" in decide(UPDATE, model).message

@@ -90,7 +90,7 @@ def test_a_record_without_room_is_refused_before_the_first_write(room, key, is_r
         assert isinstance(decide(UPDATE, model), Step)
         return
     with pytest.raises(RolloutError,
-                       match="its annotations leave no room for those of the update: together they") as refused:
+                       match="its annotations leave no room for the annotations of the update: the total") as refused:
         decide(UPDATE, model)
     assert refused.value.why.startswith(reason) and bool(refused.value.why) == bool(reason)
 
@@ -102,7 +102,7 @@ def test_no_such_deployment():
 
 def test_one_that_has_the_wanted_template_is_done():
     assert decide(asked(image="myimage:v1"),
-                  cluster()) == Done("foo already has the wanted template")
+                  cluster()) == Done("foo already has the desired template")
 
 
 def test_one_whose_pods_have_it_not_yet_is_waited_for():

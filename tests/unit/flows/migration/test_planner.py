@@ -194,7 +194,7 @@ def test_what_cannot_be_migrated(item, words):
 
 
 KEPT = {"finalizers": ["example.com/a"]}
-RELEASE = ("let whoever set the finalizer remove it; if that program is gone:\nkubectl -n default "
+RELEASE = ("let the program that set the finalizer remove it; if that program no longer runs:\nkubectl -n default "
            "patch rc foo --type=merge "
            """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
 
@@ -208,7 +208,7 @@ def test_finalizers_are_found_before_a_template_is_closed(number):
     with pytest.raises(RolloutError,
                        match="its migration deletes ReplicationController foo, which has finalizers") as refused:
         world.go()
-    assert refused.value.why == "finalizers keep ReplicationController foo: example.com/a"
+    assert refused.value.why == "finalizers of ReplicationController foo: example.com/a"
     assert refused.value.next_command == RELEASE
     assert (CLOSED not in str(world.find("ReplicationController"))
             and bool(world.find(REVISION, "foo-migration")) == (number > 0))
@@ -270,7 +270,7 @@ def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
     world = after("annotate ReplicationController")
     world.cluster._items[REVISION, "foo-migration"] = None
     with pytest.raises(RolloutError,
-                       match=r"its template is closed by the priority class .* somebody removed") as refused:
+                       match=r"the priority class .* closes its template.* another client removed") as refused:
         world.decide()
     assert refused.value.next_command.endswith("kubectl -n default edit rc foo")
 
@@ -283,7 +283,7 @@ def test_a_deployment_that_somebody_deletes_in_the_migration_is_named(number):
     world.becomes({**item, "metadata": {**item["metadata"], **KEPT, "deletionTimestamp": "now"}})
     with pytest.raises(RolloutError, match="foo is being deleted") as refused:
         world.decide()
-    assert refused.value.why == "finalizers keep Deployment foo: example.com/a"
+    assert refused.value.why == "finalizers of Deployment foo: example.com/a"
     assert "patch deployment foo --type=merge" in refused.value.next_command
 
 

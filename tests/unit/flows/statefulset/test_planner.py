@@ -100,7 +100,7 @@ def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy, policy)
     assert go(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == strategy
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
-    assert "already has the wanted template" in decide(UPDATE, model).message
+    assert "already has the desired template" in decide(UPDATE, model).message
     go(V3, model, until="update")
     model.make(model.moves()[0])
     assert go(BACK, model) == ["update", "annotate"]
@@ -578,7 +578,7 @@ def test_without_pods_the_template_of_before_may_be_either_of_two(revision, vers
     for path, value in {"/spec/template": template("myimage:v3"), "/spec/replicas": 0}.items():
         somebody_elses(path, value)(model)
     back = asked(state="rolled_back", to_revision=revision)
-    which = r"which template was there before the update: revision 1 \(.*v1\) or revision 2"
+    which = r"the template before the update is ambiguous: revision 1 \(.*v1\) or revision 2"
     with pytest.raises(RolloutError, match=which) as caught:
         decide(BACK, model)
     assert back.command() in caught.value.next_command.splitlines()
@@ -703,7 +703,7 @@ def test_two_templates_of_one_number_are_told():
     model.kept["uid of foo"] = (first, second,
                                 {**second, "revision": 1,
                                  "metadata": {**second["metadata"], "name": "foo-forged"}})
-    with pytest.raises(RolloutError, match="which template is revision 1"):
+    with pytest.raises(RolloutError, match="revision 1 is ambiguous"):
         decide(asked(state="rolled_back", to_revision=1), model)
 
 
@@ -858,7 +858,7 @@ def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_ca
     flow = choose(BACK)
     resume, back = flow.commands(BACK, flow.find(BACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
-                       match="the template of before it is no longer known") as refused:
+                       match="the previous template no longer exists") as refused:
         decide(BACK, model)
 
     assert back is None and resume

@@ -39,25 +39,24 @@ from ..flow import (
     LOOK_AT_PODS_AGAIN,
     Cluster,
     Flow,
-    Holder,
     Memory,
     Model,
     RealCluster,
     RolloutStatus,
     Rule,
-    Side,
     every_verb,
 )
 from ..provenance import Match
-from . import history, refusals, size
+from . import history, refusals
+from .manifest import successor_manifest
 from .observed import ClientDrivenObserved, expected_successor, find
 from .planner import (
     NOT_COUNTED,
     depends_on_terminating,
     match_of_successor,
     plan,
-    successor_manifest,
 )
+from .status import goal_of, phase_of, sides_of
 
 #: The permission to count terminating pods.
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
@@ -184,14 +183,14 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         survivor = primary or successor
         if survivor is None:
             return RolloutStatus(None)
-        phase, direction = _phase(primary, successor)
+        phase, direction = phase_of(primary, successor)
         began = primary if primary and direction == "back" else successor or survivor
-        goal = _goal(request, observed)
+        goal = goal_of(request, observed)
         surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, goal)
         is_reparenting = handover.is_under_way(observed)
         return dataclasses.replace(
-            _sides(observed, phase), survivor=survivor, phase=phase, direction=direction, goal=goal,
-            surge=surge, unavailable=unavailable,
+            sides_of(observed, phase), survivor=survivor, phase=phase, direction=direction,
+            goal=goal, surge=surge, unavailable=unavailable,
             since=began.last_rollout.get("time") if phase != "complete" else None,
             before={} if is_reparenting else survivor.images, after=survivor.images,
             template=survivor.template, paused=survivor.paused if successor else None,
@@ -200,7 +199,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
     def commands(self, request: Request,
                  observed: ClientDrivenObserved) -> tuple[str | None, str | None]:
         primary, successor = observed.primary, observed.successor
-        phase, direction = _phase(primary, successor)
+        phase, direction = phase_of(primary, successor)
         survivor = primary or successor
         if phase == "complete" or survivor is None:
             return None, None
@@ -268,40 +267,6 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 def _hands_over(request: Request) -> bool:
     """Return whether the requested update ends with a handover of pods."""
     return request.next_name is None and not request.undoes
-
-
-def _phase(primary: Controller | None, successor: Controller | None) -> tuple[str, str | None]:
-    if primary and primary.has_takeover:
-        return "taking_over", "forward"
-    if primary and (primary.is_marked or (successor and successor.partner == primary.name)):
-        return ("progressing" if primary.paused is None else "paused",
-                "back" if primary.desired else "forward")
-    if primary is None and successor and successor.is_marked:
-        return "progressing", "forward"
-    return "complete", None
-
-
-def _sides(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
-    """Return the part of the status about the pods of each controller."""
-    primary, successor, controllers = observed.primary, observed.successor, observed.controllers
-    growing = next((controller for controller in reversed(controllers) if controller.desired), None)
-    grows = primary if handover.is_under_way(observed) else growing or primary or successor
-    return RolloutStatus(
-        survivor=None, old=Side.of(primary) if primary else None,
-        new=Side.of(successor) if successor else None, grows=grows,
-        shrinks=tuple(controller for controller in controllers if controller is not grows),
-        holders=tuple(
-            Holder(controller, {} if controller is successor or phase == "complete" else None)
-            for controller in reversed(controllers)),
-        progress=sum(controller.available for controller in controllers))
-
-
-def _goal(request: Request, observed: ClientDrivenObserved) -> int:
-    """Return the size to reach; at least one of the controllers exists."""
-    controllers = observed.controllers
-    is_recorded = any(controller.original is not None for controller in controllers)
-    believed = size.believed(request, observed, *controllers) if is_recorded else None
-    return controllers[0].replicas if believed is None else believed
 
 
 def _size(observed: Observed) -> int | None:

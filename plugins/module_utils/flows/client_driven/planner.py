@@ -16,12 +16,10 @@ import dataclasses
 
 from ...model import budgets, identity
 from ...model.errors import NoSuchController, RolloutError
-from ...model.fields import Json
 from ...model.object_meta import (
     DESIRED,
     LAST_ROLLOUT,
     MARKS,
-    NOT_COPIED,
     ORIGINAL,
     PARTNER,
     PARTNER_UID,
@@ -49,6 +47,7 @@ from .. import handover, provenance
 from ..provenance import Match
 from ..refusals import refuse_deleting, refuse_owned
 from . import history, refusals, size
+from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
 #: More terminating pods than any controller has, so that no surge remains.
@@ -246,53 +245,6 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
     return Step(Action.CREATE, name, Create(manifest), after=Controller.from_api(manifest).images)
 
 
-def successor_manifest(request: Request, observed: ClientDrivenObserved, primary: Controller,
-                       desired: int) -> Json:
-    """Return the successor with the desired template and 0 replicas.
-
-    The labels and annotations are the definition's, or else the primary's.
-    """
-    name, value = expected_successor(request, primary)
-    template = with_label(observed.desired or {}, request.label_key, value)
-    labels, annotations = primary.labels, primary.annotations
-    selector, min_ready_seconds = primary.selector, primary.min_ready_seconds
-    if request.definition is not None:
-        metadata, spec = request.definition["metadata"], request.definition["spec"]
-        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        selector = request.defined_selector or {
-            label: text for label, text in template["metadata"]["labels"].items()
-            if label != request.label_key}
-        min_ready_seconds = spec.get("minReadySeconds", 0)
-    if request.min_ready_seconds is not None:
-        min_ready_seconds = request.min_ready_seconds
-    update = {
-        PARTNER: primary.name,
-        PARTNER_UID: primary.uid,
-        DESIRED: str(desired),
-        ORIGINAL: str(desired),
-        LAST_ROLLOUT: _record("updating", primary, Controller.from_api(
-            {"metadata": {"name": name}, "spec": {"template": template}}), observed.now,
-            request=request.fingerprint),
-    }
-    copied = {key: text for key, text in annotations.items() if key not in NOT_COPIED}
-    return {
-        "apiVersion": request.kind.api_version,
-        "kind": str(request.kind),
-        "metadata": {
-            "name": name,
-            "namespace": request.namespace,
-            "labels": {**labels, request.label_key: value},
-            "annotations": {**copied, **update},
-        },
-        "spec": {
-            "replicas": 0,
-            "selector": request.kind.selector({**selector, request.label_key: value}),
-            "template": template,
-            "minReadySeconds": min_ready_seconds,
-        },
-    }
-
-
 def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Controller,
               desired: int, *, forward: bool, paused: int | None) -> Step | None:
     """Return the step that annotates one controller with direction and goal; None if both are.
@@ -316,7 +268,7 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
                    if controller.annotations.get(key) != value}
         if changes:
             if controller is grows and controller.last_rollout.get("outcome") != outcome:
-                changes[LAST_ROLLOUT] = _record(outcome, partner, controller, observed.now,
+                changes[LAST_ROLLOUT] = rollout_record(outcome, partner, controller, observed.now,
                                                 **_request_field(successor))
             return Step(Action.ANNOTATE, controller.name,
                         patch(controller, *annotate(controller, changes)),
@@ -470,9 +422,3 @@ def _needs_rollback(request: Request, observed: ClientDrivenObserved) -> bool:
     primary, successor = observed.primary, observed.successor
     return bool(request.revision and primary and successor and not handover.is_under_way(observed)
                 and not match_of_successor(request, observed, primary, successor).is_result)
-
-
-def _record(outcome: str, before: Controller, after: Controller, now: str,
-            **more_fields: str) -> str:
-    return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
-                               "time": now, **more_fields})

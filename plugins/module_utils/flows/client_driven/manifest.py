@@ -1,0 +1,69 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The manifest of a successor, and the record of an update. Pure."""
+
+from __future__ import annotations
+
+from ...model import identity
+from ...model.fields import Json
+from ...model.object_meta import DESIRED, LAST_ROLLOUT, NOT_COPIED, ORIGINAL, PARTNER, PARTNER_UID
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.template import with_label
+from .observed import ClientDrivenObserved, expected_successor
+
+
+def successor_manifest(request: Request, observed: ClientDrivenObserved, primary: Controller,
+                       desired: int) -> Json:
+    """Return the successor with the desired template and 0 replicas.
+
+    The labels and annotations are the definition's, or else the primary's.
+    """
+    name, value = expected_successor(request, primary)
+    template = with_label(observed.desired or {}, request.label_key, value)
+    labels, annotations = primary.labels, primary.annotations
+    selector, min_ready_seconds = primary.selector, primary.min_ready_seconds
+    if request.definition is not None:
+        metadata, spec = request.definition["metadata"], request.definition["spec"]
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        selector = request.defined_selector or {
+            label: text for label, text in template["metadata"]["labels"].items()
+            if label != request.label_key}
+        min_ready_seconds = spec.get("minReadySeconds", 0)
+    if request.min_ready_seconds is not None:
+        min_ready_seconds = request.min_ready_seconds
+    update = {
+        PARTNER: primary.name,
+        PARTNER_UID: primary.uid,
+        DESIRED: str(desired),
+        ORIGINAL: str(desired),
+        LAST_ROLLOUT: rollout_record("updating", primary, Controller.from_api(
+            {"metadata": {"name": name}, "spec": {"template": template}}), observed.now,
+            request=request.fingerprint),
+    }
+    copied = {key: text for key, text in annotations.items() if key not in NOT_COPIED}
+    return {
+        "apiVersion": request.kind.api_version,
+        "kind": str(request.kind),
+        "metadata": {
+            "name": name,
+            "namespace": request.namespace,
+            "labels": {**labels, request.label_key: value},
+            "annotations": {**copied, **update},
+        },
+        "spec": {
+            "replicas": 0,
+            "selector": request.kind.selector({**selector, request.label_key: value}),
+            "template": template,
+            "minReadySeconds": min_ready_seconds,
+        },
+    }
+
+
+def rollout_record(outcome: str, before: Controller, after: Controller, now: str,
+           **more_fields: str) -> str:
+    """Return the last-rollout annotation of a controller."""
+    return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
+                               "time": now, **more_fields})

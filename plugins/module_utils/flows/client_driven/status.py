@@ -1,0 +1,50 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Status of a client-driven update: phase, direction, pods of each controller, size. Pure."""
+
+from __future__ import annotations
+
+from ...model.observed import Controller
+from ...model.request import Request
+from .. import handover
+from ..flow import Holder, RolloutStatus, Side
+from . import size
+from .observed import ClientDrivenObserved
+
+
+def phase_of(primary: Controller | None,
+             successor: Controller | None) -> tuple[str, str | None]:
+    """Return the phase and the direction of an update, from the annotations."""
+    if primary and primary.has_takeover:
+        return "taking_over", "forward"
+    if primary and (primary.is_marked or (successor and successor.partner == primary.name)):
+        return ("progressing" if primary.paused is None else "paused",
+                "back" if primary.desired else "forward")
+    if primary is None and successor and successor.is_marked:
+        return "progressing", "forward"
+    return "complete", None
+
+
+def sides_of(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
+    """Return the part of the status about the pods of each controller."""
+    primary, successor, controllers = observed.primary, observed.successor, observed.controllers
+    growing = next((controller for controller in reversed(controllers) if controller.desired), None)
+    grows = primary if handover.is_under_way(observed) else growing or primary or successor
+    return RolloutStatus(
+        survivor=None, old=Side.of(primary) if primary else None,
+        new=Side.of(successor) if successor else None, grows=grows,
+        shrinks=tuple(controller for controller in controllers if controller is not grows),
+        holders=tuple(
+            Holder(controller, {} if controller is successor or phase == "complete" else None)
+            for controller in reversed(controllers)),
+        progress=sum(controller.available for controller in controllers))
+
+
+def goal_of(request: Request, observed: ClientDrivenObserved) -> int:
+    """Return the size to reach; at least one of the controllers exists."""
+    controllers = observed.controllers
+    is_recorded = any(controller.original is not None for controller in controllers)
+    believed = size.believed(request, observed, *controllers) if is_recorded else None
+    return controllers[0].replicas if believed is None else believed

@@ -70,6 +70,25 @@ def test_the_rows_of_the_handover_are_the_documented_table():
             and documented[0] == "| foo | next | what is true | step |" and len(decided) > 10)
 
 
+@pytest.mark.parametrize("section, planners", [
+    ("Server-driven updates", ["server_driven", "controller_revisions"]),
+    ("Deployments", ["deployment"]),
+    ("StatefulSets", ["statefulset"]),
+    ("DaemonSets", ["daemonset"]),
+])
+def test_the_rows_of_a_server_driven_planner_are_the_documented_table(section, planners):
+    row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
+    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
+    documented = row.findall(page.partition(f"\n## {section}\n")[2].partition("\n## ")[0])
+    decided = [line for planner in planners for line in row.findall(
+        (ROOT / f"plugins/module_utils/flows/{planner}/planner.py").read_text(encoding="utf-8"))]
+    head = "| record | condition | step |"
+
+    assert (sorted(line for line in documented if line != head)
+            == sorted(line for line in decided if line != head))
+    assert head in documented and len(decided) > 1
+
+
 def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     row = re.compile(r"^ *(?:# )?(\|(?: [^|]+ \|){4})$", re.MULTILINE)
     page, planner, back = ((ROOT / path).read_text(encoding="utf-8") for path in (

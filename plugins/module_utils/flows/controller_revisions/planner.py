@@ -66,14 +66,14 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def replace_update(self, desired: Json, record: Rollout) -> Decision:
         primary, observed = self.primary, self.observed
-        # | yes | any | the server's controller has not seen it | wait: nothing tells yet whose template it is |
+        # | any | another template, and the last change is not observed | wait |
         if self.is_behind:
             return self.progress()
-        # | yes | updating | the template of before is there still, or again | as if it had not begun |
+        # | updating | same request, and the previous template is present | **update** |
         is_same_request = record.request == self.request.fingerprint
         if not record.is_back and observed.is_template_restored and is_same_request:
             return self.progress() if observed.is_rolling else self.begin(desired, Rollout.UPDATING)
-        # | yes | rolling back | all pods have the template of before, available or not | update: nothing is left to undo |
+        # | rolling back | another request, and all pods have the previous template | **update** |
         if record.is_back and primary.updated >= primary.replicas == primary.current:
             return self.begin(desired, Rollout.UPDATING)
         return super().replace_update(desired, record)
@@ -91,7 +91,8 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """| yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |"""
+        """Return the annotation that ends the task at its pause, or the end if already paused."""
+        # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         name = self.primary.name
         if self.primary.paused != new:
             record = dataclasses.replace(record, paused=new)

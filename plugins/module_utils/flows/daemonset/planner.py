@@ -91,6 +91,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                "new pod beside the old one of its node",
                                where=request.where,
                                next_command="give max_unavailable=1, and no max_surge")
+        # | any | a surge, and the new pods use ports of their node | error |
         if ports := _host_ports(self.observed.desired or {}):
             raise RolloutError("its new pods would never start beside the old ones: they use port "
                                f"{ports[0]} of the node "
@@ -102,7 +103,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
     def _refuse_to_pause(self, numbers: Json) -> None:
         """Raise RolloutError if the task may delete no pod, or no pod is on the requested nodes."""
         request, observed, size = self.request, self.observed, self.primary.replicas
-        # | yes | any | pause_at, and its updateStrategy has a surge instead of missing pods | error |
+        # | any | `pause_at`, and no pod may be missing | error |
         if not most_missing(numbers, max(1, size)):
             raise RolloutError("pause_at cannot be used, because its updateStrategy lets no pod be "
                                "missing (maxUnavailable is 0), "
@@ -111,7 +112,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                next_command="add max_unavailable=1 to the task")
         budgets.refuse_standstill(request, observed.budgets, size, 0, self.bounds[1],
                                   may_surge=False)
-        # | yes | any | pause_at with nodes, and no pod is on one of these | error |
+        # | any | `pause_at`, and no pod is on the requested `nodes` | error |
         if observed.nodes is not None and observed.by_node is not None and not any(
                 pod.node in observed.nodes for pod in observed.by_node):
             raise RolloutError("none of its pods is on a node with the labels that nodes asks for "
@@ -162,7 +163,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         goal = min(primary.replicas, self.request.pause_at.of(primary.replicas, round_up=True))
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
-        # | yes | updating | fewer pods are new, or on their way, than the pause asks for | delete an old one |
+        # | updating | `pause_at`, and fewer pods are new or expected | **delete** an old pod |
         late = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new) + max(0, size - len(live) - len(late)) < goal:
             may_lack = unavailable < self.settings.bounds[1]
@@ -192,7 +193,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         The server replaces the pod only after a deletion, and never surges: one pod may be missing
         even if the strategy is a surge.
         """
-        # | yes | updating, rolling back | a pod that counts as new has another revision | delete it, if one more may be missing |
+        # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
         unavailable = primary.replicas - primary.available + sum(pod.is_going for pod in pods)
         may_lack = unavailable < max(1, self.settings.bounds[1])
@@ -223,7 +224,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         primary = self.primary
         if pod is None or (pod.is_ready and not may_lack):
             return None
-        # | yes | updating | it goes on from a pause to a later one | pace: the record says that it is paused no more |
+        # | updating | `pause_at`, beyond the present pause | **pace**: record without pause |
         if primary.paused is not None:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, record.text, primary.settings),

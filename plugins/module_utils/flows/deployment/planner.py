@@ -218,11 +218,12 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def refuse(self) -> None:
         super().refuse()
-        # | yes | not readable | its settings are those of an update | error: what they were is not known |
+        # | unreadable | the settings are those of an update | error: previous settings unknown |
         if self.observed.record is None and self.primary.is_signed:
             raise self._not_readable()
 
     def refuse_paused(self) -> None:
+        # | none | another client has paused the Deployment | error |
         request = self.request
         if self.primary.settings["paused"]:
             resume = f"{request.kubectl} rollout resume deployment/{self.primary.name}"
@@ -230,6 +231,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                next_command=(resume, "then:", request.command()))
 
     def refuse_without_room(self, record: Rollout, desired: Json) -> None:
+        # | any | the annotations of it or its ReplicaSet have no room for the record | error |
         future = self.settings.set_of(desired)
         recorded.refuse_without_room(self.request, self.primary, record,
                                      future.annotations if future else {})
@@ -250,7 +252,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         primary, new = self.primary, self.observed.successor
         if not self.settings.pauses:
             return None if self._is_complete() else self.progress()
-        # | yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |
+        # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         target = self.settings.size_of_pause()
         if new is None or not self.settings.is_settled() or new.replicas < target:
             return self.progress()
@@ -288,7 +290,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                     and all(replica_set.is_empty for replica_set in self.observed.other_sets))
 
     def template_lost(self) -> RolloutError:
-        # | yes | updating | the previous ReplicaSet is gone | error: finish the update first, or go back to a revision |
+        # | updating | `rolled_back`, and the previous ReplicaSet does not exist | error |
         record = self.observed.rollout
         if record is None:
             return super().template_lost()

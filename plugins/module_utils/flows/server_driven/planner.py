@@ -7,6 +7,9 @@
 The object stays, and an update is one patch of template and settings. No state is remembered
 between two calls: the record of the update (recorded.py) and the status hold the state. Each kind
 adds its own settings, above all the settings that keep the server from going past a pause.
+
+The rows of the table are comments beside their conditions, and docs/how-it-works.md has the same
+rows. Most conditions depend on the returns above them, and each kind overrides some.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class Planner(Rules[ObservedT]):
 
     def decision(self) -> Decision:
         """Return the next step, a wait or the end. Raises RolloutError for rows with an error."""
-        # | yes | | another object controls it, or it is being deleted | error |
+        # | any | another object controls it, or it is being deleted | error |
         self.refuse()
         return self._roll_back() if self.request.undoes else self._roll_forward()
 
@@ -53,62 +56,61 @@ class Planner(Rules[ObservedT]):
         request, observed, primary = self.request, self.observed, self.primary
         has_template = provenance.is_unchanged(request, primary, desired,
                                                is_confirmed=observed.is_confirmed)
-        # | yes | - | all pods have the wanted template | done, unchanged |
+        # | none | all requested pods have the desired template | done, unchanged |
         if has_template and observed.is_rolled_out:
             return Done(recorded.unchanged_message(request, primary, observed.present_number))
-        # | yes | - | somebody has paused it (a Deployment) | error |
         self.refuse_paused()
-        # | yes | - | it has the wanted template, and its pods get it | wait |
+        # | none | it has the desired template, and the server replaces its pods | wait |
         if has_template and self.is_replacing:
             return dataclasses.replace(self.progress(), is_idle=True)
-        # | yes | - | else | template, pace and record in one patch |
+        # | none | else, without `rolled_back` | **update**: template, settings, record |
         return self.begin(desired, Rollout.UPDATING)
 
     def replace_update(self, desired: Json, record: Rollout) -> Decision:
         """Return the decision where an update to another template is in progress."""
-        # | yes | any | to_revision | its template, the previous pace; the record names no half-way template |
-        # | yes | rolling back | it is the update that is rolled back | the same the other way round |
+        # | any | `to_revision`, to a single revision | **update** to its template |
+        # | rolling back | the task requests the update that is rolled back | **update** again |
         is_reversal = record.is_back and (record.request == self.request.fingerprint
                                           or record.before == images_of(desired))
         if self.request.revision is not None or is_reversal:
             return self.begin(desired, Rollout.UPDATING)
-        # | yes | any | the template is not the wanted one | error: another update is in progress, to which image |
+        # | updating, rolling back | another template is requested | error: another update |
         raise self._another_update(record)
 
     def _roll_back(self) -> Decision:
         """Return the decision towards the template of before the update."""
         observed, primary, record = self.observed, self.primary, self.observed.record
-        # | yes | any | the status is too old to tell what was there before | wait |
+        # | any | `rolled_back`, and the last change is not observed | wait |
         if self.is_behind:
             return self.progress()
         if record and not record.is_back:
-            # | yes | updating | somebody has put the previous template back | resume as if rolling back |
+            # | updating | `rolled_back`, another client has restored the template | resume it |
             if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
-            # | yes | updating | the record names another revision than the last, and no pod has either | error: which of them? |
+            # | updating | `rolled_back`, two candidates for the previous template | error |
             elif observed.contested:
                 raise refusals.contested_before(self.request, observed.contested)
-        # | yes | rolling back | | wait for the pods, then restore what was there before |
+        # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_back:
             return self._resume(record)
-        # | yes | - | pods that are not ready have another template than the present one | the record: it is put back already |
+        # | none | `rolled_back`, and pods are stuck at another template | **update**: the record |
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
-        # | yes | updating, or - | an update has begun, by whichever client | the previous template, the previous pace |
+        # | any | `rolled_back`, any client has begun an update | **update**: previous template |
         # The server may have finished the update of a client that was killed: a rollback undoes the
         # finished update too.
         if observed.before and (observed.is_rolling or record):
             return self.begin(observed.before.template, Rollout.ROLLING_BACK)
-        # | yes | updating | an update has begun, and nothing has the template of before | error |
+        # | any | `rolled_back`, and the previous template no longer exists | error |
         if observed.is_irreversible and (observed.is_proven or observed.is_rolling):
             raise self.template_lost()
-        # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
+        # | none | `rolled_back`, and it is done | done, unchanged |
         if self.is_rolled_back:
-            # | yes | - | the same, and pods have another template (it was created again) | the record: it is put back already |
+            # | none | `rolled_back` is done, but old pods exist | **update**: the record |
             if observed.has_old_pods:
                 return self.begin(primary.template, Rollout.ROLLING_BACK)
             return Done(f"{primary.name} is already rolled back")
-        # | yes | - | else | error: nothing to roll back, and how to go back from here |
+        # | none | `rolled_back`, else | error: nothing to roll back |
         raise refusals.nothing_to_roll_back(self.request, observed.newest_other)
 
     def begin(self, desired: Json, outcome: str) -> Decision:
@@ -129,7 +131,6 @@ class Planner(Rules[ObservedT]):
                          observed.newest, *recorded.changed(self.settings.baseline, settings),
                          fingerprint,
                          self.digest_at_begin(desired), request.to_revision)
-        # | yes | - | its annotations, or those of its ReplicaSet, have no room for the record | error |
         self.refuse_without_room(record, desired)
         write = recorded.patch(primary, record.text, settings, desired)
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
@@ -142,7 +143,7 @@ class Planner(Rules[ObservedT]):
         original, paced = recorded.changed(self.settings.baseline, settings)
         now = dataclasses.replace(record, original=original, paced=paced,
                                   template=recorded.digest(primary), paused=None)
-        # | yes | any | pace or pause are not those that are asked for | pace |
+        # | updating, rolling back | the settings differ from the requested ones | **pace** |
         if settings != primary.settings:
             return Step(Action.PACE, primary.name, recorded.patch(primary, now.text, settings),
                         before=self.settings.describe(primary.settings),
@@ -151,6 +152,7 @@ class Planner(Rules[ObservedT]):
 
     def _end(self, record: Rollout) -> Step:
         """Return the patch that restores the settings, except changes by another client."""
+        # | updating, rolling back | all pods are new and available | **annotate**: the end |
         request, observed, primary = self.request, self.observed, self.primary
         is_back = record.is_back or record.to_revision is not None
         outcome = "rolled_back" if is_back else "updated"
@@ -181,8 +183,8 @@ class Planner(Rules[ObservedT]):
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError for rows with an error."""
-    # | foo | record | condition | step |
-    # | - | | | error: no such Deployment, StatefulSet or DaemonSet |
+    # | record | condition | step |
+    # | none | no object of the kind has the name | error |
     if observed.primary is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     return planner(request, observed, observed.primary).decision()
@@ -201,7 +203,7 @@ def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDr
             return request
         request = dataclasses.replace(request, to_revision=number)
     revisions = observed.numbered(request.to_revision)
-    # | yes | any | to_revision, and there is no such one, or more than one | error, which ones there are |
+    # | any | `to_revision`, and no revision or two have the number | error: the revisions |
     if not revisions:
         raise refusals.no_such_revision(request, observed.history, observed.newest or 1)
     refusals.refuse_contested(request, revisions)

@@ -102,11 +102,12 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         return primary.update_revision if is_target else primary.current_revision
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
-        """| yes | - | pause_at, OnDelete, and the status is of before its pods were deleted by hand | pace: by the server, wait |
+        """Return the pace under which the server brings its status up to date, before a pause.
 
         The server makes a pod that keeps its template from the revision that the status names.
         Raises RolloutError.
         """
+        # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
         primary, request = self.primary, self.request
         if (self.settings.has_template(desired) or primary.is_replaced_by_server
             or primary.current_revision == primary.update_revision
@@ -132,7 +133,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
 
     def proceed(self, record: Rollout) -> Decision | None:
         primary = self.primary
-        # | yes | rolling back | pods that are not ready have another template | delete the one with the lowest number |
+        # | rolling back | unready pods have another template | **delete** the lowest number |
         if self.request.state.undoes and (step := self._replace_stuck()):
             return step
         if not self.settings.pauses:

@@ -76,17 +76,18 @@ def answer(work: t.Callable[[Json], Json | None], params: Json,
     # remove_values() replaces booleans as well; AnsibleModule exempts them, too.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
     # Texts of the cluster are escaped when they are read, except data (templates).
-    visible_result = each_text(remove_values(result, _secrets(params)),
+    visible_result: Json = each_text(remove_values(result, _secrets(params)),
                                lambda text: visible(text, but="\n\t")) | booleans
     for warning in visible_result.pop("warnings", ()):
         warn(warning)
-    return t.cast(Json, visible_result)
+    return visible_result
 
 
 def invocation(params: Json) -> Json:
     """Return the options of the task as a result shows them, without any secret."""
     arguments = {"module_args": secrets.shown(params)}
-    return t.cast(Json, remove_values(arguments, _secrets(params)))
+    visible_arguments: Json = remove_values(arguments, _secrets(params))
+    return visible_arguments
 
 
 def _not_installed(missing: ImportError) -> RolloutError:
@@ -103,7 +104,7 @@ def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
     """End a module (an AnsibleModule) with its answer, without secrets in AnsibleModule's part."""
     # Ansible has taken each word of a kubeconfig for a secret.
     module.no_log_values = _secrets(module.params)
-    result = t.cast(Json, answer(work, module.params, module.warn))
+    result = answer(work, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json
     exit_module(**result, invocation=invocation(module.params))
 

@@ -43,8 +43,10 @@ def parameters(module: str, args: t.Any, folder: str) -> Json | None:
     except Exception as error:  # the module reports any error better
         Display().vvv(f"left to the module: {error!r}")
         return None
-    is_silent = not (valid.error_messages or valid._warnings)
-    return t.cast(Json, valid.validated_parameters) if is_silent else None
+    if valid.error_messages or valid._warnings:
+        return None
+    params: Json = valid.validated_parameters
+    return params
 
 
 def _validator(module: str) -> ArgumentSpecValidator:
@@ -102,7 +104,8 @@ class Process:
             text = output.read()
         status = os.waitpid(self._pid, 0)[1]
         try:
-            return t.cast(Json, json.loads(text))
+            result: Json = json.loads(text)
+            return result
         except ValueError:
             code = os.waitstatus_to_exitcode(status)
             return {"failed": True, "msg": f"the task ended without a result (exit code {code})"}

@@ -11,7 +11,7 @@ import pathlib
 
 
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
-    """Return the path of the page for one of many clusters, beside the page for all clusters.
+    """Return the path of the page for one of many clusters, next to the page for all clusters.
 
     A path that already names the host is returned unchanged. A localhost that is not alone is a
     cluster like the others. Two hosts never share a page.
@@ -30,14 +30,14 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
     return str(page.with_name(f"{page.stem}-{name}{page.suffix}"))
 
 
-def overview(hosts: list[str], data: list[dict], path: str, own: str,
+def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
     """Return the page for all clusters as {path: data}, or {} if every cluster has only its page.
 
-    data is the report's data of each host, {} for a host whose run has not ended. own is the path
-    of this host's page, and regions the hosts of each region.
+    data is the report's data of each host, {} for a host whose run has not ended. host_path is the
+    path of this host's page, and regions the hosts of each region.
     """
-    if len(hosts) < 2 or not path or own == path:
+    if len(hosts) < 2 or not path or host_path == path:
         return {}
     return {path: {"clusters": dict(zip(hosts, data)), "regions": regions}}
 

@@ -110,11 +110,11 @@ class RemoteFile:
 
     def _command(self, offset: int, turns: int, is_last: bool) -> str:
         file, end = shlex.quote(self._path), shlex.quote(os.path.basename(self._path))
-        other = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
+        user = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
                  else "")
         return (
             # A single lstat is enough: another user cannot replace a file that we own.
-            f'f={file}; o=" $(id -u){other} "; is_ours() {{ [ -r "$f" ] || return 1; '
+            f'f={file}; o=" $(id -u){user} "; is_ours() {{ [ -r "$f" ] || return 1; '
             'set -- $(ls -ldn "$f" 2>/dev/null); '
             'case $1:$2 in -*:1) case $o in *" $3 "*) return 0;; esac;; esac; return 1; }; '
             f'i=0; while [ $i -lt {turns} ] && '

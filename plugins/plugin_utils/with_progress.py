@@ -53,14 +53,15 @@ class ActionWithProgress(ActionWithSecrets):
         if environment:
             self._task.environment.append(environment)
         try:
-            return t.cast("dict[str, t.Any]", self._execute_module(task_vars=task_vars))
+            result: dict[str, t.Any] = self._execute_module(task_vars=task_vars)
+            return result
         finally:
             if environment:
                 self._task.environment.remove(environment)
 
     def _folder(self) -> str:
         is_own = self._connection.transport == "local" and not self._connection.become
-        return t.cast(str, C.DEFAULT_LOCAL_TMP) if is_own else SHARED_FOLDER
+        return str(C.DEFAULT_LOCAL_TMP) if is_own else SHARED_FOLDER
 
     @contextlib.contextmanager
     def _shown(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:

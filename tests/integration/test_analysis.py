@@ -140,9 +140,9 @@ ASKED = {
     "Inf": ([query('sum(up{pod=~"$pods"} or vector(1)) / 0')], "failed",
             "query: +Inf is more than 1 (max)"),
     "several series": ([query('queue_length{pod=~"$new_pods"}')], None,
-                       "the query comes to 2 numbers"),
+                       "the query returns 2 numbers"),
     "a range": ([query('queue_length{pod=~"$pods"}[1m]')], None,
-                "the query comes to a matrix, and not to a number"),
+                "the query returns a matrix, not a number"),
     "no query": ([query('sum(queue_length{pod=~"$pods"}')], None, "bad_data: invalid parameter"),
     "an increase": ([query('avg(queue_length{namespace="$namespace",pod=~"$pods"})',
                            max_increase=1)], "passed", "query 1, old 1"),
@@ -167,7 +167,7 @@ def test_what_prometheus_says_of_all_kinds_of_questions(namespace, show_pods, an
                       on_inconclusive="pass", count=2)
     assert (passed["outcome"] == "inconclusive" and "failed" not in passed
             and len(passed["measurements"]) == 4)
-    assert ("which is taken as passed (on_inconclusive): nothing, measurement 2 of 2: no data"
+    assert ("which counts as passed (on_inconclusive): nothing, measurement 2 of 2: no data"
             in passed["msg"])
 
 

@@ -52,13 +52,13 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
         subject = look()
         # all pods would count as new, old pods included
         if began_in_progress and not subject.in_progress:
-            raise RolloutError("the update has ended while it was analyzed", where=subject.where,
-                               next_command="see whether it was rolled back or completed, and by "
-                                            "whom")
+            raise RolloutError("the update ended during the analysis", where=subject.where,
+                               next_command="check whether another client rolled it back or "
+                                            "completed it")
         if not subject.new:
             raise RolloutError("there are no new pods to measure", where=subject.where,
-                               next_command="pause the update where there are some (pause_at), and "
-                                            "run the same task again")
+                               next_command="pause the update at a number of new pods (pause_at), "
+                                            "and run the same task again")
         for metric in analysis.metrics:
             readings = _read(metric, _values(namespace, analysis, subject), subject, sources, stop)
             warnings |= dict.fromkeys(
@@ -105,13 +105,14 @@ def _read(metric: Metric, values: dict[str, dict[str, str]], subject: Subject, s
         and metric.is_relative else None)
 
 
-def _read_logs(wish: ErrorLines, subject: Subject, sources: Sources,
+def _read_logs(metric: ErrorLines, subject: Subject, sources: Sources,
                stop: t.Callable[[], str]) -> Readings:
     """Raise RolloutError where a retry cannot help, and where the task should end."""
     readings = []
     for names in (subject.new, subject.old):
         _heed(stop, subject)
-        readings.append(sources.read(wish, _spread(names, MOST_LOGGED)) if names else (None, None))
+        readings.append(sources.read(metric, _spread(names, MOST_LOGGED)) if names
+                        else (None, None))
         _heed(stop, subject)  # the source may have stopped early for the same reason
     (new, lines), (old, old_lines) = readings
     return Readings(new, old, lines, old_lines)

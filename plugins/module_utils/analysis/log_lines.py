@@ -54,20 +54,22 @@ def logs_of(pod: Json, containers: t.Sequence[str], window: float, now: float) -
     containers: names; empty for all but init containers. Raises ValueError for a name that the pod
     does not have.
     """
-    name, spec, status = text(mapping(pod, "metadata"), "name"), mapping(pod, "spec"), mapping(
-        pod, "status")
-    ordinary = [text(each, "name") for each in objects(spec, "containers")]
-    names = [*ordinary, *(text(each, "name") for each in objects(spec, "initContainers"))]
-    if missing := [each for each in containers if each not in names]:
+    name = text(mapping(pod, "metadata"), "name")
+    spec, status = mapping(pod, "spec"), mapping(pod, "status")
+    ordinary = [text(container, "name") for container in objects(spec, "containers")]
+    names = [*ordinary, *(text(container, "name")
+                          for container in objects(spec, "initContainers"))]
+    if missing := [container for container in containers if container not in names]:
         raise ValueError(f"pod {name} has no container {missing[0]}, but {told(', '.join(names))}")
-    states = {text(each, "name"): each for field in ("initContainerStatuses", "containerStatuses")
-              for each in objects(status, field)}
-    return [log for each in containers or ordinary
-            for log in _of_container(name, each, states.get(each), window, now)]
+    states = {text(state, "name"): state for field in ("initContainerStatuses", "containerStatuses")
+              for state in objects(status, field)}
+    return [log for container in containers or ordinary
+            for log in _container_logs(name, container, states.get(container), window, now)]
 
 
-def _of_container(pod: str, container: str, status: t.Any, window: float, now: float) -> list[Log]:
-    """Return up to two logs of a container; Kubernetes keeps no log from before the last instance."""
+def _container_logs(pod: str, container: str, status: t.Any, window: float,
+                    now: float) -> list[Log]:
+    """Return up to two logs of a container: of the current instance, and of the last before."""
     begin = now - window
     present = mapping(status, "state", "running") or mapping(status, "state", "terminated")
     before = mapping(status, "lastState", "terminated")
@@ -87,7 +89,9 @@ def lines_of(log: Log, data: bytes, limit: int) -> Lines:
     """Return the lines of a log of at most `limit` bytes, each with a timestamp.
 
     >>> log = Log("foo", "web", False, 60)
-    >>> lines_of(log, b"2026-11-23T08:00:00.000000000Z one\\n2026-11-23T08:00:20.000000000Z two\\n2026-11-2", 80).seconds
+    >>> data = (b"2026-11-23T08:00:00.000000000Z one\\n"
+    ...         b"2026-11-23T08:00:20.000000000Z two\\n2026-11-2")
+    >>> lines_of(log, data, 80).seconds
     20.0
     """
     is_cut = len(data) >= limit
@@ -112,31 +116,32 @@ def _moment(stamp: re.Match[bytes]) -> float:
     return seconds(f"{whole}.{part:0<6}{zone}") or 0.0
 
 
-def reading(wish: ErrorLines, counted: t.Sequence[tuple[Lines, int]]) -> tuple[Reading, Reading]:
+def reading(metric: ErrorLines,
+            counted: t.Sequence[tuple[Lines, int]]) -> tuple[Reading, Reading]:
     """Return the number of matching lines in the requested unit, and the number of all lines.
 
     counted: logs with the number of their matching lines. Pods may exist for only a part of the
     window: the lines of a container in all pods are divided by the time that its logs cover, and
     the rates of the containers of a pod are added.
     """
-    lines, errors = sum(len(each.texts) for each, _count in counted), sum(
-        count for _each, count in counted)
+    lines = sum(len(log_lines.texts) for log_lines, _count in counted)
+    errors = sum(count for _log_lines, count in counted)
     samples = Reading(float(lines))
     if not lines:
         return Reading(None, "no lines in the logs"), samples
     by_pod: collections.Counter[str] = collections.Counter()
     by_container: dict[str, list[float]] = {}
-    for each, count in counted:
-        by_pod[each.log.pod] += count
-        sums = by_container.setdefault(each.log.container, [0.0, 0.0])
+    for log_lines, count in counted:
+        by_pod[log_lines.log.pod] += count
+        sums = by_container.setdefault(log_lines.log.container, [0.0, 0.0])
         sums[0] += count
-        sums[1] += each.seconds
+        sums[1] += log_lines.seconds
     worst, most = by_pod.most_common(1)[0]
     note = f"{errors} of {lines} lines, {most} of them in pod {worst}" if errors else ""
-    cut = next((each.log for each, _count in counted if each.is_cut), None)
+    cut = next((log_lines.log for log_lines, _count in counted if log_lines.is_cut), None)
     warnings = (f"the log of pod {cut.pod} is too long to be read to its end: only its first part "
                 "is counted; use a shorter window",
                 ) if cut else ()
     by_minute = sum(60 * count / max(LEAST, time) for count, time in by_container.values())
-    return Reading(errors / lines if wish.per is Per.LINE else by_minute, warnings=warnings,
+    return Reading(errors / lines if metric.per is Per.LINE else by_minute, warnings=warnings,
                    note=note), samples

@@ -36,9 +36,10 @@ TIMEOUT, BACKOFF, MATCHING = 10.0, (0.2, 1.0), 10.0
 #: process even if the task was killed. The output is "1" or "0" for each line.
 _MATCH = ("import json, re, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
           "signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1])); "
-          "data = sys.stdin.buffer; found = re.compile(json.loads(data.readline())).search; "
-          "sys.stdout.write(''.join('01'[bool(found(line.decode()))] for line in data.read().split(b'\\n')))")
-_NO_MATCH = "the lines of the logs cannot be compared with the pattern"
+          "data = sys.stdin.buffer; search = re.compile(json.loads(data.readline())).search; "
+          "lines = data.read().split(b'\\n'); "
+          "sys.stdout.write(''.join('01'[bool(search(line.decode()))] for line in lines))")
+_NO_MATCH = "the lines of the logs cannot be matched with the pattern"
 
 
 class _Unknown(Exception):
@@ -48,33 +49,36 @@ class _Unknown(Exception):
 class Logs:
     """The logs of the pods of a namespace."""
 
-    def __init__(self, http: Http, namespace: str, window: float, now: t.Callable[[], float], stop: t.Callable[[], str]) -> None:
+    def __init__(self, http: Http, namespace: str, window: float, now: t.Callable[[], float],
+                 stop: t.Callable[[], str]) -> None:
         """now returns seconds since 1970 by the API server's clock, stop a reason to end, or ""."""
         self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
 
-    def read(self, wish: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
+    def read(self, metric: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
         """Return the value of the pods' logs, and their number of lines.
 
         Raises RolloutError where a retry cannot help.
         """
         try:
             with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
-                logs = _all(pool, lambda pod: self._logs(pod, wish.containers), pods)
-                found_logs = [log for each in logs for log in each][:MOST_LOGS]
-                limit = min(MOST_OF_ONE, MOST_OF_ALL // max(1, len(found_logs)))
-                lines = _all(pool, lambda log: self._lines(log, limit), found_logs)
+                logs = _all(pool, lambda pod: self._logs(pod, metric.containers), pods)
+                read_logs = [log for logs_of_pod in logs for log in logs_of_pod][:MOST_LOGS]
+                limit = min(MOST_OF_ONE, MOST_OF_ALL // max(1, len(read_logs)))
+                lines = _all(pool, lambda log: self._lines(log, limit), read_logs)
         except _Unknown as unknown:
             why = Reading(None, str(unknown), is_answer=False)
             return why, why
-        return reading(wish, self._counted(wish.pattern, [each for each in lines if each]))
+        existing = [log_lines for log_lines in lines if log_lines]
+        return reading(metric, self._counted(metric.pattern, existing))
 
     def _logs(self, pod: str, containers: t.Sequence[str]) -> list[Log]:
         """Return the logs of a pod; empty for a deleted pod. Raises _Unknown, RolloutError."""
         query = {"fieldSelector": f"metadata.name={pod}"}  # permission to list is enough
         try:
             items: list[Json] = self._http.page(self._path, query).get("items") or []
-            return [log for item in items for log in logs_of(item, containers, self._window, self._now())]
+            return [log for item in items
+                    for log in logs_of(item, containers, self._window, self._now())]
         except Refused as refused:
             raise refused.as_error(self._where) from refused
         except ValueError as error:
@@ -82,14 +86,16 @@ class Logs:
 
     def _lines(self, log: Log, limit: int) -> Lines | None:
         """Return the lines of a log; None for a missing log. Raises _Unknown, RolloutError."""
-        query = urlencode({"container": log.container, "previous": str(log.previous).lower(), "sinceSeconds": self._window,
-                           "limitBytes": limit, "timestamps": "true"})
+        query = urlencode({"container": log.container, "previous": str(log.previous).lower(),
+                           "sinceSeconds": self._window, "limitBytes": limit,
+                           "timestamps": "true"})
         path = f"{self._path}/{quoted(log.pod)}/log?{query}"
         why = ""
         for pause in (*BACKOFF, 0):
             generation, began = self._http.connection.generation, time.monotonic()
             try:
-                status, _headers, data = self._http.once("GET", path, accept="*/*", most=2 * limit, seconds=TIMEOUT)
+                status, _headers, data = self._http.once("GET", path, accept="*/*", most=2 * limit,
+                                                         seconds=TIMEOUT)
             except TooLarge as error:
                 raise _Unknown(_unread(log, error.what)) from None
             except Unreachable as error:
@@ -102,11 +108,13 @@ class Logs:
                 return lines_of(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
             # The container has not started, its last log was removed, or the pod was deleted.
-            if status == 404 or (status == 400 and (log.previous or "is waiting to start" in refused.reason)):
+            has_no_log = log.previous or "is waiting to start" in refused.reason
+            if status == 404 or (status == 400 and has_no_log):
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            why = refused.reason if refused.details else f"status {status}"  # a body other than a Status may be a part of the log
+            # A body other than a Status may be a part of the log.
+            why = refused.reason if refused.details else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)
             elif status not in RETRIED:
@@ -123,15 +131,19 @@ class Logs:
         program = [sys.executable, "-I", "-S", "-c", _MATCH, str(2 * MATCHING)]
         try:
             # In a new session, as Ctrl-C is for the task, which prints its own message.
-            process = subprocess.run(program, input=content, capture_output=True, timeout=MATCHING, check=False,
-                                     start_new_session=True)
+            process = subprocess.run(program, input=content, capture_output=True, timeout=MATCHING,
+                                     check=False, start_new_session=True)
         except subprocess.TimeoutExpired as error:
-            raise RolloutError(f"the pattern takes more than {MATCHING:g} s for {len(texts)} lines", where=self._where,
-                               next_command="give a simpler pattern: no repetition within a repetition") from error
+            raise RolloutError(
+                f"the pattern takes more than {MATCHING:g} s for {len(texts)} lines",
+                where=self._where,
+                next_command="give a simpler pattern, without nested repetition") from error
         except OSError as error:
-            raise RolloutError(_NO_MATCH, where=self._where, why=str(error), next_command="run the same task again") from error
+            raise RolloutError(_NO_MATCH, where=self._where, why=str(error),
+                               next_command="run the same task again") from error
         if process.returncode or len(process.stdout) != max(1, len(texts)):
-            raise RolloutError(_NO_MATCH, where=self._where, why=f"its process has ended with status {process.returncode}",
+            raise RolloutError(_NO_MATCH, where=self._where,
+                               why=f"the matching process ended with status {process.returncode}",
                                next_command="run the same task again")
         flags = iter(process.stdout)
         return [(log, sum(next(flags) == ord("1") for _text in log.texts)) for log in lines]
@@ -141,9 +153,10 @@ Item = t.TypeVar("Item")
 Result = t.TypeVar("Result")
 
 
-def _all(pool: concurrent.futures.Executor, work: t.Callable[[Item], Result], items: t.Iterable[Item]) -> list[Result]:
+def _all(pool: concurrent.futures.Executor, work: t.Callable[[Item], Result],
+         items: t.Iterable[Item]) -> list[Result]:
     """Return the results of the work on each item; after the first error, start no further work."""
-    running = [pool.submit(work, future) for future in items]
+    running = [pool.submit(work, item) for item in items]
     try:
         return [future.result() for future in running]
     finally:

@@ -89,7 +89,8 @@ class Prometheus:
             if status and status not in RETRIED and status < 500:
                 return self._read(query, status, data)
             if status:
-                why = f"Prometheus at {self.server} answers with status {status}: {_said(data)}"
+                why = (f"Prometheus at {self.server} answers with status {status}: "
+                       f"{_error_message(data)}")
             if stop():
                 break
             time.sleep(pause)
@@ -137,11 +138,12 @@ class Prometheus:
             answer = None
         if status in (401, 403):
             raise RolloutError(f"Prometheus does not accept the credentials ({status})",
-                               where=self.server, why=_said(data),
+                               where=self.server, why=_error_message(data),
                                next_command="check prometheus_token, or prometheus_username and "
                                             "prometheus_password")
         if text(answer, "status") == "error" and status in (400, 422):
-            raise RolloutError("Prometheus refuses the query", where=self.server, why=_said(data),
+            raise RolloutError("Prometheus rejects the query", where=self.server,
+                               why=_error_message(data),
                                next_command=f"correct the query: {_short(query)}")
         if status == 200 and text(answer, "status") == "success":
             with contextlib.suppress(ValueError):
@@ -149,8 +151,8 @@ class Prometheus:
                                  for warning in values(answer, "warnings")[:MOST_WARNINGS])
                 return self._number(query, mapping(answer, "data"))._replace(warnings=warnings)
         raise RolloutError(f"{self.server} does not respond like Prometheus",
-                           why=f"status {status}: {_said(data)}",
-                           next_command="check prometheus_url, below which there has to be "
+                           why=f"status {status}: {_error_message(data)}",
+                           next_command="check prometheus_url, which is the URL before "
                                         "/api/v1/query")
 
     def _number(self, query: str, data: Json) -> Reading:
@@ -162,14 +164,13 @@ class Prometheus:
         if text(data, "resultType") == "scalar":
             samples = [{"value": samples}]
         elif text(data, "resultType") != "vector":
-            raise RolloutError("the query comes to a "
-                               f"{told(text(data, 'resultType')) or 'nothing'}, and not to a number",
-                               where=self.server,
+            kind = told(text(data, "resultType")) or "nothing"
+            raise RolloutError(f"the query returns a {kind}, not a number", where=self.server,
                                next_command=f"correct the query: {_short(query)}")
         if len(samples) > 1:
             labels = "; ".join(told(pairs(mapping(sample, "metric"))) for sample in samples[:3])
-            raise RolloutError(f"the query comes to {len(samples)} numbers, and only one can be "
-                               "measured", where=self.server,
+            raise RolloutError(f"the query returns {len(samples)} numbers, instead of one",
+                               where=self.server,
                                why=f"the first ones have the labels {labels}",
                                next_command="aggregate it, by sum(), max() or avg(): "
                                             f"{_short(query)}")
@@ -218,7 +219,7 @@ def _address(options: Json) -> tuple[str, Json]:
     if parts.username is not None and user is None:
         user, password = unquote(parts.username), unquote(parts.password or "")
     if (user is None) is not (password is None):
-        raise RolloutError("prometheus_username and prometheus_password need each other")
+        raise RolloutError("prometheus_username and prometheus_password must be used together")
     if user is not None and "token" in options:
         raise RolloutError("prometheus_token cannot be combined with a user name and a password")
     token = str(options.get("token", "")).strip()
@@ -237,14 +238,14 @@ def _no_address(url: str, why: str) -> RolloutError:
     return RolloutError(f"prometheus_url {told(url)!r} is not a valid address", why=why)
 
 
-def _said(data: bytes) -> str:
+def _error_message(data: bytes) -> str:
     """Return Prometheus' error message, or the beginning of another server's answer."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):
         answer = None
-    if said := text(answer, "error"):
-        return told(f"{text(answer, 'errorType')}: {said}")
+    if message := text(answer, "error"):
+        return told(f"{text(answer, 'errorType')}: {message}")
     return told(" ".join(data[:256].decode(errors="replace").split())) or "nothing"
 
 

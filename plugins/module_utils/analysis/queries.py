@@ -17,7 +17,8 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.identity import is_name
 
-#: Placeholders of a query, after $ or in braces. Ansible evaluates braces unless the text is !unsafe.
+#: Placeholders of a query, after $ or in braces. Ansible evaluates braces in a text that is not
+#: !unsafe.
 PLACEHOLDERS = ("pods", "new_pods", "old_pods", "namespace", "window")
 #: Characters of a query before the placeholders are replaced.
 LONGEST = 10_000
@@ -45,8 +46,8 @@ def placeholders(query: str) -> set[str]:
     """Return the names of the placeholders. Raises RolloutError for an unknown placeholder."""
     names = {next(filter(None, match.groups())) for match in _PLACEHOLDER.finditer(query)}
     if unknown := sorted(names - set(PLACEHOLDERS)):
-        raise RolloutError(f"the query has ${unknown[0]} in it, which stands for nothing: there "
-                           f"are {', '.join(f'${name}' for name in PLACEHOLDERS)}")
+        raise RolloutError(f"the query has the unknown placeholder ${unknown[0]}: use one of "
+                           f"{', '.join(f'${name}' for name in PLACEHOLDERS)}")
     return names
 
 

@@ -53,14 +53,15 @@ def result(name: str, analysis: Analysis, measured: t.Sequence[Measurement],
         "changed": False,
         "name": name,
         "kind": subject.kind,
-        "outcome": str(of_all(of_metric(each, analysis) for each in outcomes.values())),
+        "outcome": str(of_all(of_metric(metric_outcomes, analysis)
+                              for metric_outcomes in outcomes.values())),
         "metrics": [{"name": metric.name,
                      "outcome": str(of_metric(outcomes[metric.name], analysis)),
                      "query": metric.query,
                      "thresholds": dict(metric.thresholds),
-                     **{str(each): outcomes[metric.name].count(each) for each in Outcome}}
+                     **{str(outcome): outcomes[metric.name].count(outcome) for outcome in Outcome}}
                     for metric in analysis.metrics],
-        "measurements": [each.as_json() for each in measured],
+        "measurements": [measurement.as_json() for measurement in measured],
         "new_pods": list(subject.new), "old_pods": list(subject.old),
     }
 
@@ -68,14 +69,15 @@ def result(name: str, analysis: Analysis, measured: t.Sequence[Measurement],
 def message(name: str, analysis: Analysis, measured: t.Sequence[Measurement]) -> str:
     """Return the message of an analysis that does not fail the task."""
     outcomes = [of_metric(_outcomes(metric, measured), analysis) for metric in analysis.metrics]
-    last = [next(each for each in reversed(measured) if each.metric == metric.name)
+    last = [next(measurement for measurement in reversed(measured)
+                 if measurement.metric == metric.name)
             for metric in analysis.metrics]
     values = ", ".join(map(_values, last))
     if of_all(outcomes) is Outcome.PASSED:
         return f"{name} has passed the analysis: {values}"
     unclear = [measurement
                for metric, measurement in zip(outcomes, last) if metric is Outcome.INCONCLUSIVE]
-    return (f"the analysis of {name} is inconclusive, which is taken as passed (on_inconclusive): "
+    return (f"the analysis of {name} is inconclusive, which counts as passed (on_inconclusive): "
             + "; ".join(_sentence(measurement, analysis) for measurement in unclear))
 
 
@@ -85,10 +87,11 @@ def error(analysis: Analysis, measured: t.Sequence[Measurement], subject: Subjec
                 for metric in analysis.metrics}
     outcome = of_all(outcomes.values())
     explanations = {name: _of_interest(name, outcome, measured)
-                    for name, each in outcomes.items() if each is outcome}
-    what = "; ".join(f"{name}: {each[-1].reason}" for name, each in explanations.items())
-    why = "\n".join(_sentence(measurement, analysis) for each in explanations.values()
-                    for measurement in each) if analysis.count > 1 else ""
+                    for name, metric_outcome in outcomes.items() if metric_outcome is outcome}
+    what = "; ".join(f"{name}: {measurements[-1].reason}"
+                     for name, measurements in explanations.items())
+    why = "\n".join(_sentence(measurement, analysis) for measurements in explanations.values()
+                    for measurement in measurements) if analysis.count > 1 else ""
     rollback = subject.rollback_command.splitlines() if subject.rollback_command else []
     if outcome is Outcome.FAILED:
         return RolloutError(f"the analysis has failed: {what}", where=subject.where, why=why,
@@ -97,7 +100,8 @@ def error(analysis: Analysis, measured: t.Sequence[Measurement], subject: Subjec
                                           "run the same task again"])
     return RolloutError(f"the analysis is inconclusive: {what}", where=subject.where, why=why,
                         next_command=[
-                            f"see that the new pods get requests{_to_see(analysis)}, and run the same task again",
+                            f"check that the new pods get requests{_to_see(analysis)}, and run the "
+                            "same task again",
                             *(["or:", *rollback] if rollback else [])])
 
 
@@ -113,10 +117,10 @@ def _of_interest(name: str, outcome: Outcome,
 
     Failed measurements explain an inconclusive metric where no measurement is inconclusive.
     """
-    own = [measurement for measurement in measured
-           if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
-    return ([measurement for measurement in own if measurement.outcome is outcome]
-            or own)[-MOST_REASONS:]
+    unpassed = [measurement for measurement in measured
+                if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
+    return ([measurement for measurement in unpassed if measurement.outcome is outcome]
+            or unpassed)[-MOST_REASONS:]
 
 
 def _sentence(measurement: Measurement, analysis: Analysis) -> str:

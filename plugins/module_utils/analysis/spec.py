@@ -64,7 +64,7 @@ ARGUMENT_SPEC: Json = dict(
     metrics=dict(type="list", elements="dict", required=True, options=dict(
         {option: dict(type="float") for option in (*ABSOLUTE, *RELATIVE)},
         name=dict(type="str"),
-        type=dict(type="str", choices=[str(each) for each in MetricType]),
+        type=dict(type="str", choices=list(map(str, MetricType))),
         query=dict(type="str"),
         samples_query=dict(type="str"),
         requests_metric=dict(type="str", default="http_requests_total"),
@@ -76,10 +76,10 @@ ARGUMENT_SPEC: Json = dict(
         namespace_label=dict(type="str", default="namespace"),
         labels=dict(type="dict"),
         pattern=dict(type="str", default=ERRORS),
-        per=dict(type="str", choices=[str(each) for each in Per], default=str(Per.MINUTE)),
+        per=dict(type="str", choices=list(map(str, Per)), default=str(Per.MINUTE)),
         containers=dict(type="list", elements="str"),
         min_samples=dict(type="float"),
-        on_empty=dict(type="str", choices=[str(each) for each in OnEmpty],
+        on_empty=dict(type="str", choices=list(map(str, OnEmpty)),
                       default=str(OnEmpty.INCONCLUSIVE)),
     )),
     window=dict(type="str", default="1m"),
@@ -165,17 +165,17 @@ def analysis_from(params: Json) -> Analysis:
                            f"{len(metrics)}")
     names = [metric.name for metric in metrics]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise RolloutError(f"two metrics have the name {twice}: give each one a name of its own")
+        raise RolloutError(f"two metrics have the name {twice}: give each metric its own name")
     if not queries.is_duration(params["window"]):
         raise RolloutError(f"window {params['window']!r} is not a duration of Prometheus, such as "
                            "90s or 5m")
     for option in ("initial_delay", "interval", "failure_limit", "inconclusive_limit"):
         if not 0 <= params[option] < 2**31:
-            raise RolloutError(f"{option} must not be negative or endless, but it is "
+            raise RolloutError(f"{option} must be a number of at least 0, not "
                                f"{params[option]}")
     if not 1 <= params["count"] * len(metrics) <= MOST_MEASUREMENTS:
         raise RolloutError(f"count must be at least 1, and at most {MOST_MEASUREMENTS} for all "
-                           f"metrics together, but it is {params['count']} for {len(metrics)}")
+                           f"metrics together, not {params['count']} for {len(metrics)}")
     if params["failure_limit"] >= params["count"]:
         raise RolloutError(f"failure_limit ({params['failure_limit']}) must be less than count "
                            f"({params['count']}): nothing could ever fail")
@@ -191,8 +191,8 @@ def _metric(options: Json) -> Metric:
     kind = MetricType(options.get("type") or ("query" if options.get("query") else "success_rate"))
     name = options.get("name") or str(kind)
     if not (name.isprintable() and len(name) <= 100):
-        raise RolloutError(f"{name[:100]!r} is not a name for a metric: use at most 100 characters "
-                           "that can be printed")
+        raise RolloutError(f"{name[:100]!r} is not a valid metric name: use at most 100 printable "
+                           "characters")
     thresholds = {option: options[option] for option in (*ABSOLUTE, *RELATIVE)
                   if options.get(option) is not None}
     if not thresholds:
@@ -202,14 +202,15 @@ def _metric(options: Json) -> Metric:
                    ""):
         raise RolloutError(f"metric {name}: {odd} is not a finite number")
     if odd := next((option for option in RELATIVE if thresholds.get(option, 0) < 0), ""):
-        raise RolloutError(f"metric {name}: {odd} must not be negative, but it is "
+        raise RolloutError(f"metric {name}: {odd} must not be negative, but is "
                            f"{thresholds[odd]:g}")
     min_samples = options.get("min_samples") or 0
     if not 0 <= min_samples < math.inf:
-        raise RolloutError(f"metric {name}: min_samples must not be negative or endless, but it is "
+        raise RolloutError(f"metric {name}: min_samples must be a number of at least 0, not "
                            f"{min_samples}")
     if (options.get("query") is not None) is not (kind == "query"):
-        raise RolloutError(f"metric {name}: query is for type=query alone, and needed there")
+        raise RolloutError(f"metric {name}: query is required with type=query, and only allowed "
+                           "there")
     on_empty = OnEmpty(options["on_empty"])
     if kind == "error_lines":
         lines = _error_lines(name, options)
@@ -219,10 +220,10 @@ def _metric(options: Json) -> Metric:
     metric = Metric(name, query, samples if min_samples else "", thresholds, min_samples, on_empty)
     if metric.is_relative and not metric.is_of_either:
         raise RolloutError(f"metric {name} is compared with the old pods, but its query does not "
-                           "have $pods in it, "
-                           f"which stands for the new pods and then for the old ones")
+                           "contain $pods, which stands for the new pods and then for the old "
+                           "pods")
     if min_samples and not samples:
-        raise RolloutError(f"metric {name}: min_samples needs samples_query, which counts them")
+        raise RolloutError(f"metric {name}: min_samples requires samples_query")
     return metric
 
 
@@ -230,17 +231,17 @@ def _error_lines(name: str, options: Json) -> ErrorLines:
     """Raises RolloutError."""
     containers = tuple(dict.fromkeys(options.get("containers") or ()))
     if len(containers) > MOST_CONTAINERS or not all(map(is_name, containers)):
-        raise RolloutError(f"metric {name}: containers must be at most {MOST_CONTAINERS} names of "
-                           "containers")
+        raise RolloutError(f"metric {name}: containers must be a list of at most "
+                           f"{MOST_CONTAINERS} container names")
     if len(options["pattern"]) > LONGEST_PATTERN:
         raise RolloutError(f"metric {name}: the pattern has more than {LONGEST_PATTERN} characters")
     try:
         is_in_all = bool(re.search(options["pattern"], ""))
     except (re.error, OverflowError, RecursionError) as error:
-        raise RolloutError(f"metric {name}: the pattern is not a regular expression of Python",
+        raise RolloutError(f"metric {name}: the pattern is not a Python regular expression",
                            why=str(error)) from error
     if is_in_all:
-        raise RolloutError(f"metric {name}: the pattern matches every line, an empty one included")
+        raise RolloutError(f"metric {name}: the pattern matches every line, even an empty line")
     return ErrorLines(options["pattern"], Per(options["per"]), containers)
 
 
@@ -250,10 +251,10 @@ def _provided_queries(name: str, options: Json) -> tuple[str, str]:
     if len(query) > queries.LONGEST or len(samples) > queries.LONGEST:
         raise RolloutError(f"metric {name}: the query has more than {queries.LONGEST} characters")
     if not queries.placeholders(query) & {"pods", "new_pods"}:
-        raise RolloutError(f"metric {name}: the query has neither $pods nor $new_pods in it, so it "
-                           "asks for no pod of the update")
+        raise RolloutError(f"metric {name}: the query contains neither $pods nor $new_pods, so it "
+                           "selects no pod of the update")
     if samples and "pods" not in queries.placeholders(samples):
-        raise RolloutError(f"metric {name}: samples_query does not have $pods in it")
+        raise RolloutError(f"metric {name}: samples_query does not contain $pods")
     return query, samples
 
 
@@ -261,23 +262,23 @@ def _built_in_queries(name: str, kind: MetricType, options: Json) -> tuple[str, 
     """Return the query and the query that counts its samples. Raises RolloutError."""
     for option in ("requests_metric", "duration_metric"):
         if not queries.is_metric(options[option]):
-            raise RolloutError(f"metric {name}: {option} {options[option]!r} is not a valid name "
-                               "of a metric")
+            raise RolloutError(f"metric {name}: {option} {options[option]!r} is not a valid "
+                               "metric name")
     more = options.get("labels") or {}
     if odd := next((label
                     for label, value in more.items() if value is None
                     or isinstance(value, (dict, list))), None):
-        raise RolloutError(f"metric {name}: labels {odd!r} has no value: give a text")
+        raise RolloutError(f"metric {name}: labels {odd!r} has no value")
     labels = {str(label): str(value) for label, value in more.items()}
     in_use = {"status_label": options["status_label"], "pod_label": options["pod_label"],
               "namespace_label": options["namespace_label"] or "a"}
     for option, label in (*in_use.items(), *(("labels", label) for label in labels)):
         if not queries.is_label(label):
-            raise RolloutError(f"metric {name}: {option} {label!r} is not a valid name of a label")
+            raise RolloutError(f"metric {name}: {option} {label!r} is not a valid label name")
     matchers = queries.Matchers(options["pod_label"], options["namespace_label"], labels)
     if kind == "latency":
         if not 0 < options["quantile"] < 1:
-            raise RolloutError(f"metric {name}: quantile must be between 0 and 1, but it is "
+            raise RolloutError(f"metric {name}: quantile must be between 0 and 1, not "
                                f"{options['quantile']:g}")
         durations = options["duration_metric"]
         return queries.latency(matchers, durations,

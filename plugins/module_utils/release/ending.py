@@ -75,7 +75,7 @@ class Ending:
         if not event:
             return self._success
         described = self._described(event, text(event.failure, "reason"))
-        return "\n".join([described, *self._end(text(self.rollback, "msg")), *self._hooks])
+        return "\n".join([described, *self._end(event, text(self.rollback, "msg")), *self._hooks])
 
     @property
     def error(self) -> str:
@@ -93,7 +93,7 @@ class Ending:
         above = ([f"The reason and the next command are shown above, at the failed task {task!r}."]
                  if text(event.failure, "gist") else [])
         rollback = gist(self.rollback) or text(self.rollback, "msg")
-        return "\n".join([self._described(event, first_line), *self._end(rollback), *above,
+        return "\n".join([self._described(event, first_line), *self._end(event, rollback), *above,
                           *self._hooks, *this_cluster_alone(self.request)])
 
     @property
@@ -193,9 +193,8 @@ class Ending:
         words = ": ".join(filter(None, (task, reason)))
         return f"{what}{words.rstrip('.')}." if what else words
 
-    def _end(self, rollback: str) -> list[str]:
+    def _end(self, event: Event, rollback: str) -> list[str]:
         """Return the end of the update, unless the failure implies it, and the next command."""
-        event = t.cast("Event", self.history.failed)
         not_rolled_back, again = self._not_rolled_back(event), run_again(self.request)
         if self._is_approved:
             return ["Another client has resumed the update at the last moment: it is not rolled "

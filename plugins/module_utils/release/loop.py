@@ -66,8 +66,8 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
     elif turn.do == "analyze":
         result = {"results": objects(done, "results")}
     elif turn.purpose == "approval" or (turn.purpose == "look" and request.role == "image_bump"):
-        asked = history.last("ask")
-        ends = asked.turn.deadline if asked else 0.0
+        ask = history.last("ask")
+        ends = ask.turn.deadline if ask else 0.0
         rollouts = objects(done, "rollouts") if "rollouts" in done else None
         replied = Approval(history.result, request.name, rollouts, ends, seconds(now) or 0.0)
         result = replied.present | {"answer": replied.outcome}

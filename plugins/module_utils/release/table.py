@@ -241,8 +241,7 @@ def _plan(release: Release) -> Turn:
 
 
 def _warn_of_missing_report(release: Release) -> Turn:
-    event = t.cast("Event", release.history.last("report"))
-    reason = text(event.failure, "reason")
+    reason = text(release.history.of("report")[-1].failure, "reason")
     return Turn("show", "Warn about the missing report", "warning",
                 lines=[f"Warning: the report could not be written to {release.request.report}: "
                        f"{reason}"])

@@ -69,7 +69,7 @@ class Curve:
         return sum(point.outcome == "failed" for point in self.points)
 
     @property
-    def told(self) -> list[Point]:
+    def last_points(self) -> list[Point]:
         """Return the last measurements, for the table of figures."""
         return self.points[-POINTS:]
 
@@ -92,8 +92,8 @@ def of_stages(stages: t.Sequence[Json]) -> list[Curve]:
     checks = [mapping(check, "measured") for stage in stages for check in objects(stage, "checks")]
     kinds = {text(measured, "kind") for measured in checks} - {""}
     for measured in checks:
-        thresholds = {text(each, "name"): mapping(each, "thresholds")
-                      for each in objects(measured, "metrics")}
+        thresholds = {text(metric, "name"): mapping(metric, "thresholds")
+                      for metric in objects(measured, "metrics")}
         runs: dict[str, list[Point]] = {}
         for measurement in objects(measured, "measurements"):
             if at := moment(measurement.get("at")):
@@ -184,7 +184,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
     return picture.as_svg(header="")
 
 
-def told(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Format a number for a table."""
     return "–" if value is None else written(value)
 

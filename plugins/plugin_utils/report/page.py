@@ -38,7 +38,7 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
                                      trim_blocks=True,
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined,
                                      finalize=_finalized)
-    environment.filters |= {"day": day, "time": time, "took": took, "told": curves.told,
+    environment.filters |= {"day": day, "time": time, "took": took, "number": curves.format_number,
                             "parts": overview.parts}
     return environment
 

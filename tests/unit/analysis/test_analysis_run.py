@@ -127,7 +127,7 @@ def test_what_is_inconclusive_has_an_error_of_its_own():
     assert error.why.splitlines() == [f"errors, measurement {number} of 3: nobody answers"
                                       for number in (1, 2)]
     assert error.next_command.splitlines() == [
-        "see that the new pods get requests, that Prometheus scrapes them, and run the same task "
+        "check that the new pods get requests, that Prometheus scrapes them, and run the same task "
         "again", "or:", BACK]
 
 
@@ -138,7 +138,7 @@ def test_where_it_may_be_inconclusive_it_is_measured_to_the_end():
 
     assert result["outcome"] == "inconclusive" and len(result["measurements"]) == 6
     assert result["msg"] == (
-        "the analysis of foo is inconclusive, which is taken as passed (on_inconclusive): "
+        "the analysis of foo is inconclusive, which counts as passed (on_inconclusive): "
         "errors, measurement 3 of 3: nobody answers")
     assert run.lines[1] == "measure foo 1/3: errors unknown: inconclusive (nobody answers)"
     assert Run({"errors": [NOBODY, NOBODY, 2.0]}, ERRORS, count=3,
@@ -200,7 +200,9 @@ def test_logs_are_read_of_either_side_and_a_failure_says_of_which_pod():
     assert run.lines[1] == (
         "measure foo 1/1: error_lines 6, old 0.5: failed (6 is more than 1 (max): 6 of 40 lines, "
         "5 of them in pod n2)")
-    assert error.what == "the analysis has failed: error_lines: 6 is more than 1 (max): 6 of 40 lines, 5 of them in pod n2"
+    assert error.what == (
+        "the analysis has failed: error_lines: 6 is more than 1 (max): 6 of 40 lines, 5 of them "
+        "in pod n2")
     assert [each["samples"] for each in error.progress["measurements"]] == [40.0]
 
 
@@ -209,7 +211,7 @@ def test_what_of_logs_is_not_known_is_inconclusive():
     few = dataclasses.replace(LINES, min_samples=41)
 
     assert alone.error().next_command.splitlines()[0] == (
-        "see that the new pods get requests, that they write logs, and run the same task again")
+        "check that the new pods get requests, that they write logs, and run the same task again")
     assert len(alone.asked) == 1
     assert Run({"ERROR": 0.0},
                few).error().what.endswith("40 samples of the new pods, fewer than 41 (min_samples)")
@@ -273,7 +275,8 @@ def test_one_that_has_failed_within_its_limit_when_another_ends_it():
     error = Run({"errors": 2.0, "latency": NOBODY, "count": 10}, ERRORS, SLOWER, count=3,
                 failure_limit=1).error()
 
-    assert error.what == "the analysis is inconclusive: errors: 2 is more than 1 (max); latency: nobody answers"
+    assert error.what == (
+        "the analysis is inconclusive: errors: 2 is more than 1 (max); latency: nobody answers")
 
 
 def test_an_update_that_ends_meanwhile_is_not_measured_any_more():
@@ -282,7 +285,7 @@ def test_an_update_that_ends_meanwhile_is_not_measured_any_more():
     run = Run({"errors": [2.0, 0.0, 0.5]}, ERRORS, count=3, failure_limit=1,
               subjects=[PAUSED[0], PAUSED[0], ended])
 
-    assert run.error().what == "the update has ended while it was analyzed" and len(run.asked) == 2
+    assert run.error().what == "the update ended during the analysis" and len(run.asked) == 2
     assert Run({"errors": 0.5}, ERRORS, count=3, subjects=[ended]).result()["outcome"] == "passed"
 
 

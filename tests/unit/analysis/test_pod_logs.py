@@ -188,5 +188,5 @@ def test_a_pattern_that_its_process_cannot_bear(room, api, monkeypatch):
     with pytest.raises(RolloutError) as error:
         room.read(WISH, ["foo-a"])
 
-    assert (error.value.why == "its process has ended with status 3"
+    assert (error.value.why == "the matching process ended with status 3"
             and SECRET not in str(error.value.as_result()))

@@ -61,7 +61,7 @@ def test_what_is_put_in_is_not_looked_at_again():
 @pytest.mark.parametrize("query", ["$pod", "{{ pod }}", "${names}", "a$new_pod_s"])
 def test_a_slip_in_a_placeholder_is_refused(query):
     with pytest.raises(RolloutError,
-                       match="which stands for nothing: there are \\$pods, \\$new_pods"):
+                       match="use one of \\$pods, \\$new_pods"):
         queries.placeholders(query)
 
 

@@ -18,9 +18,10 @@ from external import external_kubeconfig
 from workspace import ClusterError, say
 
 DESCRIPTION = """\
-A Kubernetes control plane with fake nodes, for tests and demos: etcd, kube-apiserver, kube-controller-manager,
-kube-scheduler and KWOK, built from pinned Go modules and run as plain processes of yours. Several can run side by side.
-With --real-node it has one node whose pods are containers (containerd, runc, kubelet, kube-proxy): that needs root.
+A Kubernetes control plane with fake nodes, for tests and demos: etcd, kube-apiserver,
+kube-controller-manager, kube-scheduler and KWOK, built from pinned Go modules and run as plain
+processes of yours. Several can run side by side. With --real-node it has one node whose pods are
+containers (containerd, runc, kubelet, kube-proxy): that needs root.
 """
 
 EPILOGUE = """\
@@ -28,7 +29,7 @@ environment:
   KUBECONFIG         a cluster to use instead: `up` checks that it answers, `down` leaves it alone
   KUBEBUILDER_ASSETS a folder with prebuilt programs; what it lacks is built
   BATON_KUBERNETES   the version of Kubernetes of new clusters
-  XDG_CACHE_HOME     where clusters and programs are kept, in baton-kubernetes/ (default: ~/.cache)
+  XDG_CACHE_HOME     folder of clusters and programs, baton-kubernetes/ (default: ~/.cache)
 
 exit codes: 0 done, 1 failed (or, of `status`, not healthy), 2 wrong usage, 130 interrupted
 
@@ -39,13 +40,16 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> int:
-    """Run one verb and return its exit code."""
+    """Run the requested verb, and return the exit code."""
     options = _parser().parse_args()
     for number in INTERRUPTS:
         signal.signal(number, _interrupt)
     try:
         return options.verb(options) or 0
-    except (ClusterError, OSError) as error:  # OSError: e.g. a full disk or a read-only cache
+    except (
+        ClusterError,
+        OSError,
+    ) as error:  # OSError: for example, a full disk or a read-only cache
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
@@ -61,27 +65,34 @@ def _interrupt(*_unused: object) -> None:
 
 
 def _up(options: argparse.Namespace) -> None:
-    embedded.up(options.name, options.controller_manager_qps, options.real_node, kubernetes=options.kubernetes)
+    embedded.up(
+        options.name,
+        options.controller_manager_qps,
+        options.real_node,
+        kubernetes=options.kubernetes,
+    )
 
 
 def _down(options: argparse.Namespace) -> None:
-    for cluster in [*map(embedded.Cluster, embedded.names())] if options.all else [embedded.find(options.name)]:
+    for cluster in (
+        [*map(embedded.Cluster, embedded.names())] if options.all else [embedded.find(options.name)]
+    ):
         cluster.down()
 
 
 def _status(options: argparse.Namespace) -> int:
-    one = options.name or external_kubeconfig()
-    clusters = [embedded.find(options.name)] if one else [*map(embedded.Cluster, embedded.names())]
-    sound = bool(clusters)
+    name = options.name or external_kubeconfig()
+    clusters = [embedded.find(options.name)] if name else [*map(embedded.Cluster, embedded.names())]
+    healthy = bool(clusters)
     for cluster in clusters:
         components = cluster.status()
-        sound = sound and set(components.values()) == {"healthy"}
+        healthy = healthy and set(components.values()) == {"healthy"}
         print(f"{cluster.name}: {cluster.server}")
         for component, word in components.items():
             print(f"  {component:24} {word}")
     if not clusters:
         print("no cluster")
-    return 0 if sound else 1
+    return 0 if healthy else 1
 
 
 def _kubeconfig(options: argparse.Namespace) -> None:
@@ -113,34 +124,55 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
-    def verb(name: str, action: Callable[[argparse.Namespace], int | None], text: str) -> argparse.ArgumentParser:
+    def add_verb(
+        name: str, action: Callable[[argparse.Namespace], int | None], text: str
+    ) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=text, description=text)
         added.set_defaults(verb=action)
         return added
 
-    def named(name: str, action: Callable[[argparse.Namespace], int | None], text: str) -> argparse.ArgumentParser:
-        added = verb(name, action, text)
+    def add_named_verb(
+        name: str, action: Callable[[argparse.Namespace], int | None], text: str
+    ) -> argparse.ArgumentParser:
+        added = add_verb(name, action, text)
         added.add_argument("--name", default="default", help="which cluster (default: default)")
         return added
 
-    up = named("up", _up, "start the cluster, or check and repair the one that runs")
+    up = add_named_verb("up", _up, "start the cluster, or check and repair the one that runs")
     up.add_argument(
         "--controller-manager-qps",
         type=_positive,
         default=2000,
         metavar="N",
-        help="requests per second of the controller manager (default: 2000; Kubernetes' own default: 20)",
+        help="requests per second of the controller manager (default: 2000; Kubernetes: 20)",
     )
-    up.add_argument("--real-node", action="store_true", help="one real node instead of the fake ones; needs root")
-    down = named("down", _down, "end the cluster and remove its files")
-    down.add_argument("--all", action="store_true", help="end all embedded clusters, whatever KUBECONFIG says")
-    verb("status", _status, "show all clusters; exit code 1 unless they are healthy").add_argument(
-        "--name", help="only this cluster"
+    up.add_argument(
+        "--real-node",
+        action="store_true",
+        help="one real node instead of the fake ones; needs root",
     )
-    named("kubeconfig", _kubeconfig, "print the path of the cluster's kubeconfig")
-    build = verb("build", _build, "build the programs, start nothing, print their paths")
-    build.add_argument("--with", dest="extra", action="append", default=[], choices=binaries.OPTIONAL, help="build this one too")
-    build.add_argument("--real-node", action="store_true", help="those of a real node; Debian packages are installed as well")
+    down = add_named_verb("down", _down, "end the cluster and remove its files")
+    down.add_argument(
+        "--all", action="store_true", help="end all embedded clusters, whatever KUBECONFIG says"
+    )
+    add_verb(
+        "status", _status, "show all clusters; exit code 1 unless they are healthy"
+    ).add_argument("--name", help="only this cluster")
+    add_named_verb("kubeconfig", _kubeconfig, "print the path of the cluster's kubeconfig")
+    build = add_verb("build", _build, "build the programs, start nothing, print their paths")
+    build.add_argument(
+        "--with",
+        dest="extra",
+        action="append",
+        default=[],
+        choices=binaries.OPTIONAL,
+        help="build this one too",
+    )
+    build.add_argument(
+        "--real-node",
+        action="store_true",
+        help="those of a real node; Debian packages are installed as well",
+    )
     for added in up, build:
         added.add_argument(
             "--kubernetes",
@@ -148,10 +180,15 @@ def _parser() -> argparse.ArgumentParser:
             metavar="VERSION",
             help=f"{', '.join(binaries.VERSIONS)} (default: {embedded.VERSION}, or the newest)",
         )
-    stop = named("stop", _stop, "end one component of a running cluster")
+    stop = add_named_verb("stop", _stop, "end one component of a running cluster")
     stop.add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
-    for added in stop, named("start", _start, "start a stopped component again"):
-        added.add_argument("component", choices=embedded.COMPONENTS, metavar="COMPONENT", help=", ".join(embedded.COMPONENTS))
+    for added in stop, add_named_verb("start", _start, "start a stopped component again"):
+        added.add_argument(
+            "component",
+            choices=embedded.COMPONENTS,
+            metavar="COMPONENT",
+            help=", ".join(embedded.COMPONENTS),
+        )
     return parser
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs of the embedded cluster: built from the Go modules beside this file, once per
+"""The programs of the embedded cluster: built from the Go modules next to this file, once per
 machine.
 """
 
@@ -56,8 +56,10 @@ MODULES = ("kubernetes", *OLDER, "kubectl-1.17", "web", "k6", "kind", "kubeadm")
 
 def _release(module: str) -> str:
     """Return the release of Kubernetes in a module, as in "v1.36.3", or ""."""
-    found = re.search(r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8"))
-    return found[1] if found else ""
+    match = re.search(
+        r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8")
+    )
+    return match[1] if match else ""
 
 
 NEWEST = _release("kubernetes")[1:].rpartition(".")[0]
@@ -72,8 +74,12 @@ def release(version: str) -> str:
 
 
 def needed(with_real_node: bool) -> tuple[str, ...]:
-    """The programs of a cluster."""
-    return (*(name for name in NEEDED if name != "kwok"), *OF_A_REAL_NODE) if with_real_node else NEEDED
+    """Return the programs of a cluster."""
+    return (
+        (*(name for name in NEEDED if name != "kwok"), *OF_A_REAL_NODE)
+        if with_real_node
+        else NEEDED
+    )
 
 
 def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str, Path]:
@@ -82,16 +88,18 @@ def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str
     kubernetes: a member of VERSIONS. Takes milliseconds if all are built. Raises ClusterError.
     """
     modules_of = {name: _module(name, kubernetes) for name in names}
-    paths = {name: None if module in OLDER else _prebuilt(name) for name, module in modules_of.items()}
-    wanted = [name for name, path in paths.items() if path is None]
-    if wanted:
+    paths = {
+        name: None if module in OLDER else _prebuilt(name) for name, module in modules_of.items()
+    }
+    missing = [name for name, path in paths.items() if path is None]
+    if missing:
         go = find_go()
         for module in MODULES:
             folder = cache() / "bin" / _key(go, module)
-            here = [name for name in wanted if modules_of[name] == module]
-            if not all((folder / name).exists() for name in here):
-                _build(go, folder, module, here)
-            paths.update({name: folder / name for name in here})
+            names_of_module = [name for name in missing if modules_of[name] == module]
+            if not all((folder / name).exists() for name in names_of_module):
+                _build(go, folder, module, names_of_module)
+            paths.update({name: folder / name for name in names_of_module})
     return paths
 
 
@@ -99,7 +107,11 @@ def _module(name: str, kubernetes: str) -> str:
     """The folder of a program's go.mod. Raises ClusterError."""
     if kubernetes not in VERSIONS:
         raise ClusterError(f"there is no Kubernetes {kubernetes!r} here, but {', '.join(VERSIONS)}")
-    return f"kubernetes-{kubernetes}" if kubernetes != NEWEST and name in CONTROL_PLANE else PACKAGES[name][0]
+    return (
+        f"kubernetes-{kubernetes}"
+        if kubernetes != NEWEST and name in CONTROL_PLANE
+        else PACKAGES[name][0]
+    )
 
 
 def _prebuilt(name: str) -> Path | None:
@@ -123,14 +135,17 @@ def _key(go: Path, module: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(go: Path, folder: Path, module: str, wanted: Iterable[str]) -> None:
+def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
     """Build the missing programs in one command, so that linking and compiling overlap."""
     with locked(folder.with_suffix(".lock"), "the programs of the cluster"):
         # another process may have built meanwhile
-        names = [name for name in wanted if not (folder / name).exists()]
+        names = [name for name in missing if not (folder / name).exists()]
         if not names:
             return
-        say(f"building {', '.join(names)}: once per machine, those of a cluster take 3 to 9 minutes on 2 cores from nothing")
+        say(
+            f"building {', '.join(names)}: once per machine, "
+            "3 to 9 minutes on 2 cores for all programs of a cluster"
+        )
         began = time.monotonic()
         progress = subtask.Progress(len(_to_compile(go, module, names)))
         drafts = folder / ".drafts"
@@ -151,7 +166,9 @@ def _to_compile(go: Path, module: str, programs: list[str]) -> list[str]:
     """
     form = "{{if .Stale}}package {{.ImportPath}}{{with .Module}}@{{.Version}}{{end}}{{end}}"
     command = [str(go), "list", "-deps", *_flags(module), "-f", form, *_packages(programs)]
-    lines = subtask.run(f"reading the sources of {', '.join(programs)}", command, HERE / module, environment())
+    lines = subtask.run(
+        f"reading the sources of {', '.join(programs)}", command, HERE / module, environment()
+    )
     return [line for line in lines if line.startswith("package ")]
 
 
@@ -173,7 +190,11 @@ def environment() -> dict[str, str]:
     time on collection. A large package then takes 0.6 GiB; the linker takes 1.8 GiB anyway.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
-    return os.environ | memory | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+    return (
+        os.environ
+        | memory
+        | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+    )
 
 
 def _flags(module: str) -> list[str]:

@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 WATCHES_END = 27
 """First minor version of Kubernetes whose API server has an option to end its watches."""
 PORTS = 6
-"""Ports per cluster: etcd for clients, etcd for peers, API server, controller manager, scheduler, KWOK."""
+"""Ports per cluster: two of etcd, API server, controller manager, scheduler, KWOK."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Settings:
     def address(self) -> str:
         """Address on which the control plane listens."""
         return self.network.host if self.network else LOOPBACK
+
+    @property
+    def services(self) -> str:
+        """Range of the Services' addresses."""
+        return self.network.services if self.network else "10.96.0.0/16"
 
     @property
     def server(self) -> str:
@@ -106,19 +111,24 @@ class Component:
     is_private: bool = False
     """The program has no authentication, and listens only for programs of this machine."""
 
-    def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
+    def command(
+        self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
+    ) -> list[str]:
         """Return the command line, given the running processes."""
         return [str(programs[self.name]), *self.arguments(settings)]
 
-    def is_well(self, settings: Settings) -> bool:
+    def is_healthy(self, settings: Settings) -> bool:
         """Return whether the health page of the running component succeeds."""
         address = LOOPBACK if self.is_private else settings.address
-        return status_of(f"{self.scheme}://{address}:{settings.first_port + self.port}{self.page}") == 200
+        return (
+            status_of(f"{self.scheme}://{address}:{settings.first_port + self.port}{self.page}")
+            == 200
+        )
 
-    def before(self, settings: Settings) -> None:
+    def prepare(self, settings: Settings) -> None:
         """Prepare the start; runs before each start."""
 
-    def after(self, settings: Settings, process: Process) -> None:
+    def finish(self, settings: Settings, process: Process) -> None:
         """Finish the start of the healthy component; runs after each start."""
 
 
@@ -169,24 +179,40 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         "--endpoint-reconciler-type=none",
         f"--cert-dir={settings.certificate_authority.parent}",
         f"--token-auth-file={settings.tokens}",
-        *([f"--client-ca-file={settings.client_authority}"] if settings.client_authority.exists() else []),
+        *(
+            [f"--client-ca-file={settings.client_authority}"]
+            if settings.client_authority.exists()
+            else []
+        ),
         "--authorization-mode=Node,RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={settings.key}",
         f"--service-account-signing-key-file={settings.key}",
-        f"--service-cluster-ip-range={settings.network.services if settings.network else '10.96.0.0/16'}",
+        f"--service-cluster-ip-range={settings.services}",
         "--allow-privileged",
         # Otherwise SIGTERM waits for the end of the last watch, like older servers without the
         # option.
-        *(["--shutdown-watch-termination-grace-period=1s"] if settings.minor >= WATCHES_END else ()),
-        *([f"--enable-admission-plugins={','.join(settings.admission_plugins)}"] if settings.admission_plugins else ()),
+        *(
+            ["--shutdown-watch-termination-grace-period=1s"]
+            if settings.minor >= WATCHES_END
+            else ()
+        ),
+        *(
+            [f"--enable-admission-plugins={','.join(settings.admission_plugins)}"]
+            if settings.admission_plugins
+            else ()
+        ),
         *(_to_kubelets(settings) if settings.network else ()),
         *_gates(settings),
     ]
 
 
 def _gates(settings: Settings) -> list[str]:
-    return [f"--feature-gates={','.join(f'{gate}=true' for gate in settings.feature_gates)}"] if settings.feature_gates else []
+    return (
+        [f"--feature-gates={','.join(f'{gate}=true' for gate in settings.feature_gates)}"]
+        if settings.feature_gates
+        else []
+    )
 
 
 def _to_kubelets(settings: Settings) -> list[str]:

@@ -18,7 +18,11 @@ from workspace import SYSTEM_PATH, ClusterError, say
 
 def missing(needed: Mapping[str, str]) -> dict[str, str]:
     """Return the missing programs, each with its package."""
-    return {program: package for program, package in needed.items() if not shutil.which(program, path=SYSTEM_PATH)}
+    return {
+        program: package
+        for program, package in needed.items()
+        if not shutil.which(program, path=SYSTEM_PATH)
+    }
 
 
 def hindrance(what: str, needed: Mapping[str, str]) -> str:
@@ -37,7 +41,11 @@ def install(needed: Mapping[str, str]) -> None:
         say(f"installing {', '.join(packages)} with apt-get")
         subtask.run("reading the lists of packages", ["apt-get", "update"])
         get = ["apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages]
-        subtask.run("installing packages", get, environment=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
+        subtask.run(
+            "installing packages",
+            get,
+            environment=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ from state import State
 from workspace import ClusterError, clusters, locked, say, uninterrupted, wait_for, write_private
 
 COMPONENTS = {
-    component.name: component for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS) for component in group
+    component.name: component
+    for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS)
+    for component in group
 }
 """All possible components."""
 
@@ -46,8 +48,14 @@ VERSION = "BATON_KUBERNETES"
 """Environment variable with the version of Kubernetes."""
 
 
-def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False,
-       admission_plugins: Sequence[str] = (), kubernetes: str = "", feature_gates: Sequence[str] = ()) -> Cluster | ExternalCluster:
+def up(
+    name: str = "default",
+    controller_manager_qps: int = 2000,
+    with_real_node: bool = False,
+    admission_plugins: Sequence[str] = (),
+    kubernetes: str = "",
+    feature_gates: Sequence[str] = (),
+) -> Cluster | ExternalCluster:
     """Start the cluster of that name, or repair an unhealthy one, and return the cluster.
 
     Admission plugins (in addition to the defaults), open feature gates and the Kubernetes version
@@ -94,7 +102,9 @@ class Cluster:
 
     def __init__(self, name: str) -> None:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
-            raise ClusterError(f"a cluster's name consists of a-z, 0-9 and -, at most 42 of them, not {name!r}")
+            raise ClusterError(
+                f"a cluster's name consists of a-z, 0-9 and -, at most 42 of them, not {name!r}"
+            )
         self.name = name
         self._folder = clusters() / name
 
@@ -124,8 +134,14 @@ class Cluster:
 
     # Verbs
 
-    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
-           feature_gates: Sequence[str] = ()) -> None:
+    def up(
+        self,
+        controller_manager_qps: int,
+        with_real_node: bool,
+        admission_plugins: Sequence[str],
+        kubernetes: str,
+        feature_gates: Sequence[str] = (),
+    ) -> None:
         """Start unhealthy components and wait until pods can be created. A failure brings the whole
         cluster down.
         """
@@ -135,24 +151,43 @@ class Cluster:
             raise ClusterError(f"a real node is of Kubernetes {binaries.NEWEST}, not {kubernetes}")
         with self._locked():
             state = State.load(self._folder)
-            if state and (other := _other(state, with_real_node, admission_plugins, kubernetes, feature_gates)):
-                raise ClusterError(f"cluster {self.name} has {other}, which cannot be changed: end it first with `down`")
-            as_wanted = state is not None and state.controller_manager_qps == controller_manager_qps
-            if as_wanted and set(self.status().values()) == {"healthy"} and _works(state):
+            if state and (
+                difference := _difference(
+                    state, with_real_node, admission_plugins, kubernetes, feature_gates
+                )
+            ):
+                raise ClusterError(
+                    f"cluster {self.name} has {difference}, which cannot be changed: "
+                    "end it first with `down`"
+                )
+            is_as_requested = (
+                state is not None and state.controller_manager_qps == controller_manager_qps
+            )
+            if is_as_requested and set(self.status().values()) == {"healthy"} and _works(state):
                 say(f"cluster {self.name} is up already: {state.settings.server}")
                 return
             if with_real_node:
                 machine.check(self._folder)
             programs = binaries.provide(binaries.needed(with_real_node), kubernetes)
             try:
-                state = state or self._create(controller_manager_qps, with_real_node, admission_plugins, kubernetes, feature_gates)
+                state = state or self._create(
+                    controller_manager_qps,
+                    with_real_node,
+                    admission_plugins,
+                    kubernetes,
+                    feature_gates,
+                )
                 if state.settings.network:
                     state.settings.network.up()
-                if not as_wanted:
+                if not is_as_requested:
                     state.controller_manager_qps = controller_manager_qps
                     supervision.end(state, "kube-controller-manager")
                 for group in _groups(state):
-                    sick = [component for component in group if supervision.look(state, component) != "healthy"]
+                    sick = [
+                        component
+                        for component in group
+                        if supervision.look(state, component) != "healthy"
+                    ]
                     supervision.start(state, sick, programs)
                 if not with_real_node:
                     create_nodes(_api(state))
@@ -161,15 +196,18 @@ class Cluster:
                 with uninterrupted():
                     self._remove()
                 raise
-        say(f"cluster {self.name} is up after {time.monotonic() - began:.1f} s: {state.settings.server}")
+        say(
+            f"cluster {self.name} is up after {time.monotonic() - began:.1f} s: "
+            f"{state.settings.server}"
+        )
 
     def down(self) -> None:
         """End all processes and remove the folder of the cluster, even if partial or missing."""
         with self._locked():
-            there = self._folder.exists()
+            exists = self._folder.exists()
             with uninterrupted():
                 self._remove()
-        say(f"cluster {self.name} is down" if there else f"there is no cluster {self.name}")
+        say(f"cluster {self.name} is down" if exists else f"there is no cluster {self.name}")
 
     def stop(self, component: str, kill: bool = False) -> None:
         """End one component, by SIGTERM or by SIGKILL, and wait for its end. A stopped component is
@@ -177,25 +215,41 @@ class Cluster:
         """
         with self._locked():
             state = self._state()
-            supervision.end(state, _component(state, component).name, signal.SIGKILL if kill else signal.SIGTERM)
+            supervision.end(
+                state, _component(state, component).name, signal.SIGKILL if kill else signal.SIGTERM
+            )
 
     def start(self, component: str) -> None:
-        """Start one component, unless healthy, and wait until its health page succeeds."""
+        """Start one component, unless healthy, and wait until it is healthy."""
         with self._locked():
             state = self._state()
-            wanted = _component(state, component)
-            if supervision.look(state, wanted) != "healthy":
-                programs = binaries.provide(binaries.needed(state.network is not None), state.kubernetes)
-                supervision.start(state, [wanted], programs)
+            target = _component(state, component)
+            if supervision.look(state, target) != "healthy":
+                programs = binaries.provide(
+                    binaries.needed(state.network is not None), state.kubernetes
+                )
+                supervision.start(state, [target], programs)
 
     def kill_container(self, container: str) -> None:
         """End a container of the real node by SIGKILL; the pod's status has its id."""
-        run(*real_node.enter(self._state().processes), *real_node.CTR, "task", "kill", "--signal", "SIGKILL", container)
+        run(
+            *real_node.enter(self._state().processes),
+            *real_node.CTR,
+            "task",
+            "kill",
+            "--signal",
+            "SIGKILL",
+            container,
+        )
 
     def status(self) -> dict[str, str]:
         """Return each component's state; see the function status()."""
         state = self._state()
-        return {component.name: supervision.look(state, component) for group in _groups(state) for component in group}
+        return {
+            component.name: supervision.look(state, component)
+            for group in _groups(state)
+            for component in group
+        }
 
     def __enter__(self) -> Cluster:
         return self
@@ -214,13 +268,26 @@ class Cluster:
             raise ClusterError(f"there is no cluster {self.name}: start it with `up`")
         return state
 
-    def _create(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str],
-                kubernetes: str, feature_gates: Sequence[str]) -> State:
+    def _create(
+        self,
+        controller_manager_qps: int,
+        with_real_node: bool,
+        admission_plugins: Sequence[str],
+        kubernetes: str,
+        feature_gates: Sequence[str],
+    ) -> State:
         shutil.rmtree(self._folder, ignore_errors=True)  # without a state, no process exists either
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
-        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps, kubernetes, [*admission_plugins],
-                      [*feature_gates])
+        state = State(
+            self._folder,
+            free_ports(),
+            secrets.token_hex(16),
+            controller_manager_qps,
+            kubernetes,
+            [*admission_plugins],
+            [*feature_gates],
+        )
         with uninterrupted():
             state.network = claim_network().number if with_real_node else None
             state.save()
@@ -242,8 +309,13 @@ class Cluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _other(state: State, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
-           feature_gates: Sequence[str]) -> str:
+def _difference(
+    state: State,
+    with_real_node: bool,
+    admission_plugins: Sequence[str],
+    kubernetes: str,
+    feature_gates: Sequence[str],
+) -> str:
     """Return the first permanent setting in which the existing cluster differs from the request; ""
     if none.
     """
@@ -257,7 +329,10 @@ def _other(state: State, with_real_node: bool, admission_plugins: Sequence[str],
 
 
 def _kubeconfig(state: State) -> dict[str, Any]:
-    cluster = {"server": state.settings.server, "certificate-authority": str(state.settings.certificate_authority)}
+    cluster = {
+        "server": state.settings.server,
+        "certificate-authority": str(state.settings.certificate_authority),
+    }
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -273,7 +348,7 @@ def _api(state: State) -> Api:
 
 
 def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
-    """The components of this cluster; of each tuple all are started together."""
+    """Return the components of this cluster; the ones in a tuple start together."""
     return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
 
 

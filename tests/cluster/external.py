@@ -42,30 +42,49 @@ class ExternalCluster:
         self.server: str = cluster.get("server") or ""
         self.token: str | None = _named(config, "user", context.get("user")).get("token")
         self._authority = _file_of(cluster.get("certificate-authority-data"))
-        authority = self._authority.name if self._authority else cluster.get("certificate-authority")
+        authority = (
+            self._authority.name if self._authority else cluster.get("certificate-authority")
+        )
         self.certificate_authority = str(path.parent / authority) if authority else None
 
     # pylint: disable-next=unused-argument
-    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
-           feature_gates: Sequence[str]) -> None:
-        """Check that the server answers, "unauthorized" included; its plugins do not matter. Raises
+    def up(
+        self,
+        controller_manager_qps: int,
+        with_real_node: bool,
+        admission_plugins: Sequence[str],
+        kubernetes: str,
+        feature_gates: Sequence[str],
+    ) -> None:
+        """Check that the server answers, even with "unauthorized". Raises
         ClusterError.
         """
         if with_real_node:
-            raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes are not ours to make")
+            raise ClusterError(
+                f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes cannot be changed"
+            )
         if kubernetes:
-            raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: it is not ours to make of Kubernetes {kubernetes}")
+            raise ClusterError(
+                f"KUBECONFIG={self.kubeconfig} names the cluster: its version cannot be set to "
+                f"{kubernetes}"
+            )
         if not self._answers():
-            raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster, but {self.server!r} does not answer")
+            raise ClusterError(
+                f"KUBECONFIG={self.kubeconfig} names the cluster, "
+                f"but {self.server!r} does not answer"
+            )
         say(f"KUBECONFIG={self.kubeconfig} names the cluster, and it answers: {self.server}")
 
     def down(self) -> None:
-        """Do nothing, and say so."""
+        """Do nothing, with a message."""
         say(f"KUBECONFIG={self.kubeconfig} names the cluster: nothing to bring down")
 
     def stop(self, component: str, kill: bool = False) -> None:  # pylint: disable=unused-argument
         """Raises ClusterError."""
-        raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its {component} is not ours to touch")
+        raise ClusterError(
+            f"KUBECONFIG={self.kubeconfig} names the cluster: "
+            f"its {component} cannot be stopped or started"
+        )
 
     start = stop
 
@@ -74,7 +93,10 @@ class ExternalCluster:
         return {"kube-apiserver": "healthy" if self._answers() else "unhealthy"}
 
     def _answers(self) -> bool:
-        return bool(self.server) and status_of(self.server.rstrip("/") + "/version", timeout=10) is not None
+        return (
+            bool(self.server)
+            and status_of(self.server.rstrip("/") + "/version", timeout=10) is not None
+        )
 
     def __enter__(self) -> ExternalCluster:
         return self
@@ -104,7 +126,9 @@ def _parse(text: str) -> object:
     try:
         import yaml
     except ImportError as error:
-        raise ClusterError("a KUBECONFIG in YAML needs the package PyYAML, which this Python has not") from error
+        raise ClusterError(
+            "a KUBECONFIG in YAML needs the package PyYAML, missing in this Python"
+        ) from error
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -39,7 +39,11 @@ def version_of(go: Path) -> str:
     """
     try:
         done = subprocess.run(
-            [str(go), "version"], capture_output=True, text=True, check=False, env=os.environ | {"GOTOOLCHAIN": "local"}
+            [str(go), "version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"GOTOOLCHAIN": "local"},
         )
     except OSError:
         return ""
@@ -76,5 +80,5 @@ def _release(text: str) -> tuple[int, ...]:
     """The first Go release named in text: "go version go1.26.6" and "go 1.26.6" are (1, 26, 6), no
     release is ().
     """
-    found = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return tuple(int(number or 0) for number in found.groups()) if found else ()
+    match = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(number or 0) for number in match.groups()) if match else ()

@@ -35,23 +35,42 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
     def stored(kind: str, content: bytes) -> dict[str, Any]:
         digest = hashlib.sha256(content).hexdigest()
         blobs[f"blobs/sha256/{digest}"] = content
-        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
+        return {
+            "mediaType": f"application/vnd.oci.image.{kind}",
+            "digest": f"sha256:{digest}",
+            "size": len(content),
+        }
 
-    target = {"architecture": ARCHITECTURES.get(platform.machine(), platform.machine()), "os": "linux"}
+    target = {
+        "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "os": "linux",
+    }
     layer = stored("layer.v1.tar", _tar({program.name: program.read_bytes()}))
     manifests = []
     for image in images:
-        settings = {"Entrypoint": image.command, "Env": [f"{key}={value}" for key, value in image.environment.items()]}
+        settings = {
+            "Entrypoint": image.command,
+            "Env": [f"{key}={value}" for key, value in image.environment.items()],
+        }
         root = {"type": "layers", "diff_ids": [layer["digest"]]}
-        config = stored("config.v1+json", json.dumps({**target, "config": settings, "rootfs": root}).encode())
+        config = stored(
+            "config.v1+json", json.dumps({**target, "config": settings, "rootfs": root}).encode()
+        )
         manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json"}
-        listed = stored("manifest.v1+json", json.dumps({**manifest, "config": config, "layers": [layer]}).encode())
-        manifests.append({**listed, "platform": target, "annotations": {"io.containerd.image.name": image.name}})
-    return _tar({
-        "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
-        "index.json": json.dumps({"schemaVersion": 2, "manifests": manifests}).encode(),
-        **blobs,
-    })
+        listed = stored(
+            "manifest.v1+json",
+            json.dumps({**manifest, "config": config, "layers": [layer]}).encode(),
+        )
+        manifests.append(
+            {**listed, "platform": target, "annotations": {"io.containerd.image.name": image.name}}
+        )
+    return _tar(
+        {
+            "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
+            "index.json": json.dumps({"schemaVersion": 2, "manifests": manifests}).encode(),
+            **blobs,
+        }
+    )
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

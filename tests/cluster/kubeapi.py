@@ -59,7 +59,9 @@ class Api:
                 raise
 
     def _call(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
-        status, text = _request(self._server + path, method, body, self._headers, self._context, timeout=10)
+        status, text = _request(
+            self._server + path, method, body, self._headers, self._context, timeout=10
+        )
         if status >= 400:
             raise Refused(status, text[:256])
         return json.loads(text)

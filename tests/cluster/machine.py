@@ -39,13 +39,18 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> 
     if os.geteuid() != 0:
         return f"{what} needs root"
     if not os.access(CGROUPS / "memory", os.W_OK):
-        return f"{what} needs control groups of version 1 that may be written, and {CGROUPS}/memory is none"
+        return f"{what} needs writable control groups of version 1, and {CGROUPS}/memory is not"
     if why := debian.hindrance(what, needed):
         return why
     try:
-        subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"], check=True, capture_output=True, timeout=30)
+        subprocess.run(
+            ["unshare", "--mount", "--net", "--pid", "--fork", "true"],
+            check=True,
+            capture_output=True,
+            timeout=30,
+        )
     except (OSError, subprocess.SubprocessError):
-        return f"{what} needs namespaces, which this root may not make"
+        return f"{what} needs namespaces, which this root cannot create"
     return ""
 
 
@@ -57,13 +62,17 @@ def install(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> No
 
 
 def check(folder: Path) -> None:
-    """Check that a node can run with its files in the folder. Raises ClusterError."""
+    """Check that a node can run with files in the folder. Raises ClusterError."""
     if why := hindrance():
         raise ClusterError(why)
     if missing := debian.missing(NEEDED):
-        raise ClusterError(f"a real node needs {', '.join(missing)}: `build --real-node` installs what is missing")
+        raise ClusterError(
+            f"a real node needs {', '.join(missing)}: `build --real-node` installs what is missing"
+        )
     if folder.is_relative_to("/run") or folder.is_relative_to("/var"):
-        raise ClusterError(f"the files of a real node would be hidden from it at {folder}: set XDG_CACHE_HOME")
+        raise ClusterError(
+            f"the files of a real node would be hidden from it at {folder}: set XDG_CACHE_HOME"
+        )
 
 
 def program_of_the_system(name: str) -> str:
@@ -75,8 +84,12 @@ def program_of_the_system(name: str) -> str:
 
 
 def control_groups(name: str) -> list[Path]:
-    """Return the path of the control group in each hierarchy, existing or not."""
-    return [each / name for each in sorted(CGROUPS.iterdir()) if each.is_dir() and not each.is_symlink()]
+    """Return the path of the control group in hierarchy hierarchy, existing or not."""
+    return [
+        hierarchy / name
+        for hierarchy in sorted(CGROUPS.iterdir())
+        if hierarchy.is_dir() and not hierarchy.is_symlink()
+    ]
 
 
 def remove_control_groups(name: str) -> None:

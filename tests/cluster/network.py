@@ -74,7 +74,19 @@ class Network:
         minute.
         """
         _remove(self.cable)
-        run("ip", "link", "add", self.cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        run(
+            "ip",
+            "link",
+            "add",
+            self.cable,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(pid),
+        )
         run("ip", "link", "set", self.cable, "master", self.bridge, "up")
 
     def down(self) -> None:
@@ -91,15 +103,26 @@ def claim_network() -> Network:
             with contextlib.suppress(ClusterError):  # another process was faster
                 run("ip", "link", "add", network.bridge, "type", "bridge")
                 return network
-    raise ClusterError(f"all {NETWORKS} networks of real nodes are in use: `down --all` ends their clusters")
+    raise ClusterError(
+        f"all {NETWORKS} networks of real nodes are in use: `down --all` ends their clusters"
+    )
 
 
 def run(*argv: str, stdin: bytes = b"") -> None:
     """Run a program of the system. Raises ClusterError with the program's output."""
     try:
-        subprocess.run(argv, check=True, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+        subprocess.run(
+            argv,
+            check=True,
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+        )
     except subprocess.CalledProcessError as error:
-        raise ClusterError(f"{' '.join(argv)} failed: {error.stdout.decode(errors='replace').strip()}") from error
+        raise ClusterError(
+            f"{' '.join(argv)} failed: {error.stdout.decode(errors='replace').strip()}"
+        ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"{' '.join(argv)} failed: {error}") from error
 

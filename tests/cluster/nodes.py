@@ -25,7 +25,11 @@ def create_nodes(api: Api) -> None:
                 "metadata": {
                     "name": name,
                     "annotations": {"kwok.x-k8s.io/node": "fake"},
-                    "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "fake"},
+                    "labels": {
+                        "kubernetes.io/hostname": name,
+                        "kubernetes.io/os": "linux",
+                        "type": "fake",
+                    },
                 },
                 "status": {"capacity": size, "allocatable": size},
             },
@@ -46,5 +50,7 @@ def _is_ready(node: dict[str, Any]) -> bool:
     """Return whether the node is ready, without the initial not-ready taint, which the controller
     manager removes.
     """
-    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
+    conditions = {
+        condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())
+    }
     return conditions.get("Ready") == "True" and not node["spec"].get("taints")

@@ -16,14 +16,15 @@ from workspace import ClusterError, last_lines
 
 
 class Process(NamedTuple):
-    """A process by pid and start time (in clock ticks since boot): together they never come again.
-    """
+    """A process by pid and start time (in clock ticks since boot), a unique pair."""
 
     pid: int
     started: int
 
     @classmethod
-    def spawn(cls, argv: list[str], environment: dict[str, str], log: Path, is_child: bool = False) -> Process:
+    def spawn(
+        cls, argv: list[str], environment: dict[str, str], log: Path, is_child: bool = False
+    ) -> Process:
         """Start argv in a new session, out of reach of the terminal's Ctrl-C; append to log.
 
         With `is_child`, the process is the child that argv starts and waits for, like nsenter and
@@ -39,7 +40,13 @@ class Process(NamedTuple):
                 setsigdef=(signal.SIGINT, signal.SIGTERM),
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                    (
+                        os.POSIX_SPAWN_OPEN,
+                        1,
+                        str(log),
+                        os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+                        0o600,
+                    ),
                     (os.POSIX_SPAWN_DUP2, 1, 2),
                 ],
             )
@@ -72,7 +79,7 @@ class Process(NamedTuple):
             os.waitpid(self.pid, os.WNOHANG)
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # gone by itself
+        with contextlib.suppress(ProcessLookupError):  # already ended
             os.kill(self.pid, number)
 
 
@@ -81,8 +88,8 @@ def _child(pid: int, log: Path) -> int:
     deadline = time.monotonic() + 10
     children = Path(f"/proc/{pid}/task/{pid}/children")
     while _look(pid)[0] not in "XZ" and time.monotonic() < deadline:
-        if found := children.read_text(encoding="ascii").split():
-            return int(found[0])
+        if pids := children.read_text(encoding="ascii").split():
+            return int(pids[0])
         time.sleep(0.005)
     raise ClusterError(f"process {pid} has started nothing; the end of its log:\n{last_lines(log)}")
 

@@ -50,14 +50,22 @@ files with these values, so that no change is needed.
 
 USUAL = {"ERRORS": "0.0003"}
 VERSIONS: dict[str, dict[str, str]] = {
-    "v1": {}, "v2": {}, "v3": {},  # answer all requests at once
-    "usual-1": USUAL, "usual-2": USUAL, "errors": {"ERRORS": "0.05"}, "slow": USUAL | {"SLOW_MS": "200"},
+    "v1": {},
+    "v2": {},
+    "v3": {},  # answer all requests at once
+    "usual-1": USUAL,
+    "usual-2": USUAL,
+    "errors": {"ERRORS": "0.05"},
+    "slow": USUAL | {"SLOW_MS": "200"},
 }
 """Tags of the web server, and their behaviour."""
 
 IMAGES = [
     Image("localhost/pause:1", ["/web", "pause"]),
-    *(Image(f"localhost/web:{version}", ["/web"], {"VERSION": version, **how}) for version, how in VERSIONS.items()),
+    *(
+        Image(f"localhost/web:{version}", ["/web"], {"VERSION": version, **how})
+        for version, how in VERSIONS.items()
+    ),
 ]
 """Images of the node, which cannot pull others."""
 
@@ -73,80 +81,123 @@ def remove(network: Network) -> None:
 def enter(running: Mapping[str, Process]) -> list[str]:
     """Return the command prefix that enters the node's namespaces. Raises ClusterError."""
     if "node" not in running:
-        raise ClusterError("there is no real node, or it is stopped: start the component `node` first")
+        raise ClusterError(
+            "there is no real node, or it is stopped: start the component `node` first"
+        )
     return [program_of_the_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
 
 
 class OnNode(Component):
     """A component in the node's namespaces, with its health page at the node's address."""
 
-    def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
+    def command(
+        self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
+    ) -> list[str]:
         """Enter the namespaces first."""
-        program = str(programs[self.name]) if self.name in programs else program_of_the_system(self.name)
+        program = (
+            str(programs[self.name]) if self.name in programs else program_of_the_system(self.name)
+        )
         return [*enter(running), program, *self.arguments(settings)]
 
-    def is_well(self, settings: Settings) -> bool:
-        """As of any component."""
+    def is_healthy(self, settings: Settings) -> bool:
+        """Return whether the health page at the node's address succeeds."""
         return status_of(f"http://{_network(settings).node}:{self.port}{self.page}") == 200
 
 
 class Node(Component):
     """Process that holds the namespaces."""
 
-    def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
-        """Return the command of a script that sets up the namespaces and becomes their process 1.
-        """
-        unshare = [program_of_the_system("unshare"), *NAMESPACES, "--propagation", "slave", "--mount-proc", "--fork"]
-        return [*unshare, "/bin/sh", str(_folder(settings) / "init.sh"), str(programs["web"]), "pause"]
+    def command(
+        self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
+    ) -> list[str]:
+        """Return the command of a script that prepares the namespaces and becomes process 1."""
+        unshare = [
+            program_of_the_system("unshare"),
+            *NAMESPACES,
+            "--propagation",
+            "slave",
+            "--mount-proc",
+            "--fork",
+        ]
+        return [
+            *unshare,
+            "/bin/sh",
+            str(_folder(settings) / "init.sh"),
+            str(programs["web"]),
+            "pause",
+        ]
 
-    def is_well(self, settings: Settings) -> bool:
+    def is_healthy(self, settings: Settings) -> bool:
         """Return True: a running process is the only sign of life."""
         return True
 
-    def before(self, settings: Settings) -> None:
+    def prepare(self, settings: Settings) -> None:
         """Write the script and create the control groups."""
         folder = _folder(settings)
         remove_control_groups(_network(settings).bridge)  # of a node that was killed
-        for each in control_groups(_network(settings).bridge):
-            each.mkdir()
-            if each.parent.name == "cpuset":  # a new group has no processor and no memory
+        for group in control_groups(_network(settings).bridge):
+            group.mkdir()
+            if group.parent.name == "cpuset":  # a new group has no processor and no memory
                 for file in ("cpuset.cpus", "cpuset.mems"):
-                    (each / file).write_text((each.parent / file).read_text("ascii"), "ascii")
-        for path in ("var-lib/kubelet", "var-lib/cni", "var-lib/containerd", "var-log/pods", "run", "opt", "kernel"):
+                    (group / file).write_text((group.parent / file).read_text("ascii"), "ascii")
+        for path in (
+            "var-lib/kubelet",
+            "var-lib/cni",
+            "var-lib/containerd",
+            "var-log/pods",
+            "run",
+            "opt",
+            "kernel",
+        ):
             (folder / path).mkdir(parents=True, exist_ok=True)
         for path, value in KERNEL.items():
             (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
         (folder / "is-furnished").unlink(missing_ok=True)
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
 
-    def after(self, settings: Settings, process: Process) -> None:
+    def finish(self, settings: Settings, process: Process) -> None:
         """Connect the network, for which the script waits."""
         _network(settings).connect(process.pid)
         folder = _folder(settings)
-        wait_for("the node's network", (folder / "is-furnished").exists, folder.parent / "logs/node.log")
+        wait_for(
+            "the node's network", (folder / "is-furnished").exists, folder.parent / "logs/node.log"
+        )
 
 
 class Containerd(OnNode):
     """The container runtime."""
 
-    def before(self, settings: Settings) -> None:
+    def prepare(self, settings: Settings) -> None:
         """Write the configuration of containerd."""
         folder = _folder(settings)
-        configuration = CONTAINERD.format(folder=folder, network=_network(settings), plugins=PLUGINS)
+        configuration = CONTAINERD.format(
+            folder=folder, network=_network(settings), plugins=PLUGINS
+        )
         (folder / "containerd.toml").write_text(configuration, "utf-8")
         (folder / "cni").mkdir(exist_ok=True)
         _write(settings, "cni/10-bridge.conflist", _pod_network(_network(settings)))
 
-    def after(self, settings: Settings, process: Process) -> None:
+    def finish(self, settings: Settings, process: Process) -> None:
         """Import the images."""
         images = archive(binaries.provide(["web"])["web"], IMAGES)
-        run(program_of_the_system("nsenter"), "-t", str(process.pid), "-m", "-n", *CTR, "images", "import", "-", stdin=images)
+        run(
+            program_of_the_system("nsenter"),
+            "-t",
+            str(process.pid),
+            "-m",
+            "-n",
+            *CTR,
+            "images",
+            "import",
+            "-",
+            stdin=images,
+        )
 
 
 class Kubelet(OnNode):
     """Component that starts and watches the pods."""
 
-    def before(self, settings: Settings) -> None:
+    def prepare(self, settings: Settings) -> None:
         """Write the configuration of the kubelet."""
         (_folder(settings) / "resolv.conf").write_text("nameserver 127.0.0.1\n", "ascii")
         _write(settings, "kubelet.yaml", _kubelet_configuration(settings))
@@ -155,16 +206,36 @@ class Kubelet(OnNode):
 class KubeProxy(OnNode):
     """Component that implements Services."""
 
-    def before(self, settings: Settings) -> None:
+    def prepare(self, settings: Settings) -> None:
         """Write the configuration of kube-proxy."""
         _write(settings, "kube-proxy.yaml", _kube_proxy_configuration(settings))
 
 
 def create_identity(settings: Settings) -> None:
     """Create the self-signed certificate of the API server for the kubelet. Raises ClusterError."""
-    key, certificate = (str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt"))
-    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "3650",
-        "-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth", "-keyout", key, "-out", certificate)
+    key, certificate = (
+        str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt")
+    )
+    run(
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "3650",
+        "-subj",
+        "/CN=kube-apiserver",
+        "-addext",
+        "extendedKeyUsage=clientAuth",
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+    )
 
 
 def _kubelet(settings: Settings) -> list[str]:
@@ -189,10 +260,14 @@ def _kubelet_configuration(settings: Settings) -> dict[str, Any]:
         "authorization": {"mode": "AlwaysAllow"},  # only the API server can authenticate
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{_network(settings).bridge}",
-        # a DNS server does not exist, but without an address each pod gets a warning
+        # a DNS server does not exist, but without an address group pod gets a warning
         "clusterDNS": ["127.0.0.1"],
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "evictionHard": {
+            "memory.available": "50Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+        },
         "failCgroupV1": False,
         "failSwapOn": False,
         "healthzBindAddress": _network(settings).node,
@@ -219,7 +294,14 @@ def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
 def _pod_network(network: Network) -> dict[str, Any]:
     ranges = [[{"subnet": network.pods}]]
     addresses = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True, "ipam": addresses}
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": False,
+        "hairpinMode": True,
+        "ipam": addresses,
+    }
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
@@ -240,13 +322,13 @@ version = 2
 
 def _script(folder: Path, network: Network) -> str:
     """Return the script for the new namespaces, whose arguments are the program of process 1."""
-    here = shlex.quote(str(folder))
-    own = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
-    own |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}
+    quoted_folder = shlex.quote(str(folder))
+    mounts = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
+    mounts |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}
     lines = [
         "set -e",
         "mount --make-rshared /",
-        *(f"mount --bind {here}/{ours} {path}" for ours, path in own.items()),
+        *(f"mount --bind {quoted_folder}/{ours} {path}" for ours, path in mounts.items()),
         f"hostname {NAME}",
         "ip link set lo up",
         "until ip link show eth0 > /dev/null 2>&1; do sleep 0.02; done",
@@ -254,7 +336,7 @@ def _script(folder: Path, network: Network) -> str:
         "ip link set eth0 up",
         f"ip route add default via {network.host}",
         "echo 1 > /proc/sys/net/ipv4/ip_forward",
-        f"touch {here}/is-furnished",
+        f"touch {quoted_folder}/is-furnished",
         'exec "$@"',
     ]
     return "\n".join(lines) + "\n"
@@ -277,11 +359,23 @@ def _write(settings: Settings, name: str, content: dict[str, Any]) -> None:
 # As in components.py
 COMPONENTS = (
     (Node("node", lambda _settings: [], 0, "", is_child=True),),
-    (Containerd("containerd", lambda settings: ["--config", f"{_folder(settings)}/containerd.toml"], 1338, "/v1/metrics",
-                is_child=True),),
+    (
+        Containerd(
+            "containerd",
+            lambda settings: ["--config", f"{_folder(settings)}/containerd.toml"],
+            1338,
+            "/v1/metrics",
+            is_child=True,
+        ),
+    ),
     (
         Kubelet("kubelet", _kubelet, 10248, "/healthz", is_child=True),
-        KubeProxy("kube-proxy", lambda settings: [f"--config={_folder(settings)}/kube-proxy.yaml"], 10256, "/healthz",
-                  is_child=True),
+        KubeProxy(
+            "kube-proxy",
+            lambda settings: [f"--config={_folder(settings)}/kube-proxy.yaml"],
+            10256,
+            "/healthz",
+            is_child=True,
+        ),
     ),
 )

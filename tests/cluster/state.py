@@ -45,14 +45,21 @@ class State:
         return cls(folder, processes=processes, **saved)
 
     def save(self) -> None:
-        """Replace the file at once. A process must be saved before a signal can end this program.
-        """
+        """Replace the file atomically, before a signal can end this program."""
         saved = {name: value for name, value in vars(self).items() if name != "folder"}
         write_private(self.folder / "state.json", json.dumps(saved, indent=2))
 
     @property
     def settings(self) -> Settings:
-        """For the command lines."""
+        """Inputs of the command lines."""
         network = None if self.network is None else Network(self.network)
         plugins, gates = tuple(self.admission_plugins), tuple(self.feature_gates)
-        return Settings(self.folder, self.first_port, self.controller_manager_qps, self.kubernetes, plugins, gates, network)
+        return Settings(
+            self.folder,
+            self.first_port,
+            self.controller_manager_qps,
+            self.kubernetes,
+            plugins,
+            gates,
+            network,
+        )

@@ -17,7 +17,7 @@ from workspace import SIGN_OF_LIFE, ClusterError, say
 
 
 class Progress:
-    """Progress over a known number of pieces: each line that a command prints is one piece."""
+    """Progress over a known number of pieces: one line of output per piece."""
 
     def __init__(self, pieces: int) -> None:
         self._pieces, self._done, self._began = pieces, 0, time.monotonic()
@@ -32,8 +32,8 @@ class Progress:
         if not self._done:
             return ""
         to_do = max(0, self._pieces - self._done)
-        left = (time.monotonic() - self._began) / self._done * to_do
-        return f", {min(self._done, self._pieces)} of {self._pieces}, about {max(left, SIGN_OF_LIFE):.0f} s left"
+        seconds = max(SIGN_OF_LIFE, (time.monotonic() - self._began) / self._done * to_do)
+        return f", {min(self._done, self._pieces)} of {self._pieces}, about {seconds:.0f} s left"
 
 
 def run(
@@ -79,6 +79,8 @@ def run(
             raise
         reader.join()
     if process.returncode:
-        raise ClusterError(f"{label} failed, exit code {process.returncode}:\n{''.join(output[-15:])}")
+        raise ClusterError(
+            f"{label} failed, exit code {process.returncode}:\n{''.join(output[-15:])}"
+        )
     say(f"{label}: done in {time.monotonic() - began:.0f} s")
     return output

@@ -24,7 +24,7 @@ def look(state: State, component: Component) -> str:
     process = state.processes.get(component.name)
     if not process or not process.alive:
         return "stopped"
-    return "healthy" if component.is_well(state.settings) else "unhealthy"
+    return "healthy" if component.is_healthy(state.settings) else "unhealthy"
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
@@ -34,14 +34,16 @@ def start(state: State, components: list[Component], programs: dict[str, Path]) 
     environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:
         end(state, component.name, signal.SIGKILL)
-        component.before(state.settings)
+        component.prepare(state.settings)
         argv = component.command(state.settings, programs, state.processes)
         with uninterrupted():
-            state.processes[component.name] = Process.spawn(argv, environment, _log(state, component), component.is_child)
+            state.processes[component.name] = Process.spawn(
+                argv, environment, _log(state, component), component.is_child
+            )
             state.save()
     for component in components:
         _await_health(state, component)
-        component.after(state.settings, state.processes[component.name])
+        component.finish(state.settings, state.processes[component.name])
 
 
 def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:
@@ -58,7 +60,9 @@ def _await_health(state: State, component: Component) -> None:
     def healthy() -> bool:
         word = look(state, component)
         if word == "stopped":
-            raise ClusterError(f"{component.name} died at its start; the end of its log:\n{last_lines(log)}")
+            raise ClusterError(
+                f"{component.name} died at its start; the end of its log:\n{last_lines(log)}"
+            )
         return word == "healthy"
 
     wait_for(component.name, healthy, log)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Many jobs on one cluster, a few in parallel, each worker in its own place."""
+"""Many jobs on one cluster, a few in parallel, each worker in a separate place."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ def begin() -> None:
     leave_in_order()
 
 
-def work_off(jobs: Iterable[Job], workers: int, place: Callable[[int], AbstractContextManager[Place]],
-             do: Callable[[Place, Job], None]) -> None:
+def work_off(
+    jobs: Iterable[Job],
+    workers: int,
+    place: Callable[[int], AbstractContextManager[Place]],
+    do: Callable[[Place, Job], None],
+) -> None:
     """Do each job once, in order; `place` makes the place of a worker by its number.
 
     Ends the program if a worker has raised an error, which is no finding about the code under test.
@@ -52,10 +56,12 @@ def work_off(jobs: Iterable[Job], workers: int, place: Callable[[int], AbstractC
             errors.append(error)
             say(traceback.format_exc())
 
-    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(workers)]
+    threads = [
+        threading.Thread(target=work, args=(number,), daemon=True) for number in range(workers)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
-        raise SystemExit("one of them could not be tried: see above")
+        raise SystemExit("a job could not be tried: see above")

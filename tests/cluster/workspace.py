@@ -30,7 +30,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ClusterError(Exception):
-    """Error that a person can fix; its text is one sentence, with the end of a log if useful."""
+    """Error that a person can fix: one sentence, with the end of a log if useful."""
 
 
 def cache() -> Path:
@@ -57,13 +57,15 @@ def write_private(path: Path, text: str) -> None:
     """
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with open(
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
     draft.replace(path)
 
 
 def last_lines(path: Path, count: int = 12) -> str:
-    """The end of a log, for an error message."""
+    """Return the end of a log, for an error message."""
     try:
         return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
     except FileNotFoundError:
@@ -72,14 +74,14 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
     """Poll until done. Raises ClusterError, with the end of the log, when PATIENCE runs out."""
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
     while not done():
         now = time.monotonic()
         if now > began + PATIENCE:
             end = f"; the end of its log:\n{last_lines(log)}" if log else ""
             raise ClusterError(f"{what} did not become ready in {PATIENCE} s{end}")
-        if now > said + SIGN_OF_LIFE:
-            said = now
+        if now > reported + SIGN_OF_LIFE:
+            reported = now
             say(f"waiting for {what}: {now - began:.0f} s")
         time.sleep(0.03)
 
@@ -107,14 +109,14 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def _lock(file: int, what: str) -> None:
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
     while True:
         try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             now = time.monotonic()
-            if now > said + SIGN_OF_LIFE:
-                said = now
+            if now > reported + SIGN_OF_LIFE:
+                reported = now
                 say(f"waiting for another process that works on {what}: {now - began:.0f} s")
             time.sleep(0.1)
 

@@ -3,8 +3,8 @@
 
 """Run a command where `kind create cluster` works: python tests/kind [--cluster] COMMAND...
 
-With the machine's Docker engine, kind and a node image where they are there; else with all three of our own, which are gone when
-the command has ended. --cluster makes a cluster of kind as well, and KUBECONFIG names it.
+Use the machine's Docker engine, kind and node image, or else create all three for the duration of
+the command. --cluster creates a kind cluster too, and KUBECONFIG names that cluster.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from workspace import run_in_order, say  # noqa: E402
 
 
 def main(command: list[str]) -> int:
-    """Run it; its exit code."""
+    """Run the command and return its exit code."""
     if command[:1] == ["--cluster"]:
         command = [sys.executable, str(HERE / "cluster.py"), *command[1:]]
     why = host_engine.hindrance()
     if not why:
         return subprocess.run(command, check=False).returncode
-    say(f"{why}: one of our own is made")
+    say(f"{why}: creating one")
     engine.install()
     programs = binaries.provide(node_image.PROGRAMS)
     path = f"{programs['kind'].parent}{os.pathsep}{os.environ['PATH']}"

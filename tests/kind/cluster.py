@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a command with a cluster of kind as KUBECONFIG, where there are an engine and kind: see __main__.py."""
+"""Run a command with a kind cluster as KUBECONFIG; needs an engine and kind (see __main__.py)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,27 @@ NAME = embedded.of_this_checkout("tests")
 
 
 def main(command: list[str]) -> int:
-    """Run it; its exit code."""
+    """Run the command and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="baton-kind-") as folder:
         kubeconfig = f"{folder}/kubeconfig"
-        _kind("delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig)  # of a run that was killed
+        _kind(
+            "delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig
+        )  # of a run that was killed
         image = os.environ.get(IMAGE)
         try:
-            _kind("create", "cluster", "--name", NAME, "--kubeconfig", kubeconfig, *(["--image", image] if image else []))
+            _kind(
+                "create",
+                "cluster",
+                "--name",
+                NAME,
+                "--kubeconfig",
+                kubeconfig,
+                *(["--image", image] if image else []),
+            )
             wait_for("the node of kind", lambda: _is_ready(kubeconfig))
-            return subprocess.run(command, env={**os.environ, "KUBECONFIG": kubeconfig}, check=False).returncode
+            return subprocess.run(
+                command, env={**os.environ, "KUBECONFIG": kubeconfig}, check=False
+            ).returncode
         finally:
             _kind("delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig)
 
@@ -43,11 +55,16 @@ def _kind(*arguments: str) -> None:
 
 
 def _is_ready(kubeconfig: str) -> bool:
-    """By our own look: kind's --wait ends with 0 also where the node is not."""
+    """Return whether all nodes are ready. kind's --wait exits with 0 even for an unready node."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
-    return bool(nodes) and all(any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
-                               for node in nodes)
+    return bool(nodes) and all(
+        any(
+            condition.type == "Ready" and condition.status == "True"
+            for condition in node.status.conditions
+        )
+        for node in nodes
+    )
 
 
 if __name__ == "__main__":

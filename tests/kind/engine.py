@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Docker engine for the time of one command, in namespaces of its own: nothing of the machine is changed, nothing is left.
+"""A Docker engine for the duration of one command, in private namespaces that leave no traces.
 
-Whatever ends this program ends the engine too, SIGKILL included: the kernel does it. Control groups without a process are all
-that such an end leaves; the next engine of this checkout removes them.
+The kernel ends the engine with this program, even after SIGKILL. Only control groups without a
+process remain then; the next engine of this checkout removes them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,32 @@ from workspace import ClusterError, cache, locked
 HERE = Path(__file__).resolve().parent
 
 NAME = embedded.of_this_checkout("baton-kind")
-"""Of the containers' control group. All else of an engine is in its namespaces, where no other checkout sees it."""
+"""Name of the containers' control group. The rest of the engine is in its namespaces, invisible to
+other checkouts.
+"""
 
-WHAT = "a Docker engine of our own"
+WHAT = "a private Docker engine"
 
-NEEDED = {**machine.NEEDED, "dockerd": "docker.io", "docker": "docker.io", "debootstrap": "debootstrap", "setpriv": "util-linux"}
+NEEDED = {
+    **machine.NEEDED,
+    "dockerd": "docker.io",
+    "docker": "docker.io",
+    "debootstrap": "debootstrap",
+    "setpriv": "util-linux",
+}
 """Program: its Debian package."""
 
 MEMORY = 4
-"""GiB: an engine keeps its images and containers in memory."""
+"""GiB of memory, where an engine stores its images and containers."""
 
 SYS_RESOURCE = 24
 """The number of the capability CAP_SYS_RESOURCE."""
 
 
 def hindrance() -> str:
-    """Why there can be no engine of our own here; "" if there can, maybe with packages that are still to be installed."""
+    """Return why a private engine cannot run here, or ""; missing packages do not count."""
     if image := os.environ.get(IMAGE):
-        return f"{WHAT} has not the image {image} that {IMAGE} names"
+        return f"{WHAT} lacks the image {image}, which {IMAGE} names"
     if why := machine.hindrance(WHAT, NEEDED):
         return why
     free = int(_number("/proc/meminfo", r"MemAvailable: *(\d+)")) / 2**20
@@ -48,31 +56,52 @@ def hindrance() -> str:
 
 
 def install() -> None:
-    """Install what is missing. Raises ClusterError."""
+    """Install the missing packages. Raises ClusterError."""
     if why := hindrance():
         raise ClusterError(why)
     machine.install(WHAT, NEEDED)
 
 
 def run(command: list[str], node: Path, image: str, environment: Mapping[str, str]) -> int:
-    """Run the command where an engine has that image, made of the node's file system; its exit code. Raises ClusterError."""
+    """Run the command with an engine that has the image, and return the exit code.
+
+    The image is made of the node's file system. Raises ClusterError.
+    """
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
         machine.remove_control_groups(NAME)  # of an engine that was killed
         try:
-            argv = [*alone("--net"), str(HERE / "in-an-engine"), str(node), image, NAME, _runtime(), *command]
+            argv = [
+                *isolation_prefix("--net"),
+                str(HERE / "in-an-engine"),
+                str(node),
+                image,
+                NAME,
+                _runtime(),
+                *command,
+            ]
             return subprocess.run(argv, env=environment, check=False).returncode
         finally:
             machine.remove_control_groups(NAME)
 
 
-def alone(*namespaces: str) -> list[str]:
-    """What to put before a command line, so that its mounts and all its processes end with it, and it with this program."""
+def isolation_prefix(*namespaces: str) -> list[str]:
+    """Return a command prefix: mounts and processes end with the command, and with this program."""
     setpriv, unshare = (machine.program_of_the_system(name) for name in ("setpriv", "unshare"))
-    return [setpriv, "--pdeathsig=KILL", unshare, *namespaces, "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
+    return [
+        setpriv,
+        "--pdeathsig=KILL",
+        unshare,
+        *namespaces,
+        "--mount",
+        "--pid",
+        "--mount-proc",
+        "--fork",
+        "--kill-child",
+    ]
 
 
 def _runtime() -> str:
-    """What runs containers: `--privileged` asks for CAP_SYS_RESOURCE, which not every root has to give."""
+    """Return the path of runc, or of a wrapper where root lacks CAP_SYS_RESOURCE."""
     capabilities = int(_number("/proc/self/status", r"CapBnd:\s*([0-9a-f]+)"), 16)
     if capabilities >> SYS_RESOURCE & 1:
         return machine.program_of_the_system("runc")
@@ -80,7 +109,7 @@ def _runtime() -> str:
 
 
 def _number(file: str, pattern: str) -> str:
-    found = re.search(pattern, Path(file).read_text("ascii"))
-    if not found:
-        raise ClusterError(f"{file} does not tell {pattern!r}")
-    return found[1]
+    match = re.search(pattern, Path(file).read_text("ascii"))
+    if not match:
+        raise ClusterError(f"{file} does not contain {pattern!r}")
+    return match[1]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The machine's own Docker engine and kind."""
+"""The machine's Docker engine and kind."""
 
 from __future__ import annotations
 
@@ -13,29 +13,35 @@ import subprocess
 from pathlib import Path
 
 IMAGE = "BATON_KIND_IMAGE"
-"""The variable of the environment that names the image of a node, instead of the one that kind would pull."""
+"""Environment variable with the image of a node, in place of kind's default."""
 
 
 def hindrance() -> str:
-    """Why they make no cluster here. An image that can be pulled is pulled."""
+    """Return why they cannot create a cluster here, or ""; pull the image if possible."""
     for command in ("docker version", "kind version"):
         if not _answers(command):
             return f"no Docker engine with kind here: `{command}` does not answer"
     image = os.environ.get(IMAGE) or _default_image()
-    if image and not _answers(f"docker image inspect {image}") and not _answers(f"docker pull {image}", seconds=900):
-        return f"the node image {image} is not here and cannot be pulled; {IMAGE} may name another one"
+    if (
+        image
+        and not _answers(f"docker image inspect {image}")
+        and not _answers(f"docker pull {image}", seconds=900)
+    ):
+        return (
+            f"the node image {image} is not here and cannot be pulled; {IMAGE} may name another one"
+        )
     return ""
 
 
 def _default_image() -> str:
-    """The image with which kind makes a node: no command of it tells, but its program has it. "" where it has not."""
+    """Return kind's default node image, which only its binary contains, or ""."""
     kind = Path(shutil.which("kind") or os.devnull)
-    found = re.search(rb"kindest/node:v[0-9.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
-    return found[0].decode() if found else ""
+    match = re.search(rb"kindest/node:v[0-9.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
+    return match[0].decode() if match else ""
 
 
 def _answers(command: str, seconds: int = 30) -> bool:
-    """Whether it succeeds; what it prints is of no interest."""
+    """Return whether the command succeeds."""
     try:
         subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=seconds)
     except (OSError, subprocess.SubprocessError):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An image of a kind node, made without a registry: Debian, the embedded cluster's control plane, and kind's own files."""
+"""Image of a kind node, built from Debian, the embedded cluster and kind's files."""
 
 from __future__ import annotations
 
@@ -25,15 +25,30 @@ KUBERNETES = binaries.release(binaries.NEWEST)
 NAME = f"baton/node:{KUBERNETES}"
 PROGRAMS = ("etcd", *binaries.CONTROL_PLANE, "kubelet", "kubeadm", "kubectl", "web", "kind")
 
-WEB = ["registry.example.com/shop:v2",
-       *(f"docker.io/library/{name}" for name in ("nginx:1.28-alpine", "nginx:1.29-alpine", "myimage:by-hand", "myimage:evil")),
-       *(f"docker.io/{name}:v{number}" for number in range(10) for name in (
-           "library/evil", "library/myimage", "library/other", "library/payments", "library/setup", "mirror/myimage"))]
-"""What tests and scenarios name, and a registry would have: the web server of the real node."""
+WEB = [
+    "registry.example.com/shop:v2",
+    *(
+        f"docker.io/library/{name}"
+        for name in ("nginx:1.28-alpine", "nginx:1.29-alpine", "myimage:by-hand", "myimage:evil")
+    ),
+    *(
+        f"docker.io/{name}:v{number}"
+        for number in range(10)
+        for name in (
+            "library/evil",
+            "library/myimage",
+            "library/other",
+            "library/payments",
+            "library/setup",
+            "mirror/myimage",
+        )
+    ),
+]
+"""Images of tests and scenarios, all with the web server of the real node."""
 
 
 def provide(programs: dict[str, Path]) -> Path:
-    """The node's file system as a tar file, made once for each version of what is in it. Raises ClusterError."""
+    """Return the node's file system as a tar file, built once per content. Raises ClusterError."""
     digest = hashlib.sha256("".join(map(str, programs.values())).encode())
     for file in (HERE / "node-image", Path(__file__)):
         digest.update(file.read_bytes())
@@ -43,7 +58,7 @@ def provide(programs: dict[str, Path]) -> Path:
             folder = node.with_suffix(".new")
             shutil.rmtree(folder, ignore_errors=True)
             _make(folder, programs)
-            (folder / "node.tar").rename(node)  # at once: half a node is never found there
+            (folder / "node.tar").rename(node)  # atomic: no reader finds half a node
             shutil.rmtree(folder)
     return node
 
@@ -53,30 +68,51 @@ def _make(folder: Path, programs: dict[str, Path]) -> None:
         (folder / part).mkdir(parents=True)
     for name in ("kubelet", "kubeadm", "kubectl"):
         (folder / "bin" / name).symlink_to(programs[name])
-    files = _kinds_files()
+    files = _files_of_kind()
     for name, content in _images(programs, files).items():
         (folder / "images" / f"{name}.tar").write_bytes(content)
     for path, value in KERNEL.items():
         (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
-    command = [*engine.alone(), str(HERE / "node-image"), str(folder), str(files), KUBERNETES]
+    command = [
+        *engine.isolation_prefix(),
+        str(HERE / "node-image"),
+        str(folder),
+        str(files),
+        KUBERNETES,
+    ]
     subtask.run("making the image of a kind node, once", command)
 
 
-def _kinds_files() -> Path:
-    """Of the module that kind is built from."""
-    listed = subprocess.run([str(go_toolchain.find_go()), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"], cwd=CLUSTER / "kind",
-                            env=binaries.environment(), check=True, capture_output=True, text=True)
+def _files_of_kind() -> Path:
+    """Return the folder of files in kind's Go module."""
+    listed = subprocess.run(
+        [str(go_toolchain.find_go()), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"],
+        cwd=CLUSTER / "kind",
+        env=binaries.environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return Path(listed.stdout.strip()) / "images/base/files"
 
 
 def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
-    """What kubeadm names of the control plane, each of one program; the sandbox of pods; and what the tests name."""
-    listed = subprocess.run([str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", KUBERNETES],
-                            check=True, capture_output=True, text=True).stdout.split()
+    """Return archives of the images: control plane, and sandbox with the tests' images."""
+    listed = subprocess.run(
+        [str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", KUBERNETES],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
     names = {Path(image.partition(":")[0]).name: image for image in listed}
-    (sandbox,) = re.findall(r'sandbox_image = "(.*)"', (files / "etc/containerd/config.toml").read_text("utf-8"))
-    web = [Image(sandbox, ["/web", "pause"]),
-           *(Image(name, ["/web"], {"VERSION": name.rpartition(":")[2]}) for name in WEB)]
+    (sandbox,) = re.findall(
+        r'sandbox_image = "(.*)"', (files / "etc/containerd/config.toml").read_text("utf-8")
+    )
+    web = [
+        Image(sandbox, ["/web", "pause"]),
+        *(Image(name, ["/web"], {"VERSION": name.rpartition(":")[2]}) for name in WEB),
+    ]
     return {"web": archive(programs["web"], web)} | {
         name: archive(programs[name], [Image(names[name], [f"/{name}"], {"PATH": "/"})])
-        for name in ("etcd", *binaries.CONTROL_PLANE)}
+        for name in ("etcd", *binaries.CONTROL_PLANE)
+    }

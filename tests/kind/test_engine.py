@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is left of an engine of our own, however it ends."""
+"""A killed private engine leaves no processes, files or control groups."""
 
 from __future__ import annotations
 
@@ -20,24 +20,34 @@ import machine
 import node_image
 import pytest
 
-PLACES = [Path(each) for each in ("/etc/docker", "/lib/modules", "/opt", "/run/containerd", "/run/docker", "/var/lib/docker")]
+PLACES = [
+    Path(place)
+    for place in (
+        "/etc/docker",
+        "/lib/modules",
+        "/opt",
+        "/run/containerd",
+        "/run/docker",
+        "/var/lib/docker",
+    )
+]
 CONTAINER = f"docker run --rm --entrypoint /bin/sh {node_image.NAME} -c 'echo up; exec sleep 600'"
 
 
 def running(mark: str) -> list[str]:
-    """The processes that have it in their environment, as all of an engine have."""
-    found = []
+    """Return the processes with the mark in their environment: all of an engine."""
+    names = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if mark.encode() in (process / "environ").read_bytes():
-                found.append((process / "comm").read_text().strip())
-    return found
+                names.append((process / "comm").read_text().strip())
+    return names
 
 
-def until_gone(mark: str) -> None:
+def wait_for_end(mark: str) -> None:
     end = time.monotonic() + 20
-    while left := running(mark):
-        assert time.monotonic() < end, f"there are still {left}"
+    while remaining := running(mark):
+        assert time.monotonic() < end, f"still running: {remaining}"
         time.sleep(0.1)
 
 
@@ -45,24 +55,32 @@ def contents() -> list[list[str]]:
     return [sorted(os.listdir(place)) if place.exists() else [] for place in PLACES]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
-def test_nothing_is_left_of_an_engine_that_is_killed(how):
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGTERM, signal.SIGKILL], ids=lambda signal_number: signal_number.name
+)
+def test_killed_engine_leaves_nothing(signal_number):
     if not host_engine.hindrance():
-        pytest.skip("THERE IS AN ENGINE HERE, and none of our own is made")
+        pytest.skip("THE MACHINE HAS AN ENGINE, so no private engine is created")
     before, mark = contents(), uuid.uuid4().hex
-    process = subprocess.Popen([sys.executable, str(engine.HERE), "sh", "-c", CONTAINER], env={**os.environ, "MARK": mark},
-                               stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, str(engine.HERE), "sh", "-c", CONTAINER],
+        env={**os.environ, "MARK": mark},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout and process.stdout.readline() == "up\n"
     assert {"dockerd", "containerd"} <= set(running(mark))
 
-    process.send_signal(how)
-    if how == signal.SIGTERM:
+    process.send_signal(signal_number)
+    if signal_number == signal.SIGTERM:
         time.sleep(0.1)
-        process.send_signal(how)  # as `timeout` does
+        process.send_signal(signal_number)  # as `timeout` does
 
     process.wait(60)
-    until_gone(mark)
+    wait_for_end(mark)
     assert contents() == before
-    if how == signal.SIGKILL:
-        subprocess.run([sys.executable, str(engine.HERE), "true"], check=True, timeout=300)  # it removes what has no process
+    if signal_number == signal.SIGKILL:
+        subprocess.run(
+            [sys.executable, str(engine.HERE), "true"], check=True, timeout=300
+        )  # removes the control groups without a process
     assert not [group for group in machine.control_groups(engine.NAME) if group.exists()]

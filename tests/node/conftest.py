@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A cluster with a real node for the session, a namespace of its own for each test."""
+"""A cluster with a real node for the session, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def cluster(request):
-    """The embedded cluster of this checkout with a real node."""
+    """Provide the embedded cluster of this checkout with a real node."""
     with embedded.up(embedded.of_this_checkout("node"), with_real_node=True) as cluster:
         yield cluster
         machine = record.machine(cluster.kubeconfig)
@@ -36,7 +36,7 @@ def cluster(request):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the tables of what was measured; and write them where that is wished."""
+    """Print the measured tables, and write them to the docs with WRITE_TRAFFIC."""
     for page, text in config.stash[TEXTS].items():
         terminalreporter.write_line("")
         terminalreporter.write_line(text)
@@ -46,7 +46,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture
 def namespace(cluster, request):
-    """A namespace that goes when the test has ended, and what a test does there."""
-    it = Namespace(cluster.kubeconfig, request.node.originalname)
-    yield it
-    it.delete()
+    """Provide a namespace, and delete it after the test."""
+    namespace = Namespace(cluster.kubeconfig, request.node.originalname)
+    yield namespace
+    namespace.delete()

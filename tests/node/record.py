@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tables of what was measured, as Markdown: of the traffic, and of the canaries in it."""
+"""The measured tables as Markdown: traffic, and canaries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADING = "## Measured"
 
 
 class Measured(t.NamedTuple):
-    """A case, what was answered, and how long the rollout took in seconds."""
+    """A case, the answers, and the seconds that the rollout took."""
 
     case: Case
     answers: list[Answer]
@@ -31,69 +31,102 @@ class Measured(t.NamedTuple):
 
 TRAFFIC = pytest.StashKey[list[Measured]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""What the session has measured; of the canaries, the longest series."""
+"""Measurements of the session; for the canaries, the longest series."""
 
 
 def table(measured: list[Measured]) -> list[str]:
-    """A line per rollout, the controls below; and the sums."""
-    head = "| rollout | kind | by | seconds | requests on new connections | failed | on kept ones | failed |"
+    """Return a line per rollout, the controls last, and the sums."""
+    head = (
+        "| rollout | kind | by | seconds | requests on new connections | failed "
+        "| on kept ones | failed |"
+    )
     lines = [head, "|---|---|---|---|---|---|---|---|"]
-    rows = sorted(measured, key=lambda each: each.case.row.is_control)
-    lines += [_line(f"{it.case.row.title} | {it.case.kind.name} | {it.case.row.by} | {it.seconds:.0f}", it.answers) for it in rows]
-    counted = [each for it in rows if not it.case.row.is_control for each in it.answers]
+    rows = sorted(measured, key=lambda measurement: measurement.case.row.is_control)
+    lines += [_line(_title(measurement), measurement.answers) for measurement in rows]
+    counted = [
+        answer
+        for measurement in rows
+        if not measurement.case.row.is_control
+        for answer in measurement.answers
+    ]
     return [*lines, _line("**all but the controls** | | |", counted)]
 
 
+def _title(measurement: Measured) -> str:
+    case = measurement.case
+    return f"{case.row.title} | {case.kind.name} | {case.row.tool} | {measurement.seconds:.0f}"
+
+
 def machine(kubeconfig: str) -> str:
-    """When and where it was measured."""
+    """Return date and machine of the measurement."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         node = kubernetes.client.CoreV1Api(client).list_node().items[0].status.node_info
     today = datetime.datetime.now(datetime.UTC).date()
-    return (f"- {today}; kubelet {node.kubelet_version}, {node.container_runtime_version}, kube-proxy with nftables, "
-            f"{node.kernel_version}, {os.cpu_count()} CPUs.")
+    return (
+        f"- {today}; kubelet {node.kubelet_version}, {node.container_runtime_version}, "
+        f"kube-proxy with nftables, "
+        f"{node.kernel_version}, {os.cpu_count()} CPUs."
+    )
 
 
 def settings(measured: list[Measured]) -> list[str]:
-    """What the numbers depend on, and how requests were lost."""
-    lost = reasons(each for it in measured for each in it.answers)
-    told = ", ".join(f"{count} times {kind}" for kind, count in lost.items()) or "none"
+    """Return the settings behind the numbers, and the reasons of lost requests."""
+    lost = reasons(answer for measurement in measured for answer in measurement.answers)
+    failures = ", ".join(f"{count} times {kind}" for kind, count in lost.items()) or "none"
     return [
-        f"- {REPLICAS} pods (of a DaemonSet one, on the one node), {START:g} s until one listens, {DRAIN:g} s in which it drains; "
+        f"- {REPLICAS} pods (of a DaemonSet one, on the one node), {START:g} s until one listens, "
+        f"{DRAIN:g} s in which it drains; "
         f"{RATE} requests/s on new connections, as many on kept ones, time-out {TIMEOUT:g} s.",
-        f"- Failed requests of the controls: {told}.",
+        f"- Failed requests of the controls: {failures}.",
     ]
 
 
 def table_of_canaries(canaries: list[Canary]) -> list[str]:
-    """A line per version."""
-    head = ("| version | rollouts | gone back | requests in all | met it | of those while it was there: average | highest "
-            "| seconds it was there: median | longest |")
+    """Return a line per version."""
+    head = (
+        "| version | rollouts | gone back | requests in all | met it "
+        "| of those while it was there: average | highest "
+        "| seconds it was there: median | longest |"
+    )
     lines = [head, "|---|---|---|---|---|---|---|---|---|"]
     for title, chosen in _by_title(canaries).items():
-        met, spells = ([len(getattr(each, name)) for each in chosen] for name in ("met", "spell"))
-        seconds = [each.seconds for each in chosen]
-        cells = [title, len(chosen), sum(each.has_gone_back for each in chosen), f"{sum(each.requests for each in chosen):,}",
-                 f"{sum(met):,}", f"{_share(sum(met), sum(spells)):.1%}", f"{max(map(_share, met, spells)):.1%}",
-                 f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}"]
+        met, spells = (
+            [len(getattr(canary, name)) for canary in chosen] for name in ("met", "spell")
+        )
+        seconds = [canary.seconds for canary in chosen]
+        cells = [
+            title,
+            len(chosen),
+            sum(canary.is_rolled_back for canary in chosen),
+            f"{sum(canary.requests for canary in chosen):,}",
+            f"{sum(met):,}",
+            f"{_share(sum(met), sum(spells)):.1%}",
+            f"{max(map(_share, met, spells)):.1%}",
+            f"{statistics.median(seconds):.1f}",
+            f"{max(seconds):.1f}",
+        ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
 
 
 def settings_of_canaries(canaries: list[Canary]) -> list[str]:
-    """What the numbers depend on, and which requests have failed."""
-    failed = [each for canary in canaries for each in canary.met if each.failure]
+    """Return the settings behind the numbers, and the number of failed requests."""
+    failed = [answer for canary in canaries for answer in canary.met if answer.failure]
     lost = sum(canary.lost for canary in canaries)
-    return [f"- One of {PODS} pods: {SHARE:.0%}. {RATES['new']} requests/s, all on new connections.",
-            f"- Requests that a new version answered with 500: {len(failed):,}. Requests that were lost: {lost:,}.",
-            "- The good one is there for good; it was counted until its analysis had ended."]
+    return [
+        f"- One of {PODS} pods: {SHARE:.0%}. {RATES['new']} requests/s, all on new connections.",
+        f"- Requests that a new version answered with 500: {len(failed):,}. "
+        f"Requests that were lost: {lost:,}.",
+        "- The good one is there for good; it was counted until its analysis had ended.",
+    ]
 
 
 def _by_title(canaries: list[Canary]) -> dict[str, list[Canary]]:
-    titles = {"errors": "5% of the answers are 500", "slow": "each answer takes 0.2 s"}
-    found: dict[str, list[Canary]] = {}
-    for each in canaries:
-        found.setdefault(titles.get(each.version, "a good one"), []).append(each)
-    return found
+    titles = {"errors": "5% of the answers are 500", "slow": "canary answer takes 0.2 s"}
+    by_title: dict[str, list[Canary]] = {}
+    for canary in canaries:
+        by_title.setdefault(titles.get(canary.version, "a good one"), []).append(canary)
+    return by_title
 
 
 def _share(part: int, whole: int) -> float:
@@ -103,13 +136,13 @@ def _share(part: int, whole: int) -> float:
 def _line(title: str, answers: list[Answer]) -> str:
     cells = []
     for connection in CONNECTIONS:
-        failures = [each.failure for each in answers if each.connection == connection]
+        failures = [answer.failure for answer in answers if answer.connection == connection]
         cells += [f"{len(failures):,}", f"{sum(map(bool, failures)):,}"]
     return f"| {title} | {' | '.join(cells)} |"
 
 
 class Page(t.NamedTuple):
-    """A document of which a part is generated."""
+    """A document with a generated part."""
 
     name: str
     measured: pytest.StashKey[t.Any]
@@ -117,10 +150,15 @@ class Page(t.NamedTuple):
     settings: t.Callable[[t.Any], list[str]]
 
     def write(self, text: str) -> None:
-        """Replace all that follows the heading."""
+        """Replace everything after the heading."""
         document = DOCUMENTS / self.name
         head = document.read_text("utf-8").partition(HEADING)[0]
-        document.write_text(f"{head}{HEADING}\n\nWritten by `WRITE_TRAFFIC=1 make test-node`.\n\n{text}\n", "utf-8")
+        document.write_text(
+            f"{head}{HEADING}\n\nWritten by `WRITE_TRAFFIC=1 make test-node`.\n\n{text}\n", "utf-8"
+        )
 
 
-PAGES = (Page("traffic.md", TRAFFIC, table, settings), Page("analysis.md", CANARIES, table_of_canaries, settings_of_canaries))
+PAGES = (
+    Page("traffic.md", TRAFFIC, table, settings),
+    Page("analysis.md", CANARIES, table_of_canaries, settings_of_canaries),
+)

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bad versions are caught at one pod by what Prometheus says of real containers, and no good one is, while requests go on.
+"""Prometheus metrics of real containers catch bad versions at one pod, and no good ones.
 
-docs/analysis.md has the settings that are used, why these, and the table that is made here:
+docs/analysis.md explains the settings, and has the table that this test writes:
 
     WRITE_TRAFFIC=1 make test-node
 """
@@ -15,52 +15,75 @@ import time
 import monitoring
 import pytest
 import record
-from canaries import CAUGHT_BY, CONTAINER, INTERVAL, PODS, RATES, SHARE, WATCHED, Stage, following, image, most
+from canaries import (
+    CANARY_RC,
+    CAUGHT_BY,
+    CONTAINER,
+    INTERVAL,
+    PODS,
+    RATES,
+    SHARE,
+    Stage,
+    image,
+    max_share,
+    scrape_targets,
+)
 from objects import cannot_run, uids
 from rollouts import Shop
 from traffic import Traffic, reasons
 
-USUAL = ("usual-1", "usual-2")
+GOOD = ("usual-1", "usual-2")
 BEFORE = 1.0
 """Seconds of traffic before the first canary."""
 
 
 @pytest.fixture(scope="session")
 def binary():
-    return monitoring.program() or cannot_run("no prometheus here, and no Debian package of it to be had")
+    return monitoring.program() or cannot_run(
+        "no prometheus here, and its Debian package cannot be installed"
+    )
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
-def test_bad_versions_are_caught_and_good_ones_are_not(rounds, cluster, namespace, binary, request, tmp_path):
-    shop, old, canaries = Shop(cluster, namespace, WATCHED, CONTAINER), USUAL[0], []
-    with following(shop, tmp_path / "targets.json") as targets, monitoring.running(binary, targets, INTERVAL) as prometheus:
+def test_bad_versions_are_caught_and_good_ones_are_not(
+    rounds, cluster, namespace, binary, request, tmp_path
+):
+    shop, old, canaries = Shop(cluster, namespace, CANARY_RC, CONTAINER), GOOD[0], []
+    with (
+        scrape_targets(shop, tmp_path / "targets.json") as targets,
+        monitoring.running(binary, targets, INTERVAL) as prometheus,
+    ):
         url = shop.open(image(old))
         stage = Stage(shop, prometheus, tmp_path)
         with Traffic(url, RATES) as traffic:
             time.sleep(BEFORE)
             for _round in range(rounds):
-                for version in (*CAUGHT_BY, next(each for each in USUAL if each != old)):
+                for version in (*CAUGHT_BY, next(version for version in GOOD if version != old)):
                     first = uids(namespace.pods())
-                    canary = stage.try_out(version)
+                    canary = stage.roll_out(version)
                     canaries.append(canary)
-                    if canary.has_gone_back:
-                        there = namespace.pods()
-                        assert {pod["spec"]["containers"][0]["image"] for pod in there} == {image(old)}
-                        assert len(uids(there) & first) == len(there) - 1 == PODS - 1
-                    elif canary.is_bad:  # not caught: told below
+                    if canary.is_rolled_back:
+                        pods = namespace.pods()
+                        assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {
+                            image(old)
+                        }
+                        assert len(uids(pods) & first) == len(pods) - 1 == PODS - 1
+                    elif canary.is_bad:  # not caught: the assertion below fails
                         shop.roll(state="rolled_back")
                     else:
                         shop.roll(image=image(version), max_surge=PODS - 1)
                         old = version
     for canary in canaries:
         canary.count(traffic)
-    request.config.stash[record.CANARIES] = max(request.config.stash[record.CANARIES], canaries, key=len)
+    request.config.stash[record.CANARIES] = max(
+        request.config.stash[record.CANARIES], canaries, key=len
+    )
 
     print(*shop.lines, *record.table_of_canaries(canaries), reasons(traffic.answers), sep="\n")
     assert [canary.was_caught for canary in canaries] == [canary.is_bad for canary in canaries]
-    assert not any(canary.has_gone_back for canary in canaries if not canary.is_bad)
+    assert not any(canary.is_rolled_back for canary in canaries if not canary.is_bad)
     for canary in canaries:
         share = len(canary.met) / len(canary.spell)
-        assert SHARE / 2 < share <= most(len(canary.spell)), canary.version
-    assert [each for each in traffic.answers if not each.version] == [], "requests were lost"
-    assert {each.failure for each in traffic.failures} == {"status 500"}
+        assert SHARE / 2 < share <= max_share(len(canary.spell)), canary.version
+    assert [answer for answer in traffic.answers if not answer.version] == [], "requests were lost"
+    assert {answer.failure for answer in traffic.failures} == {"status 500"}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The logs of real containers, by a real kubelet: a version that logs errors is caught, a good one is not."""
+"""The logs of real containers from a real kubelet: an analysis catches logged errors."""
 
 from __future__ import annotations
 
@@ -13,22 +13,28 @@ from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
-#: A line every 50 ms, of which one of a hundred is an error, or a fifth of them.
+#: A line every 50 ms: one of a hundred is an error, or one of five.
 GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
 WINDOW = 10
 
 
 def template(version, **environment):
-    container = {"name": "web", "image": f"localhost/web:{version}",
-                 "env": [{"name": name, "value": value} for name, value in environment.items()],
-                 "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
-    return {"metadata": {"labels": {"app": "foo"}}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
+    container = {
+        "name": "web",
+        "image": f"localhost/web:{version}",
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1},
+    }
+    return {
+        "metadata": {"labels": {"app": "foo"}},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+    }
 
 
 @pytest.fixture
 def shop(namespace):
-    """foo with four pods that log."""
+    """Provide foo with four pods that log."""
     body = manifest(4)
     body["spec"]["template"] = template("v1", **GOOD)
     namespace.create("replicationcontrollers", body)
@@ -36,7 +42,7 @@ def shop(namespace):
     return namespace
 
 
-def test_a_version_that_logs_errors_is_caught_and_a_good_one_is_not(shop):
+def test_only_a_version_that_logs_errors_is_caught(shop):
     shop.roll(template=template("v2", **GOOD), pause_at=2)
     time.sleep(WINDOW)
     for _run in range(5):
@@ -50,15 +56,17 @@ def test_a_version_that_logs_errors_is_caught_and_a_good_one_is_not(shop):
     time.sleep(WINDOW)
     for _run in range(5):
         bad = analyzed(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s")
-        assert [each["outcome"] for each in bad["metrics"]] == ["failed", "failed"]
+        assert [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"]
     by_minute, share = bad["measurements"]
-    assert by_minute["new"] == pytest.approx(240, rel=0.2) and share["new"] == pytest.approx(0.2, abs=0.03)
+    assert by_minute["new"] == pytest.approx(240, rel=0.2) and share["new"] == pytest.approx(
+        0.2, abs=0.03
+    )
     assert "s3cret" not in str([good, bad]) and "database" not in str([good, bad])
 
 
-def test_containers_that_restart_or_have_not_started(shop):
-    """One that ends after a second of errors, again and again, counts with what it logged before it ended."""
-    crashing = {**BAD, "CRASH_MS": "1500", "START_MS": "60000"}  # it never becomes ready
+def test_restarting_and_waiting_containers(shop):
+    """The log of a crash-looping container before its restart counts."""
+    crashing = {**BAD, "CRASH_MS": "1500", "START_MS": "60000"}  # never becomes ready
     with pytest.raises(RolloutFailed) as failed:
         shop.roll(template=template("v2", **crashing), failure_grace=1, on_failure="stop")
     assert "exit code 3" in failed.value.why
@@ -68,21 +76,30 @@ def test_containers_that_restart_or_have_not_started(shop):
         return result if (result["measurements"][0]["new"] or 0) > 0 else None
 
     result = eventually(shares, "a log of a container that has crashed", 60)
-    assert 0.1 < result["measurements"][0]["new"] < 0.4 and result["measurements"][0]["samples"] >= 10
+    assert (
+        0.1 < result["measurements"][0]["new"] < 0.4 and result["measurements"][0]["samples"] >= 10
+    )
 
     shop.roll(state="rolled_back")
     with pytest.raises(RolloutFailed):
         shop.roll(template=template("v9", **GOOD), failure_grace=1, on_failure="stop")
     absent = analyzed(shop, {"max": 0})
-    assert absent["outcome"] == "inconclusive" and absent["measurements"][0]["reason"] == "no lines in the logs for the new pods"
+    assert (
+        absent["outcome"] == "inconclusive"
+        and absent["measurements"][0]["reason"] == "no lines in the logs for the new pods"
+    )
 
 
-def test_a_node_that_does_not_answer_is_inconclusive(shop, cluster):
+def test_unreachable_kubelet_is_inconclusive(shop, cluster):
     cluster.stop("kubelet", kill=True)
     try:
         result = analyzed(shop, {"max": 1000})
     finally:
         cluster.start("kubelet")
 
-    assert result["outcome"] == "inconclusive" and "container web, cannot be read: " in result["msg"]
-    assert eventually(lambda: analyzed(shop, {"max": 1000}, window="10s")["outcome"] == "passed", "logs again", 60)
+    assert (
+        result["outcome"] == "inconclusive" and "container web, cannot be read: " in result["msg"]
+    )
+    assert eventually(
+        lambda: analyzed(shop, {"max": 1000}, window="10s")["outcome"] == "passed", "logs again", 60
+    )

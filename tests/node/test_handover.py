@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Trouble in the middle of a handover, when no pod can be made for either controller."""
+"""Trouble in the middle of a handover, when neither controller can create a pod."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def shop(cluster, namespace):
-    """One whose client has died in the handover: two pods are foo's, the others next's."""
+    """Provide a shop whose client died in the handover: foo has two pods, next has two."""
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):
         namespace.roll(fault=death(2, True, reparents), image=V2)
-    shop.until_all_are(V2)
+    shop.wait_for_pods_of(V2)
     return shop
 
 
 def test_a_container_killed_by_hand_is_restarted_by_the_kubelet(shop):
     before = uids(shop.namespace.pods())
     victim = shop.namespace.pods()[0]
-    container = victim["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    container = victim["status"]["containerStatuses"][0]["containerID"].removeprefix(
+        "containerd://"
+    )
 
     shop.cluster.kill_container(container)
     eventually(lambda: shop.images()[V2] < REPLICAS, "a pod that is not ready", 60)
     result = shop.roll(image=V2)
 
-    shop.until_all_are(V2)
+    shop.wait_for_pods_of(V2)
     assert result["rollout"]["phase"] == "complete" and shop.namespace.rcs() == ["foo"]
     assert uids(shop.namespace.pods()) == before
-    restarts = {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in shop.namespace.pods()}
+    restarts = {
+        pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"]
+        for pod in shop.namespace.pods()
+    }
     assert restarts[victim["metadata"]["name"]] == 1 == sum(restarts.values())
 
 
@@ -47,6 +52,6 @@ def test_a_pod_deleted_by_hand_is_replaced_afterwards(shop):
     shop.namespace.remove(victim["metadata"]["name"], "pods")
     result = shop.roll(image=V2)
 
-    shop.until_all_are(V2)
+    shop.wait_for_pods_of(V2)
     assert result["rollout"]["phase"] == "complete" and shop.namespace.rcs() == ["foo"]
     assert before - uids(shop.namespace.pods()) == {victim["metadata"]["uid"]}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rollouts that are broken, with a real kubelet: the cause and its log are in the task's error.
+"""Broken rollouts with a real kubelet: the task's error has the cause and the log.
 
 tests/integration/test_broken_rollouts.py has many more causes and their times, with a fake kubelet.
 """
@@ -21,36 +21,43 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 Json = dict[str, t.Any]
 
 GRACE, DEADLINE = 3.0, 40.0
-"""failure_grace and progress_deadline: a container's second crash comes a quarter of a minute after the first one."""
+"""failure_grace and progress_deadline. A container's second crash comes a quarter of a minute after
+the first one.
+"""
 
-AT_ONCE = 4
+WORKERS = 4
 
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
 LATER = PROBE | {"initialDelaySeconds": 60}
-"""Of a container that is to end before it is asked, however long a busy machine takes for that."""
+"""Probe of a container that ends before the first probe, even on a busy machine."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A rollout that is broken in one way."""
+    """One broken rollout."""
 
     title: str
     kind: str
-    #: Regular expressions: the cluster's own reason, and what the progress line and the error say.
+    #: Regular expressions: the cluster's reason, and the text in the progress line and the error.
     reason: str
-    tells: str
+    message: str
     is_fatal: bool = True
-    #: The new template's container, and the rest of its pod.
+    #: Container of the new template, and other fields of its pod.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
     place: str = ", container web"
-    #: Among the last lines of the log.
+    #: Part of the last lines of the log.
     log: str = ""
 
     def template(self) -> Json:
-        """The new template. Without a readiness probe, a container that runs for a moment would be available."""
-        container = {"name": "web", "image": "localhost/web:v2", "readinessProbe": PROBE, **self.container}
+        """Return the new template. Only a readiness probe delays availability."""
+        container = {
+            "name": "web",
+            "image": "localhost/web:v2",
+            "readinessProbe": PROBE,
+            **self.container,
+        }
         return {"spec": {**self.spec, "containers": [container]}}
 
 
@@ -59,52 +66,140 @@ def environment(**values: t.Any) -> list[Json]:
 
 
 CRASHING = environment(CRASH_MS=300, START_MS=1000)
-CRASH = "CrashLoopBackOff|Error"  # by turns
+CRASH = "CrashLoopBackOff|Error"  # alternating
 LAST_WORDS = "FATAL: no connection to database db.example:5432"
 ROWS = [
-    Row("image that cannot be pulled", "image", "ErrImagePull|ImagePullBackOff", "none/manifests/v9.*: connection refused",
-        container={"image": "localhost/none:v9"}),
-    Row("image that may not be pulled", "image", "ErrImageNeverPull", "localhost/none:v9.* is not present",
-        container={"image": "localhost/none:v9", "imagePullPolicy": "Never"}),
-    Row("image name that is none", "image-name", "InvalidImageName", "Bad//Name", container={"image": "localhost/Bad//Name"}),
-    Row("crash loop", "crash", CRASH, "exit code 3", container={"env": CRASHING, "readinessProbe": LATER}, log=LAST_WORDS),
-    Row("too little memory", "memory", "OOMKilled", "exit code 137 .SIGKILL.", log="v2 starting",
-        container={"env": environment(MEMORY_MB=200), "resources": {"limits": {"memory": "64Mi"}}, "readinessProbe": LATER}),
-    Row("command not in the image", "command", "StartError|RunContainerError", "/nope: no such file",
-        container={"command": ["/nope"]}),
-    Row("init container fails", "init-crash", CRASH, "exit code 3", place=", init container setup", log=LAST_WORDS,
-        spec={"initContainers": [{"name": "setup", "image": "localhost/web:v2", "env": CRASHING}]}),
-    Row("ConfigMap missing", "configuration", "CreateContainerConfigError", "configmap .nope. not found",
-        container={"envFrom": [{"configMapRef": {"name": "nope"}}]}),
-    Row("Secret of a volume missing", "configuration", "FailedMount", "secret .nope. not found", place="",
+    Row(
+        "image that cannot be pulled",
+        "image",
+        "ErrImagePull|ImagePullBackOff",
+        "none/manifests/v9.*: connection refused",
+        container={"image": "localhost/none:v9"},
+    ),
+    Row(
+        "image that may not be pulled",
+        "image",
+        "ErrImageNeverPull",
+        "localhost/none:v9.* is not present",
+        container={"image": "localhost/none:v9", "imagePullPolicy": "Never"},
+    ),
+    Row(
+        "invalid image name",
+        "image-name",
+        "InvalidImageName",
+        "Bad//Name",
+        container={"image": "localhost/Bad//Name"},
+    ),
+    Row(
+        "crash loop",
+        "crash",
+        CRASH,
+        "exit code 3",
+        container={"env": CRASHING, "readinessProbe": LATER},
+        log=LAST_WORDS,
+    ),
+    Row(
+        "too little memory",
+        "memory",
+        "OOMKilled",
+        "exit code 137 .SIGKILL.",
+        log="v2 starting",
+        container={
+            "env": environment(MEMORY_MB=200),
+            "resources": {"limits": {"memory": "64Mi"}},
+            "readinessProbe": LATER,
+        },
+    ),
+    Row(
+        "command not in the image",
+        "command",
+        "StartError|RunContainerError",
+        "/nope: no such file",
+        container={"command": ["/nope"]},
+    ),
+    Row(
+        "init container fails",
+        "init-crash",
+        CRASH,
+        "exit code 3",
+        place=", init container setup",
+        log=LAST_WORDS,
+        spec={"initContainers": [{"name": "setup", "image": "localhost/web:v2", "env": CRASHING}]},
+    ),
+    Row(
+        "ConfigMap missing",
+        "configuration",
+        "CreateContainerConfigError",
+        "configmap .nope. not found",
+        container={"envFrom": [{"configMapRef": {"name": "nope"}}]},
+    ),
+    Row(
+        "Secret of a volume missing",
+        "configuration",
+        "FailedMount",
+        "secret .nope. not found",
+        place="",
         container={"volumeMounts": [{"name": "secret", "mountPath": "/secret"}]},
-        spec={"volumes": [{"name": "secret", "secret": {"secretName": "nope"}}]}),
-    Row("readiness probe fails", "readiness", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503",
-        is_fatal=False, container={"env": environment(NEVER_READY=1)}, log="v2 listening"),
-    Row("liveness probe kills", "liveness", "Unhealthy", "Liveness probe failed: .*connection refused", log="v2 starting",
-        container={"env": environment(START_MS=120_000), "livenessProbe": PROBE}),
-    Row("no node with enough cpu", "unschedulable", "Unschedulable", "Insufficient cpu", is_fatal=False, place="",
-        container={"resources": {"requests": {"cpu": "1000"}}}),
-    Row("nodeSelector fits no node", "unschedulable", "Unschedulable", "node affinity/selector", is_fatal=False, place="",
-        spec={"nodeSelector": {"disk": "fast"}}),
+        spec={"volumes": [{"name": "secret", "secret": {"secretName": "nope"}}]},
+    ),
+    Row(
+        "readiness probe fails",
+        "readiness",
+        "Unhealthy",
+        "Readiness probe failed: HTTP probe failed with statuscode: 503",
+        is_fatal=False,
+        container={"env": environment(NEVER_READY=1)},
+        log="v2 listening",
+    ),
+    Row(
+        "liveness probe kills",
+        "liveness",
+        "Unhealthy",
+        "Liveness probe failed: .*connection refused",
+        log="v2 starting",
+        container={"env": environment(START_MS=120_000), "livenessProbe": PROBE},
+    ),
+    Row(
+        "no node with enough cpu",
+        "unschedulable",
+        "Unschedulable",
+        "Insufficient cpu",
+        is_fatal=False,
+        place="",
+        container={"resources": {"requests": {"cpu": "1000"}}},
+    ),
+    Row(
+        "nodeSelector fits no node",
+        "unschedulable",
+        "Unschedulable",
+        "node affinity/selector",
+        is_fatal=False,
+        place="",
+        spec={"nodeSelector": {"disk": "fast"}},
+    ),
 ]
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What a broken rollout has told."""
+    """Error and progress lines of a broken rollout."""
 
     error: RolloutFailed
     lines: list[str]
 
 
-def break_it(row: Row, kubeconfig: str) -> Outcome:
+def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
     namespace = Namespace(kubeconfig, row.title)
     lines: list[str] = []
     try:
         namespace.make_primary(1, "localhost/web:v1")
         with pytest.raises(RolloutFailed) as raised:
-            namespace.roll(template=row.template(), say=lines.append, failure_grace=GRACE, progress_deadline=DEADLINE)
+            namespace.roll(
+                template=row.template(),
+                say=lines.append,
+                failure_grace=GRACE,
+                progress_deadline=DEADLINE,
+            )
     finally:
         namespace.delete()
     return Outcome(raised.value, lines)
@@ -112,33 +207,52 @@ def break_it(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """The outcome of each chosen row, or that of it which is to come."""
-    chosen = [item.callspec.params["row"] for item in request.session.items if item.originalname == "test_the_cause_is_told"]
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {row: pool.submit(break_it, row, cluster.kubeconfig) for row in chosen}
+    """Start the selected rows, and provide the future outcome of each."""
+    chosen = [
+        item.callspec.params["row"]
+        for item in request.session.items
+        if item.originalname == "test_error_names_the_cause"
+    ]
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+        yield {row: pool.submit(fail_rollout, row, cluster.kubeconfig) for row in chosen}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
-def test_the_cause_is_told(row, outcomes):
-    it = outcomes[row].result()
+def test_error_names_the_cause(row, outcomes):
+    outcome = outcomes[row].result()
 
-    print(*it.lines, it.error.message, *it.error.causes, sep="\n")
-    assert [cause["kind"] for cause in it.error.causes] == [row.kind]
-    (cause,) = it.error.causes
+    print(*outcome.lines, outcome.error.message, *outcome.error.causes, sep="\n")
+    assert [cause["kind"] for cause in outcome.error.causes] == [row.kind]
+    (cause,) = outcome.error.causes
     assert cause["is_fatal"] == row.is_fatal
     assert cause["place"].startswith("pod foo-") and cause["place"].endswith(row.place)
-    assert re.fullmatch(row.reason, cause["reason"]) and re.search(row.tells, cause["message"])
-    assert cause["suggestion"] and all(line in it.error.message for line in cause["suggestion"].splitlines())
-    assert ("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s") in it.error.what
-    assert any(line.startswith("waiting: ") and re.search(row.tells, line) for line in it.lines)
+    assert re.fullmatch(row.reason, cause["reason"]) and re.search(row.message, cause["message"])
+    assert cause["suggestion"] and all(
+        line in outcome.error.message for line in cause["suggestion"].splitlines()
+    )
+    assert (
+        "cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s"
+    ) in outcome.error.what
+    assert any(
+        line.startswith("waiting: ") and re.search(row.message, line) for line in outcome.lines
+    )
     assert row.log in "\n".join(cause.get("log", ())) and bool(row.log) == bool(cause.get("log"))
 
 
-def test_a_slow_start_is_no_failure(namespace):
-    """It takes four times failure_grace to listen, and its readiness probe fails all the while."""
+def test_slow_start_is_not_a_failure(namespace):
+    """The readiness probe fails until four times failure_grace have passed."""
     namespace.make_primary(1, "localhost/web:v1")
-    container = {"name": "web", "image": "localhost/web:v2", "env": environment(START_MS=GRACE * 4000), "readinessProbe": PROBE}
+    container = {
+        "name": "web",
+        "image": "localhost/web:v2",
+        "env": environment(START_MS=GRACE * 4000),
+        "readinessProbe": PROBE,
+    }
 
-    result = namespace.roll(template={"spec": {"containers": [container]}}, failure_grace=GRACE, progress_deadline=DEADLINE)
+    result = namespace.roll(
+        template={"spec": {"containers": [container]}},
+        failure_grace=GRACE,
+        progress_deadline=DEADLINE,
+    )
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"

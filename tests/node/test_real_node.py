@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The embedded cluster's real node: it comes, it is cut off and comes back, and it leaves nothing."""
+"""The embedded cluster's real node: start, power cut, restart and removal."""
 
 from __future__ import annotations
 
@@ -20,51 +20,69 @@ from real_node import KERNEL
 from workspace import ClusterError, clusters
 
 
-def of_the_machine() -> dict[str, object]:
-    """What a real node must leave as it was; what other clusters may change meanwhile is left out."""
+def machine_state() -> dict[str, object]:
+    """Return the state of the machine that a real node must not change."""
     return {
-        "kernel": {path: Path("/proc/sys", path).read_text("ascii") for path in (*KERNEL, "net/ipv4/ip_forward")},
+        "kernel": {
+            path: Path("/proc/sys", path).read_text("ascii")
+            for path in (*KERNEL, "net/ipv4/ip_forward")
+        },
         "firewall": re.sub(r"counter packets \d+ bytes \d+", "", output("nft", "list", "ruleset")),
-        "folders": {path: Path(path).exists() for path in ("/var/lib/kubelet", "/run/containerd/containerd.sock", "/run/netns")},
+        "folders": {
+            path: Path(path).exists()
+            for path in ("/var/lib/kubelet", "/run/containerd/containerd.sock", "/run/netns")
+        },
     }
 
 
 def traces(number: int, name: str) -> list[str]:
-    """What there is of the network of that number, and of the cluster of that name."""
-    links = [line for line in output("ip", "-brief", "link").splitlines() if re.match(rf"baton{number}\b", line)]
-    routes = [line for line in output("ip", "route").splitlines() if f"dev baton{number} " in line + " "]
+    """Return links, routes, control groups, mounts and processes of a cluster."""
+    links = [
+        line
+        for line in output("ip", "-brief", "link").splitlines()
+        if re.match(rf"baton{number}\b", line)
+    ]
+    routes = [
+        line for line in output("ip", "route").splitlines() if f"dev baton{number} " in line + " "
+    ]
     groups = [str(path) for path in CGROUPS.glob(f"*/baton{number}")]
-    mounts = [line for line in Path("/proc/mounts").read_text("utf-8").splitlines() if f"/clusters/{name}/" in line]
+    mounts = [
+        line
+        for line in Path("/proc/mounts").read_text("utf-8").splitlines()
+        if f"/clusters/{name}/" in line
+    ]
     return links + routes + groups + mounts + processes(name)
 
 
 def processes(name: str) -> list[str]:
-    found = []
+    lines = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes() + (process / "cgroup").read_bytes()
         except OSError:
-            continue  # ended meanwhile
+            continue  # ended in the meantime
         if f"/clusters/{name}/".encode() in words:
-            found.append(f"process {words!r}")
-    return found
+            lines.append(f"process {words!r}")
+    return lines
 
 
 def output(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-def test_it_leaves_nothing():
-    """Beside another cluster, with pods running, after a power cut."""
+def test_real_node_leaves_nothing_on_the_machine():
+    """Another cluster runs on the machine; pods run, and the node has a power cut."""
     name = f"node-test-{os.getpid()}"
-    before = of_the_machine()
+    before = machine_state()
     with embedded.up(name, with_real_node=True) as cluster:
         number, port = map(int, re.search(r"10\.123\.(\d+)\.1:(\d+)", cluster.server).groups())
-        with pytest.raises(ConnectionRefusedError):  # etcd, two ports before the API server: it asks nobody who they are
+        with pytest.raises(
+            ConnectionRefusedError
+        ):  # etcd, two ports before the API server, has no authentication
             socket.create_connection((f"10.123.{number}.1", port - 2), timeout=5)
         namespace = Namespace(cluster.kubeconfig, "power-cut")
         namespace.make_primary(2, "localhost/web:v1")
-        assert of_the_machine() == before
+        assert machine_state() == before
 
         cluster.stop("node", kill=True)
         assert set(cluster.status().values()) == {"healthy", "stopped"}
@@ -73,11 +91,15 @@ def test_it_leaves_nothing():
         embedded.up(name, with_real_node=True)
 
         assert set(cluster.status().values()) == {"healthy"}
-        eventually(lambda: all(restarted(pod) and is_ready(pod) for pod in namespace.pods()), "the pods after a power cut", 120)
+        eventually(
+            lambda: all(restarted(pod) and is_ready(pod) for pod in namespace.pods()),
+            "the pods after a power cut",
+            120,
+        )
         namespace.client.close()
         assert len(traces(number, name)) > 10
     assert eventually(lambda: not traces(number, name), f"{traces(number, name)} gone")
-    assert of_the_machine() == before
+    assert machine_state() == before
     assert not (clusters() / name).exists()
 
 
@@ -85,6 +107,6 @@ def restarted(pod) -> bool:
     return any(container["restartCount"] for container in pod["status"]["containerStatuses"])
 
 
-def test_fake_nodes_do_not_become_real_ones(cluster):
+def test_cluster_with_a_real_node_gets_no_fake_nodes(cluster):
     with pytest.raises(ClusterError, match="has other nodes"):
         embedded.up(cluster.name)

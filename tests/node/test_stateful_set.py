@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A StatefulSet with volumes: what its pods have written is there after every update, and after one that got stuck."""
+"""A StatefulSet with volumes: the data survive each update, even a stuck one."""
 
 from __future__ import annotations
 
@@ -12,52 +12,84 @@ from objects import eventually, is_ready
 
 DATA = "/data/starts"
 TASK = {"kind": "StatefulSet"}
-BROKEN = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "localhost/none:v9"}]}}}}
+BROKEN = {
+    "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "localhost/none:v9"}]}}}
+}
 
 
 @pytest.fixture
 def shop(namespace, tmp_path):
-    """foo with two pods, each with a volume of its own, which are folders of this machine."""
+    """Provide foo with two pods, each with a volume in a folder of this machine."""
     for number in range(2):
-        namespace.call("POST", "/api/v1/persistentvolumes", {
-            "metadata": {"name": f"{namespace.name}-{number}"},
-            "spec": {"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": namespace.name,
-                     "persistentVolumeReclaimPolicy": "Retain",
-                     "hostPath": {"path": f"/var/lib/{namespace.name}-{number}", "type": "DirectoryOrCreate"}}})
-    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": namespace.name,
-                                                    "resources": {"requests": {"storage": "1Mi"}}}}
-    container = {"name": "web", "image": "localhost/web:v1", "env": [{"name": "DATA", "value": DATA}],
-                 "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                 "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
-    template = {"metadata": {"labels": {"app": "foo"}}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
+        namespace.call(
+            "POST",
+            "/api/v1/persistentvolumes",
+            {
+                "metadata": {"name": f"{namespace.name}-{number}"},
+                "spec": {
+                    "capacity": {"storage": "1Mi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": namespace.name,
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "hostPath": {
+                        "path": f"/var/lib/{namespace.name}-{number}",
+                        "type": "DirectoryOrCreate",
+                    },
+                },
+            },
+        )
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": namespace.name,
+            "resources": {"requests": {"storage": "1Mi"}},
+        },
+    }
+    container = {
+        "name": "web",
+        "image": "localhost/web:v1",
+        "env": [{"name": "DATA", "value": DATA}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1},
+    }
+    template = {
+        "metadata": {"labels": {"app": "foo"}},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+    }
     namespace.make_stateful_set(2, volumeClaimTemplates=[claim], template=template)
     yield namespace
     for number in range(2):
         namespace.call("DELETE", f"/api/v1/persistentvolumes/{namespace.name}-{number}")
 
 
-def starts(namespace):
-    """The versions that each pod's volume has seen."""
-    found = {}
+def stored_versions(namespace):
+    """Return the versions stored in each pod's volume, by pod."""
+    versions = {}
     for pod in namespace.pods():
         server = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)
         server.request("GET", "/data")
-        found[pod["metadata"]["name"]] = server.getresponse().read().decode().split()
+        versions[pod["metadata"]["name"]] = server.getresponse().read().decode().split()
         server.close()
-    return found
+    return versions
 
 
-def test_the_data_of_each_pod_stays_with_it(shop):
+def test_each_pod_keeps_the_data_of_its_volume(shop):
     shop.roll(**TASK, image="localhost/web:v2", pause_at="1")
-    assert starts(shop) == {"foo-0": ["v1"], "foo-1": ["v1", "v2"]}
+    assert stored_versions(shop) == {"foo-0": ["v1"], "foo-1": ["v1", "v2"]}
 
     shop.roll(**TASK, image="localhost/web:v2")
-    assert starts(shop) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2"]}
+    assert stored_versions(shop) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2"]}
 
     shop.patch_stateful_set(BROKEN)
-    eventually(lambda: [is_ready(pod) for pod in sorted(shop.pods(), key=lambda pod: pod["metadata"]["name"])] == [True, False],
-               "a pod whose image cannot be pulled")
+    eventually(
+        lambda: (
+            [is_ready(pod) for pod in sorted(shop.pods(), key=lambda pod: pod["metadata"]["name"])]
+            == [True, False]
+        ),
+        "a pod whose image cannot be pulled",
+    )
     result = shop.roll(**TASK, state="rolled_back")
 
     assert [step["name"] for step in result["steps"] if step["action"] == "delete"] == ["foo-1"]
-    assert starts(shop) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2", "v2"]}
+    assert stored_versions(shop) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2", "v2"]}

@@ -1,9 +1,9 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 
-// Requests at a constant rate, whatever the answers: one line each with the time, the version that answered (if only with an
-// error), what went wrong. POST, because Go's client would quietly send a GET again when a kept connection breaks. k6 itself
-// repeats nothing.
+// Requests at a constant rate, independent of the answers. Each line has the time, the version that
+// answered, and the failure. POST, because Go's client silently repeats a GET when a persistent
+// connection breaks; k6 itself repeats nothing.
 import http from "k6/http";
 
 export const options = {
@@ -14,7 +14,7 @@ export const options = {
       executor: "constant-arrival-rate",
       rate: Number(__ENV.RATE),
       duration: "2h",
-      preAllocatedVUs: 20, // with kept connections so many of these
+      preAllocatedVUs: 20, // the number of persistent connections
       maxVUs: 2000,
     },
   },

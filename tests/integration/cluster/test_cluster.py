@@ -68,15 +68,15 @@ def pids(name: str) -> dict[str, int]:
 
 def processes(name: str) -> list[str]:
     """Return the command lines of all processes that work in the cluster's folder."""
-    found = []
+    lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue  # ended meanwhile
         if str(clusters() / name) + "/" in line:
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def assert_nothing_left(name: str) -> None:
@@ -103,7 +103,7 @@ def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_given_cluster() -> Iterator[None]:
+def no_external_cluster() -> Iterator[None]:
     """Test the embedded cluster even if KUBECONFIG names another."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("KUBECONFIG", raising=False)
@@ -117,15 +117,15 @@ def cluster() -> Iterator[Cluster]:
     """
     binaries.provide()
     both = [tool("up", "--name", NAME) for _attempt in range(2)]
-    said = "".join(process.communicate(timeout=180)[1] for process in both)
-    assert [process.returncode for process in both] == [0, 0], said
-    assert said.count("is up after") == said.count("is up already") == 1
+    output = "".join(process.communicate(timeout=180)[1] for process in both)
+    assert [process.returncode for process in both] == [0, 0], output
+    assert output.count("is up after") == output.count("is up already") == 1
     with Cluster(NAME) as running:
         yield running
     assert_nothing_left(NAME)
 
 
-def test_up_gives_a_kubeconfig_and_keeps_its_secrets(cluster: Cluster) -> None:
+def test_up_writes_a_private_kubeconfig(cluster: Cluster) -> None:
     """The printed kubeconfig is the whole access, and only its owner can read the file."""
     code, out, _err = run("kubeconfig", "--name", NAME)
 
@@ -145,7 +145,7 @@ def test_up_gives_a_kubeconfig_and_keeps_its_secrets(cluster: Cluster) -> None:
     }
 
 
-def test_second_up_reuses_what_runs(cluster: Cluster) -> None:
+def test_second_up_reuses_the_processes(cluster: Cluster) -> None:
     """Replace no process."""
     before = pids(NAME)
 
@@ -155,12 +155,13 @@ def test_second_up_reuses_what_runs(cluster: Cluster) -> None:
 
 
 def test_two_clusters_side_by_side(cluster: Cluster) -> None:
-    """Another name is another cluster, with its own ports and objects; down of one keeps the other.
-    """
-    with embedded.up(f"{NAME}-b") as other:
-        assert other.server != cluster.server
-        api(other).create(PODS, pod("only-here", "web:v1"))
-        assert "only-here" not in [item["metadata"]["name"] for item in api(cluster).get(PODS)["items"]]
+    """Clusters have separate ports and objects, and end separately."""
+    with embedded.up(f"{NAME}-b") as neighbour:
+        assert neighbour.server != cluster.server
+        api(neighbour).create(PODS, pod("only-here", "web:v1"))
+        assert "only-here" not in [
+            item["metadata"]["name"] for item in api(cluster).get(PODS)["items"]
+        ]
 
     assert_nothing_left(f"{NAME}-b")
     assert run("status", "--name", NAME)[0] == 0
@@ -189,7 +190,9 @@ def test_failed_up_shows_the_log_and_leaves_nothing(tmp_path: Path) -> None:
     code, _out, err = run("up", "--name", f"{NAME}-f", KUBEBUILDER_ASSETS=str(tmp_path))
 
     assert code == 1
-    assert err == "error: kube-apiserver died at its start; the end of its log:\nno licence to serve\n"
+    assert (
+        err == "error: kube-apiserver died at its start; the end of its log:\nno licence to serve\n"
+    )
     assert_nothing_left(f"{NAME}-f")
 
 
@@ -236,44 +239,67 @@ def test_version_stays_as_long_as_the_cluster(cluster: Cluster) -> None:
     code, _out, err = run("up", "--name", NAME, BATON_KUBERNETES="1.24")
 
     assert (code, pids(NAME)) == (1, before)
-    assert f"cluster {NAME} has Kubernetes {binaries.NEWEST} and not 1.24, which cannot be changed" in err
-
-
-def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Path) -> None:
-    """`up` checks the cluster and `down` does nothing, both with a message; an unreachable cluster
-    is an error.
-    """
-    given = tmp_path / "config"
-    given.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
-
-    code, _out, err = run("up", KUBECONFIG=str(given))
-    assert (code, err) == (0, f"KUBECONFIG={given} names the cluster, and it answers: {cluster.server}\n")
-    code, _out, err = run("down", KUBECONFIG=str(given))
-    assert (code, err) == (0, f"KUBECONFIG={given} names the cluster: nothing to bring down\n")
-    code, _out, err = run("up", "--kubernetes", "1.24", KUBECONFIG=str(given))
-    assert (code, err) == (1, f"error: KUBECONFIG={given} names the cluster: it is not ours to make of Kubernetes 1.24\n")
-    assert run("status", "--name", NAME)[0] == 0
-
-    given.write_text(given.read_text("utf-8").replace(cluster.server, "https://127.0.0.1:1"), encoding="utf-8")
-    code, _out, err = run("up", KUBECONFIG=str(given))
-    assert (code, err) == (
-        1,
-        f"error: KUBECONFIG={given} names the cluster, but 'https://127.0.0.1:1' does not answer\n",
+    assert (
+        f"cluster {NAME} has Kubernetes {binaries.NEWEST} and not 1.24, which cannot be changed"
+        in err
     )
 
 
-@pytest.mark.parametrize("named", [{"certificate-authority": "ca.crt"},
-                                   {"certificate-authority-data": "dHJ1c3QgbWU=", "certificate-authority": "another.crt"}])
-def test_what_a_given_server_is_verified_with_is_a_file(tmp_path: Path, named: dict[str, str]) -> None:
+def test_external_cluster_is_used_unchanged(cluster: Cluster, tmp_path: Path) -> None:
+    """`up` checks the cluster and `down` does nothing, both with a message; an unreachable cluster
+    is an error.
+    """
+    external = tmp_path / "config"
+    external.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
+
+    code, _out, err = run("up", KUBECONFIG=str(external))
+    assert (code, err) == (
+        0,
+        f"KUBECONFIG={external} names the cluster, and it answers: {cluster.server}\n",
+    )
+    code, _out, err = run("down", KUBECONFIG=str(external))
+    assert (code, err) == (0, f"KUBECONFIG={external} names the cluster: nothing to bring down\n")
+    code, _out, err = run("up", "--kubernetes", "1.24", KUBECONFIG=str(external))
+    assert (code, err) == (
+        1,
+        f"error: KUBECONFIG={external} names the cluster: its version cannot be set to 1.24\n",
+    )
+    assert run("status", "--name", NAME)[0] == 0
+
+    external.write_text(
+        external.read_text("utf-8").replace(cluster.server, "https://127.0.0.1:1"), encoding="utf-8"
+    )
+    code, _out, err = run("up", KUBECONFIG=str(external))
+    assert (code, err) == (
+        1,
+        f"error: KUBECONFIG={external} names the cluster, "
+        "but 'https://127.0.0.1:1' does not answer\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"certificate-authority": "ca.crt"},
+        {"certificate-authority-data": "dHJ1c3QgbWU=", "certificate-authority": "another.crt"},
+    ],
+)
+def test_external_certificate_authority_is_a_file(tmp_path: Path, named: dict[str, str]) -> None:
     """A certificate inside the kubeconfig, as kind writes, becomes a file too."""
     (tmp_path / "ca.crt").write_text("trust me", "utf-8")
-    config = {"current-context": "mine", "contexts": [{"name": "mine", "context": {"cluster": "mine"}}],
-              "clusters": [{"name": "mine", "cluster": named}]}
+    config = {
+        "current-context": "mine",
+        "contexts": [{"name": "mine", "context": {"cluster": "mine"}}],
+        "clusters": [{"name": "mine", "cluster": named}],
+    }
     (tmp_path / "config").write_text(json.dumps(config), "utf-8")
 
-    given = ExternalCluster(tmp_path / "config")
+    external = ExternalCluster(tmp_path / "config")
 
-    assert given.certificate_authority and Path(given.certificate_authority).read_text("utf-8") == "trust me"
+    assert (
+        external.certificate_authority
+        and Path(external.certificate_authority).read_text("utf-8") == "trust me"
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,8 +308,14 @@ def test_what_a_given_server_is_verified_with_is_a_file(tmp_path: Path, named: d
         (["up", "--name", "../x"], "a cluster's name consists of"),
         (["stop", "--name", "nobody", "etcd"], "there is no cluster nobody"),
         (["kubeconfig", "--name", "nobody"], "there is no cluster nobody"),
-        (["up", "--name", "nobody", "--kubernetes", "1.4"], "there is no Kubernetes '1.4' here, but "),
-        (["up", "--name", "nobody", "--kubernetes", "1.24", "--real-node"], f"a real node is of Kubernetes {binaries.NEWEST}"),
+        (
+            ["up", "--name", "nobody", "--kubernetes", "1.4"],
+            "there is no Kubernetes '1.4' here, but ",
+        ),
+        (
+            ["up", "--name", "nobody", "--kubernetes", "1.24", "--real-node"],
+            f"a real node is of Kubernetes {binaries.NEWEST}",
+        ),
     ],
 )
 def test_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
@@ -306,9 +338,11 @@ def test_reused_pid_is_never_signalled() -> None:
 
 def test_a_process_lives_until_its_last_thread_has_ended() -> None:
     """The ports stay in use after the first thread is a zombie."""
-    program = ("import ctypes, sys, threading\n"
-               "threading.Thread(target=sys.stdin.read).start()\n"  # ends with the input
-               "ctypes.CDLL(None).syscall(60, 0)")  # exit, of this thread alone
+    program = (
+        "import ctypes, sys, threading\n"
+        "threading.Thread(target=sys.stdin.read).start()\n"  # ends with the input
+        "ctypes.CDLL(None).syscall(60, 0)"
+    )  # exit, of this thread alone
     child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
     assert child.stdin
     wait_for("the end of its first thread", lambda: stat(child.pid)[0] == "Z")
@@ -329,34 +363,46 @@ def stat(pid: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
-    """Create all pods at once, each named for the word in its image's tag; return a function that
+    """Create all pods at once, entry named for the word in its image's tag; return a function that
     reads a pod.
     """
     for word in (
-        *("v1", "slow", "unready", "readiness", "absent", "badname", "noconfig", "novolume", "nocommand"),
+        *(
+            "v1",
+            "slow",
+            "unready",
+            "readiness",
+            "absent",
+            "badname",
+            "noconfig",
+            "novolume",
+            "nocommand",
+        ),
         *("crash", "oom", "liveness", "startup", "lost", "evicted"),
     ):
         api(cluster).create(PODS, pod(word, f"registry.test:5000/slow/web:2-{word}"))
     initialized = pod("badinit", "web:badinit")
-    initialized["spec"]["initContainers"] = [{"name": name, "image": f"{name}:v1"} for name in ("yes", "second")]
+    initialized["spec"]["initContainers"] = [
+        {"name": name, "image": f"{name}:v1"} for name in ("yes", "second")
+    ]
     api(cluster).create(PODS, initialized)
     patient = {"baton.test/ready-after": "60s"}
     api(cluster).create(PODS, pod("patient", "web:slow", annotations=patient))
     return lambda name: api(cluster).get(f"{PODS}/{name}")
 
 
-def first(seen: dict[str, Any]) -> dict[str, Any]:
+def first(item: dict[str, Any]) -> dict[str, Any]:
     """Return the status of the first container, empty if missing."""
-    return next(iter(seen["status"].get("containerStatuses", ())), {})
+    return next(iter(item["status"].get("containerStatuses", ())), {})
 
 
-def waiting(seen: dict[str, Any]) -> str:
+def waiting(item: dict[str, Any]) -> str:
     """Return why the first container waits, or ""."""
-    return first(seen).get("state", {}).get("waiting", {}).get("reason", "")
+    return first(item).get("state", {}).get("waiting", {}).get("reason", "")
 
 
 def warnings(cluster: Cluster, name: str) -> dict[str, int]:
-    """How often each Warning was said of a pod, as "reason: message"."""
+    """How often entry Warning was said of a pod, as "reason: message"."""
     events = api(cluster).get("/api/v1/namespaces/default/events")["items"]
     return {
         f"{event['reason']}: {event['message']}": event["count"]
@@ -365,25 +411,26 @@ def warnings(cluster: Cluster, name: str) -> dict[str, int]:
     }
 
 
-def condition(seen: dict[str, Any], kind: str) -> tuple[str, str | None]:
+def condition(item: dict[str, Any], kind: str) -> tuple[str, str | None]:
     """Status and reason of a condition."""
-    found = next(each for each in seen["status"]["conditions"] if each["type"] == kind)
-    return found["status"], found.get("reason")
+    match = next(entry for entry in item["status"]["conditions"] if entry["type"] == kind)
+    return match["status"], match.get("reason")
 
 
-def ready(seen: dict[str, Any]) -> bool:
+def ready(item: dict[str, Any]) -> bool:
     """The pod's condition."""
     return {"type": "Ready", "status": "True"}.items() <= {
         key: value
-        for condition in seen["status"].get("conditions", ())
+        for condition in item["status"].get("conditions", ())
         if condition["type"] == "Ready"
         for key, value in condition.items()
     }.items()
 
 
-def test_healthy_pod_is_ready_at_once(cluster: Cluster, pods: Callable[[str], dict[str, Any]]) -> None:
-    """A new ReplicationController's pods are ready after about a second, and unchanged after that.
-    """
+def test_healthy_pod_is_ready_at_once(
+    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+) -> None:
+    """Pods of a new ReplicationController are ready after about a second, and stay unchanged."""
     api(cluster).create(
         "/api/v1/namespaces/default/replicationcontrollers",
         {
@@ -393,7 +440,10 @@ def test_healthy_pod_is_ready_at_once(cluster: Cluster, pods: Callable[[str], di
             "spec": {
                 "replicas": 20,
                 "selector": {"app": "web"},
-                "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("", "web:v1")["spec"]},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": pod("", "web:v1")["spec"],
+                },
             },
         },
     )
@@ -415,11 +465,13 @@ def test_slow_pod_runs_and_is_ready_later(pods: Callable[[str], dict[str, Any]])
     assert not ready(pods("patient"))
 
 
-def test_unready_pod_runs_and_says_what_is_not_ready(pods: Callable[[str], dict[str, Any]]) -> None:
+def test_unready_pod_names_its_unready_containers(pods: Callable[[str], dict[str, Any]]) -> None:
     """Like a failing readiness probe."""
-    seen = eventually(lambda: "running" in first(pods("unready")).get("state", {}) and pods("unready"))
+    item = eventually(
+        lambda: "running" in first(pods("unready")).get("state", {}) and pods("unready")
+    )
 
-    condition = next(each for each in seen["status"]["conditions"] if each["type"] == "Ready")
+    condition = next(entry for entry in item["status"]["conditions"] if entry["type"] == "Ready")
     assert (condition["status"], condition["reason"]) == ("False", "ContainersNotReady")
     assert condition["message"] == "containers with unready status: [on sidecar]"
 
@@ -443,15 +495,19 @@ def test_absent_image_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
         ("badinit", "Error", 1),
     ],
 )
-def test_crash_loop(pods: Callable[[str], dict[str, Any]], word: str, reason: str, code: int) -> None:
-    """CrashLoopBackOff and running alternate, with one restart more each time; a kubelet counts at
+def test_crash_loop(
+    pods: Callable[[str], dict[str, Any]], word: str, reason: str, code: int
+) -> None:
+    """CrashLoopBackOff and running alternate, with one restart more entry time; a kubelet counts at
     the restart.
     """
 
     def crashing() -> dict[str, Any]:
         """Return the status of the first init container, or else of the first container."""
         status = pods(word)["status"]
-        return next(iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {})
+        return next(
+            iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {}
+        )
 
     def reached(state: str) -> dict[str, Any]:
         return eventually(lambda: state in crashing().get("state", {}) and crashing())
@@ -463,14 +519,23 @@ def test_crash_loop(pods: Callable[[str], dict[str, Any]], word: str, reason: st
     assert again["lastState"]["terminated"].items() >= {"reason": reason, "exitCode": code}.items()
 
 
-def test_failing_init_container_keeps_the_others_waiting(pods: Callable[[str], dict[str, Any]]) -> None:
+def test_containers_wait_for_a_failing_init_container(
+    pods: Callable[[str], dict[str, Any]],
+) -> None:
     """The later init containers wait as well."""
-    seen = eventually(lambda: "initContainerStatuses" in pods("badinit")["status"] and pods("badinit"))
+    item = eventually(
+        lambda: "initContainerStatuses" in pods("badinit")["status"] and pods("badinit")
+    )
 
-    assert condition(seen, "Initialized") == ("False", "ContainersNotInitialized")
-    assert seen["status"]["initContainerStatuses"][1]["state"]["waiting"]["reason"] == "PodInitializing"
-    assert {each["state"]["waiting"]["reason"] for each in seen["status"]["containerStatuses"]} == {"PodInitializing"}
-    assert seen["status"]["phase"] == "Pending"
+    assert condition(item, "Initialized") == ("False", "ContainersNotInitialized")
+    assert (
+        item["status"]["initContainerStatuses"][1]["state"]["waiting"]["reason"]
+        == "PodInitializing"
+    )
+    assert {
+        entry["state"]["waiting"]["reason"] for entry in item["status"]["containerStatuses"]
+    } == {"PodInitializing"}
+    assert item["status"]["phase"] == "Pending"
 
 
 @pytest.mark.parametrize(
@@ -480,7 +545,8 @@ def test_failing_init_container_keeps_the_others_waiting(pods: Callable[[str], d
         (
             "badname",
             "InvalidImageName",
-            'Failed to apply default image tag "registry.test:5000/slow/web:2-badname": couldn\'t parse image name '
+            'Failed to apply default image tag "registry.test:5000/slow/web:2-badname": '
+            "couldn't parse image name "
             '"registry.test:5000/slow/web:2-badname": invalid reference format',
         ),
     ],
@@ -501,7 +567,11 @@ def test_missing_command_alternates(pods: Callable[[str], dict[str, Any]]) -> No
     def reached(reason: str) -> dict[str, Any]:
         return eventually(lambda: waiting(pods("nocommand")) == reason and first(pods("nocommand")))
 
-    failed, backed_off, _again = reached("RunContainerError"), reached("CrashLoopBackOff"), reached("RunContainerError")
+    failed, backed_off, _again = (
+        reached("RunContainerError"),
+        reached("CrashLoopBackOff"),
+        reached("RunContainerError"),
+    )
 
     message = failed["state"]["waiting"]["message"]
     assert message.endswith('exec: "/nope": stat /nope: no such file or directory: unknown')
@@ -510,7 +580,9 @@ def test_missing_command_alternates(pods: Callable[[str], dict[str, Any]]) -> No
     assert pods("nocommand")["status"]["phase"] == "Running"
 
 
-def test_missing_volume_is_told_by_an_event_only(cluster: Cluster, pods: Callable[[str], dict[str, Any]]) -> None:
+def test_missing_volume_is_reported_by_an_event_only(
+    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+) -> None:
     """The status looks like a pod's that is about to start."""
     event = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 
@@ -520,7 +592,7 @@ def test_missing_volume_is_told_by_an_event_only(cluster: Cluster, pods: Callabl
     assert condition(pods("novolume"), "PodReadyToStartContainers") == ("False", None)
 
 
-def test_failing_readiness_probe_is_told_again_and_again(
+def test_failing_readiness_probe_is_reported_repeatedly(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]]
 ) -> None:
     """The pod runs, and is not ready."""
@@ -536,41 +608,53 @@ def test_failing_readiness_probe_is_told_again_and_again(
 def test_probe_fails_before_it_kills(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]], word: str, probe: str
 ) -> None:
-    """Three times, the default failureThreshold, in each run of the container."""
+    """Three times, the default failureThreshold, in entry run of the container."""
     event = f"Unhealthy: {probe} probe failed: HTTP probe failed with statuscode: 503"
 
-    eventually(lambda: first(pods(word)).get("restartCount", 0) >= 2 and "waiting" in first(pods(word))["state"])
+    eventually(
+        lambda: (
+            first(pods(word)).get("restartCount", 0) >= 2
+            and "waiting" in first(pods(word))["state"]
+        )
+    )
 
     assert warnings(cluster, word)[event] >= 6
 
 
-def test_lost_node_takes_the_pod_but_not_its_containers(
+def test_lost_node_makes_only_the_pod_unready(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]]
 ) -> None:
     """Only the kubelet could report the state of the containers."""
     eventually(lambda: "NodeNotReady: Node is not ready" in warnings(cluster, "lost"))
 
-    seen = pods("lost")
-    assert condition(seen, "Ready") == ("False", None)
-    assert condition(seen, "ContainersReady") == ("True", None)
-    assert first(seen)["ready"] and "running" in first(seen)["state"]
+    item = pods("lost")
+    assert condition(item, "Ready") == ("False", None)
+    assert condition(item, "ContainersReady") == ("True", None)
+    assert first(item)["ready"] and "running" in first(item)["state"]
 
 
 def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
     """The evicted pod remains for inspection, and a controller creates another."""
     eventually(lambda: pods("evicted")["status"]["phase"] == "Failed")
 
-    seen = pods("evicted")
-    assert seen["status"]["reason"] == "Evicted"
-    assert seen["status"]["message"].startswith("The node was low on resource: memory. ")
-    assert condition(seen, "DisruptionTarget") == ("True", "TerminationByKubelet")
-    assert condition(seen, "Ready") == ("False", "PodFailed")
-    assert first(seen)["state"]["terminated"]["exitCode"] == 137
+    item = pods("evicted")
+    assert item["status"]["reason"] == "Evicted"
+    assert item["status"]["message"].startswith("The node was low on resource: memory. ")
+    assert condition(item, "DisruptionTarget") == ("True", "TerminationByKubelet")
+    assert condition(item, "Ready") == ("False", "PodFailed")
+    assert first(item)["state"]["terminated"]["exitCode"] == 137
 
 
-def test_etcd_which_asks_nobody_who_they_are_is_out_of_reach_of_pods():
-    settings = components.Settings(clusters() / NAME, 20000, 20, binaries.NEWEST, network=Network(7))
+def test_etcd_is_unreachable_for_pods():
+    settings = components.Settings(
+        clusters() / NAME, 20000, 20, binaries.NEWEST, network=Network(7)
+    )
 
-    for words in (components._etcd(settings), [word for word in components._kube_apiserver(settings) if "etcd" in word]):
+    for words in (
+        components._etcd(settings),
+        [word for word in components._kube_apiserver(settings) if "etcd" in word],
+    ):
         urls = [word for word in words if "http://" in word]
-        assert urls and all("http://127.0.0.1:2000" in url and settings.address not in url for url in urls)
+        assert urls and all(
+            "http://127.0.0.1:2000" in url and settings.address not in url for url in urls
+        )

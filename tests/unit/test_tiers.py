@@ -56,7 +56,7 @@ def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, cached, image
 
     assert message in hindrance and bool(message) == bool(hindrance)
     if message:
-        is_image_missing = "has not the image local/node:1" in hindrance
+        is_image_missing = "lacks the image local/node:1" in hindrance
         assert ("may not make one" in hindrance) != is_image_missing
 
 
@@ -64,7 +64,7 @@ def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, cached, image
     ("", 2**23, ""),
     ("", 2**21, "needs 4 GiB of memory, and 2.0 are free"),
     # another engine is not tried
-    ("local/node:1", 2**23, "has not the image local/node:1 that BATON_KIND_IMAGE names"),
+    ("local/node:1", 2**23, "lacks the image local/node:1, which BATON_KIND_IMAGE names"),
 ])
 def test_kind_needs_no_engine_where_one_can_be_made(
         runner, monkeypatch, tmp_path, image, memory, why):

@@ -128,7 +128,8 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 
 def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
-    params = {**params, "connection": connection.to_type(params, os.environ)}
+    params = {**options.with_kinds(params),
+              "connection": connection.to_type(params, os.environ)}
     many = fleet.Fleet.from_params(params)
     # Invalid options are refused before the first request.
     requests = [request_from({**params, "name": params.get("name") or "any", "kind": kind})
@@ -178,6 +179,7 @@ def _group(params: Json, request: Request, stack: contextlib.ExitStack,
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
+    params = options.with_kinds(params)
     kinds = params.get("kinds") or [params.get("kind")]
     conflicts = [option for option in ("kind", "name", "names") if params.get(option)]
     if params.get("kinds") and conflicts:
@@ -203,6 +205,7 @@ def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
 
 def analysis(params: Json) -> Json:
     """Carry out the task of the module rollout_analysis. Raises RolloutError."""
+    params = options.with_kinds(params)
     try:
         return _analysis(params)
     except NoSuchController:

@@ -112,9 +112,10 @@ options:
         O(next_name), O(max_steps) and O(update_period) cannot be used with it.
       - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that
         before it has ended, with O(state=rolled_back) only.
+      - One of V(ReplicationController), V(ReplicaSet), V(Deployment), V(StatefulSet), V(DaemonSet)
+        and V(DeploymentConfig), in any case, or C(kubectl)'s short name for it, V(rc), V(rs),
+        V(deploy), V(sts), V(ds) or V(dc).
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
-      DaemonSet]
   kinds:
     description:
       - Several kinds to choose from by O(label_selectors), instead of O(kind). The controllers of
@@ -123,8 +124,6 @@ options:
         of the kinds is refused.
     type: list
     elements: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
-      DaemonSet]
   state:
     description:
       - V(updated) brings the pods to the template that the task asks for. An interrupted update is
@@ -276,13 +275,13 @@ options:
       - Seconds for which a new pod must have been ready before it counts as available. By default,
         the value that the controller already has.
       - Applied when an update begins, and kept on the controller afterwards.
-    type: int
+    type: str
   update_period:
     description:
       - Seconds to pause between one round of scaling and the next. By default, the next round
         starts as soon as the new pods are available.
-    type: float
-    default: 0
+    type: str
+    default: "0"
   progress_deadline:
     description:
       - Seconds without progress after which the task fails. Progress is a step taken, or another
@@ -290,13 +289,13 @@ options:
         pod that has terminated.
       - Nothing is undone. Run the task again to carry on, or run it with O(state=rolled_back) to go
         back.
-    type: float
-    default: 600
+    type: str
+    default: "600"
   timeout:
     description:
       - Seconds after which the task fails, however much progress it makes. No limit by default, but
         O(progress_deadline) always applies.
-    type: float
+    type: str
   failure_grace:
     description:
       - Seconds for which a problem that waiting cannot cure must persist before the task fails, for
@@ -307,8 +306,8 @@ options:
         them.
       - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe,
         are shown while the task waits, and only count towards O(progress_deadline).
-    type: float
-    default: 10
+    type: str
+    default: "10"
   on_failure:
     description:
       - What to do if the new pods do not become available, whether the task gives up because of
@@ -404,8 +403,8 @@ options:
         fails at once and says who runs the other one.
       - The Lease of a task that was killed is taken over. On the same machine this happens at once,
         elsewhere up to 15 seconds after that task ended.
-    type: float
-    default: 0
+    type: str
+    default: "0"
   progress:
     description:
       - Whether to show each step, and what the task is waiting for, as a line on standard error
@@ -418,6 +417,7 @@ options:
     type: bool
     default: true
 notes:
+  - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
   - The pods keep serving throughout, and each of them has a controller at every moment. During the
     handover at the end of an update, however, a pod that dies is not replaced until the handover is
     over. That takes about 0.3 seconds for 4 pods, and 1 second for 100. There is no handover with

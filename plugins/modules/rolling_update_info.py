@@ -57,16 +57,12 @@ options:
       - By default, V(ReplicationController); with O(name), if there is no ReplicationController of
         that name, the kind of the only other object that has it.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
-      DaemonSet]
   kinds:
     description:
       - Several kinds to report on, one after the other, instead of O(kind). Cannot be combined with
         O(name) or O(names).
     type: list
     elements: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
-      DaemonSet]
 seealso:
   - module: baton.kubernetes.rolling_update
 """

@@ -55,8 +55,6 @@ options:
       - By default, V(ReplicationController), or if there is none of that name, the kind of the only
         other object that has it.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet,
-      DaemonSet]
   prometheus_url:
     description:
       - URL of Prometheus, or of anything else that has its HTTP API, without C(/api/v1/query).
@@ -98,8 +96,8 @@ options:
   prometheus_timeout:
     description:
       - Seconds that an answer of Prometheus may take.
-    type: float
-    default: 10
+    type: str
+    default: "10"
   metrics:
     description:
       - What to measure, at most 20 metrics. Each needs a threshold, and passes if it keeps all that
@@ -260,8 +258,8 @@ options:
     description:
       - Seconds to wait before the first measurement, such as until the new pods have had a
         O(window) full of requests.
-    type: float
-    default: 0
+    type: str
+    default: "0"
   count:
     description:
       - Number of measurements of each metric.
@@ -270,8 +268,8 @@ options:
   interval:
     description:
       - Seconds from one measurement to the next.
-    type: float
-    default: 30
+    type: str
+    default: "30"
   failure_limit:
     description:
       - How many measurements of a metric may fail. With one more, the task fails at once. Must be
@@ -304,6 +302,8 @@ options:
       - Whether to show a line for each measurement on the terminal while the task runs.
     type: bool
     default: true
+notes:
+  - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
 seealso:
   - module: baton.kubernetes.rolling_update
 """

@@ -23,6 +23,7 @@ from ..cluster.connection import USER_AGENT
 from ..cluster.http import CONNECT_TIMEOUT, RETRIED, brief, whole
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, pairs, text, told, values
+from ..model.options import duration
 from .outcome import Reading
 
 #: no_log for each option that may contain a secret: a URL may contain a password.
@@ -35,7 +36,7 @@ ARGUMENT_SPEC: Json = dict(
     prometheus_client_cert=dict(type="path", no_log=True),
     prometheus_client_key=dict(type="path", no_log=True),
     prometheus_validate_certs=dict(type="bool", default=True),
-    prometheus_timeout=dict(type="float", default=10),
+    prometheus_timeout=dict(type="str", default="10"),
 )
 
 #: The limit of an answer in bytes: a number, its labels and an error message need less.
@@ -60,7 +61,7 @@ class Prometheus:
         self.server, headers = _address(options)
         self._headers = {**headers, "User-Agent": USER_AGENT, "Accept": "application/json",
                          "Content-Type": "application/x-www-form-urlencoded"}
-        self._seconds = options["timeout"]
+        self._seconds = duration("prometheus_timeout", options["timeout"])
         if not 0 < self._seconds < 3600:
             raise RolloutError("prometheus_timeout must be more than 0 seconds, and at most an "
                                f"hour, not {self._seconds:g}")

@@ -20,6 +20,7 @@ from ..model.fields import Json
 from ..model.identity import is_name
 from ..model.kinds import Word
 from ..model.options import ARGUMENT_SPEC as OF_ROLLOUTS
+from ..model.options import duration
 from . import queries
 
 #: Metrics of a task, and measurements of all metrics: more would not fit into a result.
@@ -83,9 +84,9 @@ ARGUMENT_SPEC: Json = dict(
                       default=str(OnEmpty.INCONCLUSIVE)),
     )),
     window=dict(type="str", default="1m"),
-    initial_delay=dict(type="float", default=0),
+    initial_delay=dict(type="str", default="0"),
     count=dict(type="int", default=1),
-    interval=dict(type="float", default=30),
+    interval=dict(type="str", default="30"),
     failure_limit=dict(type="int", default=0),
     inconclusive_limit=dict(type="int", default=0),
     on_inconclusive=dict(type="str", choices=["fail", "pass"], default="fail"),
@@ -169,7 +170,7 @@ def analysis_from(params: Json) -> Analysis:
     if not queries.is_duration(params["window"]):
         raise RolloutError(f"window {params['window']!r} is not a duration of Prometheus, such as "
                            "90s or 5m")
-    for option in ("initial_delay", "interval", "failure_limit", "inconclusive_limit"):
+    for option in ("failure_limit", "inconclusive_limit"):
         if not 0 <= params[option] < 2**31:
             raise RolloutError(f"{option} must be a number of at least 0, not "
                                f"{params[option]}")
@@ -180,7 +181,8 @@ def analysis_from(params: Json) -> Analysis:
         raise RolloutError(f"failure_limit ({params['failure_limit']}) must be less than count "
                            f"({params['count']}): nothing could ever fail")
     return Analysis(
-        metrics, params["window"], params["initial_delay"], params["count"], params["interval"],
+        metrics, params["window"], duration("initial_delay", params["initial_delay"]),
+        params["count"], duration("interval", params["interval"]),
         params["failure_limit"],
         params["inconclusive_limit"], params["on_inconclusive"] == "pass",
         params["on_no_old_pods"] == "pass")

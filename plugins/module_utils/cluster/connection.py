@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping
+from ..model.options import duration
 from . import certificates, exec_plugin
 from . import secrets as hidden
 from .certificates import Certificates
@@ -73,7 +74,8 @@ class Connection:
         """
         self._options, self._environment = _options(params, environment), environment
         #: Time limit of a credential plugin in seconds.
-        self._patience = min(exec_plugin.PATIENCE, params.get("timeout") or exec_plugin.PATIENCE)
+        timeout = params.get("timeout") or exec_plugin.PATIENCE
+        self._patience = min(exec_plugin.PATIENCE, duration("timeout", timeout))
         self._lock = threading.RLock()
         self._headers: t.Any = None
         self._headers_until = 0.0

@@ -131,9 +131,21 @@ class Kind(Word):
         return f"{root}/namespaces/{namespace}/{self.resource}"
 
 
+def kind_named(word: str) -> Kind | None:
+    """Return the kind by its name in any case, or by kubectl's words for it; None if unknown.
+
+    >>> str(kind_named("deployment")), str(kind_named("sts")), str(kind_named("rc"))
+    ('Deployment', 'StatefulSet', 'ReplicationController')
+    """
+    return _WORDS.get(word.strip().lower())
+
+
 #: The kinds that users may name.
 ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
           Kind.STATEFUL_SET, Kind.DAEMON_SET)
+#: A kind by each word of kubectl: its name in any case, its resource, and its short name.
+_WORDS = {word: kind for kind in ROLLED
+          for word in (kind.lower(), kind.resource, "deploy" if kind is Kind.DEPLOYMENT else kind.short)}
 #: Kinds whose selector is a plain mapping of labels.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 

@@ -14,7 +14,7 @@ from .definition import definition_from, refuse_non_json
 from .errors import RolloutError
 from .fields import Json
 from .identity import NAME_LIMIT, is_name
-from .kinds import ROLLED, Kind, State
+from .kinds import ROLLED, Kind, State, kind_named
 from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
@@ -34,8 +34,8 @@ ARGUMENT_SPEC: Json = dict(
     max_failures=dict(type="str", default=MAX_FAILURES),
     order_annotation=dict(type="str"),
     namespace=dict(type="str", default=Request.namespace),
-    kind=dict(type="str", choices=[str(kind) for kind in ROLLED]),
-    kinds=dict(type="list", elements="str", choices=[str(kind) for kind in ROLLED]),
+    kind=dict(type="str"),
+    kinds=dict(type="list", elements="str"),
     next_name=dict(type="str"),
     image=dict(type="str"),
     container=dict(type="str"),
@@ -53,11 +53,11 @@ ARGUMENT_SPEC: Json = dict(
     max_unavailable=dict(type="str"),
     pod_replacement_policy=dict(type="str", choices=[TERMINATION_STARTED, TERMINATION_COMPLETE],
                                 default=TERMINATION_STARTED),
-    min_ready_seconds=dict(type="int"),
-    update_period=dict(type="float", default=Request.update_period),
-    progress_deadline=dict(type="float", default=Request.progress_deadline),
-    timeout=dict(type="float"),
-    failure_grace=dict(type="float", default=Request.failure_grace),
+    min_ready_seconds=dict(type="str"),
+    update_period=dict(type="str", default=f"{Request.update_period:g}"),
+    progress_deadline=dict(type="str", default=f"{Request.progress_deadline:g}"),
+    timeout=dict(type="str"),
+    failure_grace=dict(type="str", default=f"{Request.failure_grace:g}"),
     on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
     pause_at=dict(type="str"),
     soak=dict(type="str"),
@@ -67,7 +67,7 @@ ARGUMENT_SPEC: Json = dict(
     record_events=dict(type="bool", default=Request.record_events),
     return_sizes=dict(type="bool", default=Request.return_sizes),
     lock=dict(type="bool", default=Request.lock),
-    lock_timeout=dict(type="float", default=Request.lock_timeout),
+    lock_timeout=dict(type="str", default=f"{Request.lock_timeout:g}"),
     progress=dict(type="bool", default=True),
 )
 
@@ -79,7 +79,7 @@ NOT_OF_THE_SERVERS_STEPS = ("next_name", "max_steps", "update_period")
 HISTORY_LIMIT = 100
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,3})?)"
+_DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,18})?)"
                        r"|(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -241,7 +241,7 @@ def _refuse_for_steps_of_the_server(name: str, kind: Kind, provided: Json,
                                     definition: Json | None) -> None:
     """Refuse options without meaning for controllers that the server updates in place."""
     for option in NOT_OF_THE_SERVERS_STEPS:
-        if provided.get(option):
+        if str(provided.get(option) or "0") != "0":
             raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster "
                                "takes the steps: leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
@@ -347,16 +347,35 @@ def size(option: str, value: t.Any) -> Size:
     return Size(int(number), percent=text != number)
 
 
-def _not_negative(option: str, value: float) -> float:
-    if not 0 <= value < 2**31:
-        raise RolloutError(f"{option} must be a number of seconds, not {value}")
-    return value
+def kind_from(option: str, value: str) -> Kind:
+    """Read a kind by its name in any case, or by kubectl's short name. Raises RolloutError."""
+    kind = kind_named(str(value))
+    if kind is None:
+        known = ", ".join(f"{kind} ({kind.short})" for kind in ROLLED)
+        raise RolloutError(f"{option} {value!r} is not a kind that can be updated: give one of "
+                           f"{known}")
+    return kind
 
 
-def _positive(option: str, value: float) -> float:
-    if not 0 < value < 2**31:
+def with_kinds(params: Json) -> Json:
+    """Return the parameters with the kinds by their names in a manifest. Raises RolloutError."""
+    kind, kinds = params.get("kind"), params.get("kinds")
+    return {**params, **({"kind": str(kind_from("kind", kind))} if kind else {}),
+            **({"kinds": [str(kind_from("kinds", kind)) for kind in kinds]} if kinds else {})}
+
+
+def _positive(option: str, value: t.Any) -> float:
+    seconds = duration(option, value)
+    if seconds == 0:
         raise RolloutError(f"{option} must be more than 0 seconds, not {value}")
-    return value
+    return seconds
+
+
+def _whole(option: str, value: t.Any) -> int:
+    seconds = duration(option, value)
+    if not seconds.is_integer():
+        raise RolloutError(f"{option} must be a whole number of seconds, not {value}")
+    return int(seconds)
 
 
 def duration(option: str, value: t.Any) -> float:
@@ -367,8 +386,22 @@ def duration(option: str, value: t.Any) -> float:
         raise RolloutError(f"{option} {text!r} is neither a number of seconds nor a duration such "
                            f"as 90s, 10m or 1h30m")
     plain, *units = parts.groups()
-    return _not_negative(option, float(plain or sum(
-        int(number or 0) * unit for number, unit in zip(units, (3600, 60, 1)))))
+    seconds = float(plain or sum(
+        int(number or 0) * unit for number, unit in zip(units, (3600, 60, 1))))
+    if seconds >= 2**31:
+        raise RolloutError(f"{option} must be less than {2**31} seconds, not {value}")
+    return seconds
+
+
+def refuse_invalid(option: str, name: str, value: t.Any) -> None:
+    """Raise RolloutError if the value of an option is invalid, regardless of other options.
+
+    name: the name of the option in the error, such as the variable of a role.
+    """
+    check = {**_CHECKED, "kind": kind_from}.get(option)
+    is_previous = option == "to_revision" and str(value).strip() == PREVIOUS
+    if check and not is_previous:
+        check(name, value)
 
 
 #: Fields of a Request copied unchanged: options, and the connection as resolved by task.py.
@@ -381,13 +414,13 @@ _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "revision_history_limit": _history_limit,
     "max_surge": size,
     "max_unavailable": size,
-    "min_ready_seconds": _not_negative,
-    "update_period": _not_negative,
+    "min_ready_seconds": _whole,
+    "update_period": duration,
     "progress_deadline": _positive,
     "timeout": _positive,
-    "failure_grace": _not_negative,
+    "failure_grace": duration,
     "pause_at": _pause,
     "soak": duration,
     "max_steps": _steps,
-    "lock_timeout": _not_negative,
+    "lock_timeout": duration,
 }

@@ -12,7 +12,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text, values
-from ..model.options import duration, size
+from ..model.options import duration, refuse_invalid, size
 
 #: Options that select controllers.
 SELECTIONS = ("name", "names", "label_selectors")
@@ -93,10 +93,13 @@ class Request:
             analyses = []
         within = variables.get("approve_within") or ""
         errors += _error(duration, name_of("approve_within"), within) if within else []
+        options = mapping(variables, "options")
+        for option, value in options.items():
+            errors += _error(functools.partial(refuse_invalid, option), name_of(option), value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
                         for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}
-        return cls(role, layer, selection, mapping(variables, "options"),
+        return cls(role, layer, selection, options,
                    mapping(variables, "previous"), stages, analyses, **files,
                    approve_within=duration("", within) if within and not errors else None,
                    report=text(variables, "report"), has_page=bool(variables.get("has_page")),

@@ -277,7 +277,7 @@ UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3c
     ("http://x", {"client_key": "-----BEGIN\ns3cret"},
      "prometheus_client_key must be the path of a file"),
     ("http://x", {"timeout": 0}, "prometheus_timeout must be more than 0"),
-    ("http://x", {"timeout": float("nan")}, "prometheus_timeout must be more than 0"),
+    ("http://x", {"timeout": "nan"}, "prometheus_timeout 'nan' is neither"),
 ])
 def test_options_that_make_no_sense(url, options, said):
     with pytest.raises(RolloutError) as error:

@@ -162,9 +162,11 @@ BAD_INPUT = {
     "image of a container that is a number": ({"images": {"web": 7}},
                                               "7 is not a valid image name (container web)"),
     "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1},
-                                  "min_ready_seconds must be a number of seconds, not -1"),
+                                  "min_ready_seconds '-1' is neither a number of seconds nor a duration"
+                                  " such as 90s, 10m or 1h30m"),
     "update_period below 0": (V2 | {"update_period": -0.5},
-                              "update_period must be a number of seconds, not -0.5"),
+                              "update_period '-0.5' is neither a number of seconds nor a duration"
+                              " such as 90s, 10m or 1h30m"),
     **{f"soak {value}": (V2 | {"soak": value},
                          f"soak {value!r} is neither a number of seconds nor a duration such as "
                          "90s, 10m or "
@@ -190,7 +192,8 @@ BAD_INPUT = {
                             "progress_deadline must be more than 0 seconds, not 0"),
     "progress_deadline no number": (
         V2 | {"progress_deadline": float("nan")},
-        "progress_deadline must be more than 0 seconds, not nan"),
+        "progress_deadline 'nan' is neither a number of seconds nor a duration"
+        " such as 90s, 10m or 1h30m"),
     "to another kind without migration": (V2 | {"to_kind": "Deployment"},
                                           "to_kind can only be used with state=migrated"),
     "a migration to nothing": ({"state": "migrated"}, "state=migrated needs to_kind=Deployment"),

@@ -128,12 +128,12 @@ def test_the_command_may_ask_for_another_state_or_other_images():
 
 #: A value other than the default for each option.
 CANARY = {
-    "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": 5, "update_period": 1.5,
-    "progress_deadline": 60.5,
-    "timeout": 900.0, "failure_grace": 3.0, "on_failure": "rollback", "pause_at": "10%",
+    "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": "5",
+    "update_period": "1.5", "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
+    "on_failure": "rollback", "pause_at": "10%",
     "soak": "10m", "max_steps": 3,
     "revision_history_limit": 2, "autoscaler": "refuse", "record_events": False, "lock": False,
-    "lock_timeout": 30.0,
+    "lock_timeout": "1h",
     "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod",
     "container": "web",
 }
@@ -199,9 +199,9 @@ def test_a_migration_takes_no_pace_from_an_update():
     assert typed(ask(**V2, **CANARY).command(State.MIGRATED)) == {
         "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false",
         "state": "migrated",
-        "to_kind": "Deployment", "progress_deadline": "60.5", "failure_grace": "3",
+        "to_kind": "Deployment", "progress_deadline": "60.5", "failure_grace": "3s",
         "revision_history_limit": "2",
-        "autoscaler": "refuse", "record_events": "false", "lock_timeout": "30", "progress": "false"}
+        "autoscaler": "refuse", "record_events": "false", "lock_timeout": "1h", "progress": "false"}
 
 
 def test_a_default_is_not_repeated():

@@ -79,7 +79,7 @@ def test_a_check_fails_at_the_second_stage(on_failure, outcome, image):
 
 
 def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
-    limits = {"soak": "1m", "nodes": "a=b", "timeout": "5", "max_steps": "1"}
+    limits = {"soak": "1m", "nodes": "a=b", "timeout": "5", "max_steps": 1}
     given = []
 
     class Watched(Cluster):
@@ -224,6 +224,10 @@ def test_a_fleet_goes_back_together_or_each_that_does_not_is_named():
     ({"layer": "playbook", "selection": {}},
      "Give exactly one of controller, names and label_selectors (given: none)"),
     ({"layer": "playbook", "approve_within": "soon"}, "approve_within 'soon'"),
+    ({"options": {"kind": "pod"}}, "image_bump_kind 'pod' is not a kind"),
+    ({"options": {"max_surge": "-1"}}, "image_bump_max_surge '-1' is neither a number nor a"),
+    ({"layer": "playbook", "options": {"timeout": "1d"}}, "time_limit '1d' is neither a number"),
+    ({"layer": "playbook", "options": {"namespace": "A"}}, "'A' is not a valid namespace name"),
 ])
 def test_an_error_in_the_request_is_known_before_anything_is_changed(changes, said):
     turns, run, cluster = bump(before=["b.yml"], failure=["tell.yml"], **changes)

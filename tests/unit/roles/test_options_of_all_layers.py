@@ -20,6 +20,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import ROLLED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
     request_from,
@@ -234,4 +235,4 @@ def test_every_kind_is_named_in_the_surveys():
     kinds = {role: questions(role)["kind"]["question_description"] for role in ROLES}
 
     assert [(role, kind) for role in ROLES for kind in KINDS if kind not in kinds[role]] == []
-    assert {*KINDS, "DeploymentConfig"} == set(ARGUMENT_SPEC["kind"]["choices"])
+    assert {*KINDS, "DeploymentConfig"} == set(ROLLED)

@@ -4,7 +4,8 @@
 
 """From the options of a task to its result, for the modules and the action plugins.
 
-Everything here is wiring.
+Everything here is wiring. All of module_utils is private to this collection, and may change in any
+release; public are the modules, roles, playbooks, filters and lookups.
 """
 
 from __future__ import annotations

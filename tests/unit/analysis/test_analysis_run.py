@@ -50,18 +50,18 @@ class Run:
 
     def ask(self, query):
         self.asked.append((self.clock.monotonic(), query))
-        found = self._answers[query.partition("(")[0]]
-        found = (found.pop(0) if len(found) > 1 else found[0]) if isinstance(found, list) else found
-        found = found["(?:n" in query] if isinstance(found, dict) else found
-        return found if isinstance(found, Reading) else Reading(found)
+        value = self._answers[query.partition("(")[0]]
+        value = (value.pop(0) if len(value) > 1 else value[0]) if isinstance(value, list) else value
+        value = value["(?:n" in query] if isinstance(value, dict) else value
+        return value if isinstance(value, Reading) else Reading(value)
 
     def read(self, wish, pods):
         """Return the measurement of logs from the table: the pattern is the key."""
         self.asked.append((self.clock.monotonic(), tuple(pods)))
-        found = self._answers[wish.pattern]
-        found = found[pods[0].startswith("n")] if isinstance(found, dict) else found
-        found = found if isinstance(found, Reading) else Reading(found)
-        return found, found if not found.is_answer else Reading(40.0)
+        value = self._answers[wish.pattern]
+        value = value[pods[0].startswith("n")] if isinstance(value, dict) else value
+        value = value if isinstance(value, Reading) else Reading(value)
+        return value, value if not value.is_answer else Reading(40.0)
 
     def look(self):
         return self._subjects.pop(0) if len(self._subjects) > 1 else self._subjects[0]
@@ -94,8 +94,8 @@ def test_what_is_asked_and_said():
         "measure foo 2/2: errors 0.5, old 0.5: passed", "measure foo 2/2: latency 3, old 2: passed"]
     assert result["msg"] == "foo has passed the analysis: errors 0.5, old 0.5, latency 3, old 2"
     assert (result["changed"], result["outcome"], result["warnings"]) == (False, "passed", [])
-    assert [(each["name"], each["passed"], each["failed"])
-            for each in result["metrics"]] == [("errors", 2, 0), ("latency", 2, 0)]
+    assert [(metric["name"], metric["passed"], metric["failed"])
+            for metric in result["metrics"]] == [("errors", 2, 0), ("latency", 2, 0)]
     assert (result["new_pods"], result["old_pods"]) == (["n1", "n2"], ["o1"])
     json.dumps(result, allow_nan=False)
 
@@ -155,7 +155,7 @@ def test_without_old_pods_nobody_asks_for_them():
 
     assert [query for _at, query in run.asked] == ["errors((?:n1|n2))", "latency((?:n1|n2))",
                                                    "count((?:n1|n2))"]
-    assert [each["reason"] for each in result["measurements"]] == [
+    assert [measurement["reason"] for measurement in result["measurements"]] == [
         "", *["there are no old pods to compare with"] * 2]
     assert Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, SLOWER,
                subjects=alone).error().what == (
@@ -182,9 +182,10 @@ def test_of_many_pods_some_from_all_over_are_asked_for():
 
     result = run.result()
 
-    asked = re.findall(r"n\d+", run.asked[0][1])
-    assert (len(asked) == len(set(asked)) == analysis_run.MOST_PODS and asked[0] == "n0000"
-            and asked[-1] > "n1190")
+    pods_of_query = re.findall(r"n\d+", run.asked[0][1])
+    assert (len(pods_of_query) == len(set(pods_of_query)) == analysis_run.MOST_PODS
+            and pods_of_query[0] == "n0000"
+            and pods_of_query[-1] > "n1190")
     assert result["warnings"] == [
         "only 500 of the 1200 new pods are measured, taken from all over the list"]
     assert len(result["new_pods"]) == 1200
@@ -203,7 +204,7 @@ def test_logs_are_read_of_either_side_and_a_failure_says_of_which_pod():
     assert error.what == (
         "the analysis has failed: error_lines: 6 is more than 1 (max): 6 of 40 lines, 5 of them "
         "in pod n2")
-    assert [each["samples"] for each in error.progress["measurements"]] == [40.0]
+    assert [measurement["samples"] for measurement in error.progress["measurements"]] == [40.0]
 
 
 def test_what_of_logs_is_not_known_is_inconclusive():

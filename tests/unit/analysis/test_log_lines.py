@@ -29,10 +29,10 @@ def running(name="web", since="08:00:00", before=None):
 
 
 def pod(*statuses, init=(), **status):
-    names = [each["name"] for each in statuses] or ["web"]
-    return {"metadata": {"name": "foo"}, "spec": {"containers": [{"name": each} for each in names],
-                                                  "initContainers": [{"name": each[
-                                                      "name"]} for each in init]},
+    names = [status["name"] for status in statuses] or ["web"]
+    return {"metadata": {"name": "foo"}, "spec": {"containers": [{"name": name} for name in names],
+                                                  "initContainers": [{"name": container[
+                                                      "name"]} for container in init]},
             "status": {"containerStatuses": list(statuses), "initContainerStatuses": list(init),
                        **status}}
 
@@ -66,16 +66,16 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("item, found", LOGS.values(), ids=LOGS)
-def test_the_logs_of_a_pod(item, found):
-    assert [(each.container, each.previous, each.seconds)
-            for each in logs_of(item, (), 60, NOW)] == found
+@pytest.mark.parametrize("item, expected", LOGS.values(), ids=LOGS)
+def test_the_logs_of_a_pod(item, expected):
+    assert [(log.container, log.previous, log.seconds)
+            for log in logs_of(item, (), 60, NOW)] == expected
 
 
 def test_containers_that_are_named():
     item = pod(running(), running("proxy"), init=[running("sidecar")])
 
-    assert [each.container for each in logs_of(item, ("sidecar", "web"), 60, NOW)] == [
+    assert [log.container for log in logs_of(item, ("sidecar", "web"), 60, NOW)] == [
         "sidecar", "web"]
     with pytest.raises(ValueError,
                        match=r"^pod foo has no container wbe, but web, proxy, sidecar$"):
@@ -94,11 +94,11 @@ def test_lines_are_told_as_somebody_sees_them():
     data = stamped((0, b"\x1b[1;31mERROR\x1b[0m no\xff table"), (1, b""), (2, b" \t"),
                    (3, b"x" * 2**20)) + b"no time\n"
 
-    it = lines_of(LOG, data, 2**22)
+    lines = lines_of(LOG, data, 2**22)
 
-    assert (it.texts[0] == "ERROR no\ufffd table"
-            and it.texts[1:] == ("x" * log_lines.LONGEST_LINE, "no time"))
-    assert it.seconds == 60 and not it.is_cut
+    assert (lines.texts[0] == "ERROR no\ufffd table"
+            and lines.texts[1:] == ("x" * log_lines.LONGEST_LINE, "no time"))
+    assert lines.seconds == 60 and not lines.is_cut
 
 
 @pytest.mark.parametrize("data, texts, seconds_", [
@@ -108,9 +108,9 @@ def test_lines_are_told_as_somebody_sees_them():
     (b"x" * 90, ("x" * 90,), 60), (b"\n" * 90, (), 60),
 ])
 def test_a_log_that_is_cut_is_about_the_time_that_its_lines_tell(data, texts, seconds_):
-    it = lines_of(LOG, data, len(data))
+    lines = lines_of(LOG, data, len(data))
 
-    assert (it.texts, it.seconds, it.is_cut) == (texts, seconds_, True)
+    assert (lines.texts, lines.seconds, lines.is_cut) == (texts, seconds_, True)
 
 
 def test_times_of_all_precisions():

@@ -54,7 +54,7 @@ def test_absolute_thresholds(thresholds, new, outcome, reason):
     assert judge(metric(**thresholds), Readings(reading(new)), False) == (outcome, reason)
 
 
-@pytest.mark.parametrize("threshold, given, new, old, outcome, reason", [
+@pytest.mark.parametrize("threshold, limit, new, old, outcome, reason", [
     ("max_ratio_to_old", 1.5, 3, 2, PASSED, ""),
     ("max_ratio_to_old", 1.5, 3.1, 2, FAILED, "3.1 is more than 3 (max_ratio_to_old 1.5, old 2)"),
     ("max_ratio_to_old", 1.5, 0.1, 0, FAILED, "0.1 is more than 0 (max_ratio_to_old 1.5, old 0)"),
@@ -75,8 +75,8 @@ def test_absolute_thresholds(thresholds, new, outcome, reason):
     ("max_increase", 0.5, 1, DOWN, INCONCLUSIVE, "it cannot be reached"),
     ("max_increase", 0.5, 1, None, INCONCLUSIVE, "there are no old pods to compare with"),
 ])
-def test_relative_thresholds(threshold, given, new, old, outcome, reason):
-    assert judge(metric(**{threshold: given}), Readings(reading(new), reading(old)),
+def test_relative_thresholds(threshold, limit, new, old, outcome, reason):
+    assert judge(metric(**{threshold: limit}), Readings(reading(new), reading(old)),
                  False) == (outcome, reason)
 
 
@@ -116,9 +116,9 @@ def test_zero_is_for_the_old_pods_too():
     (20, DOWN, "it cannot be reached"), (10, 10, ""),
 ])
 def test_too_few_samples_are_inconclusive(new, old, reason):
-    seen = Readings(Reading(1), Reading(1), reading(new), reading(old))
+    readings = Readings(Reading(1), Reading(1), reading(new), reading(old))
 
-    assert judge(metric(min_samples=10, max_increase=1), seen,
+    assert judge(metric(min_samples=10, max_increase=1), readings,
                  False) == (INCONCLUSIVE if reason else PASSED, reason)
 
 
@@ -127,11 +127,11 @@ def test_too_few_samples_of_bad_pods_do_not_fail():
                  False)[0] is INCONCLUSIVE
 
 
-def analysis(**given):
+def analysis(**options):
     return Analysis(**{"metrics": (), "window": "1m", "initial_delay": 0, "count": 3, "interval": 0,
                        "failure_limit": 0,
                        "inconclusive_limit": 0, "passes_inconclusive": False,
-                       "passes_without_old": False, **given})
+                       "passes_without_old": False, **options})
 
 
 @pytest.mark.parametrize("letters, limits, outcome", [
@@ -148,7 +148,7 @@ def analysis(**given):
     ("fip", {"failure_limit": 1}, INCONCLUSIVE),
 ])
 def test_limits_of_a_metric(letters, limits, outcome):
-    outcomes = [{"p": PASSED, "f": FAILED, "i": INCONCLUSIVE}[each] for each in letters]
+    outcomes = [{"p": PASSED, "f": FAILED, "i": INCONCLUSIVE}[letter] for letter in letters]
 
     assert of_metric(outcomes, analysis(**limits)) is outcome
 
@@ -157,12 +157,12 @@ def test_what_is_decided_stays_so():
     """Later measurements of an analysis with an end never change a decided outcome."""
     for failure_limit, inconclusive_limit, passes in itertools.product(
             (0, 1), (0, 1), (True, False)):
-        asked = analysis(count=4, failure_limit=failure_limit,
+        spec = analysis(count=4, failure_limit=failure_limit,
                          inconclusive_limit=inconclusive_limit, passes_inconclusive=passes)
         for outcomes in itertools.product(Outcome, repeat=4):
-            early = next((number for number in range(1, 5) if is_decided(outcomes[:number], asked)),
+            early = next((number for number in range(1, 5) if is_decided(outcomes[:number], spec)),
                          4)
-            at_the_end, then = of_metric(outcomes, asked), of_metric(outcomes[:early], asked)
+            at_the_end, then = of_metric(outcomes, spec), of_metric(outcomes[:early], spec)
             if passes:
                 assert then is at_the_end
             else:
@@ -176,9 +176,10 @@ def test_the_worst_metric_decides():
 
 
 def test_a_measurement_as_json():
-    it = Measurement("m", 1, "now", FAILED, "r", Readings(Reading(INFINITE), EMPTY, Reading(5.0)))
+    measurement = Measurement("m", 1, "now", FAILED, "r",
+                              Readings(Reading(INFINITE), EMPTY, Reading(5.0)))
 
-    assert json.loads(json.dumps(it.as_json(), allow_nan=False)) == {
+    assert json.loads(json.dumps(measurement.as_json(), allow_nan=False)) == {
         "metric": "m", "number": 1, "at": "now", "outcome": "failed", "reason": "r", "new": "+Inf",
         "old": None, "samples": 5.0}
 

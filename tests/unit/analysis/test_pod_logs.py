@@ -46,9 +46,9 @@ def test_what_is_asked_and_counted(room, api):
     api.answers += [pod("foo-a"), pod("foo-b"), log(f"ERROR {SECRET}", "good", "\x00WARN"),
                     log("", "good")]
 
-    found, lines = room.read(WISH, ["foo-a", "foo-b"])
+    value, lines = room.read(WISH, ["foo-a", "foo-b"])
 
-    assert (found.value, found.note, lines.value) == (
+    assert (value.value, value.note, lines.value) == (
         0.5, "2 of 4 lines, 2 of them in pod foo-a", 4)
     first, _second, third, _fourth = [urllib.parse.urlsplit(path) for _method, path in api.sent]
     assert (first.query == "fieldSelector=metadata.name%3Dfoo-a&limit=500"
@@ -56,7 +56,7 @@ def test_what_is_asked_and_counted(room, api):
     assert urllib.parse.parse_qs(third.query) == {"container": ["web"], "previous": ["false"],
                                                   "sinceSeconds": ["60"],
                                                   "limitBytes": ["262144"], "timestamps": ["true"]}
-    assert SECRET not in repr((found, lines))
+    assert SECRET not in repr((value, lines))
 
 
 def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
@@ -80,9 +80,9 @@ def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
 def test_logs_that_are_not_there(room, api, answers, lines):
     api.answers += answers
 
-    found, samples = room.read(WISH, ["foo-a"])
+    value, samples = room.read(WISH, ["foo-a"])
 
-    assert (found.is_answer and samples.value == lines and found.value == (0 if lines else None)
+    assert (value.is_answer and samples.value == lines and value.value == (0 if lines else None)
             and not api.answers)
 
 
@@ -98,20 +98,20 @@ def test_logs_that_are_not_there(room, api, answers, lines):
 def test_logs_that_cannot_be_read_are_not_known(room, api, answers, why):
     api.answers += [pod(), *answers]
 
-    for found in room.read(WISH, ["foo-a"]):
-        assert not found.is_answer and found.value is None and why in found.why
-        assert (found.why.startswith("the log of pod foo-a, container web, cannot be read: ")
-                and "\x1b" not in found.why)
-        assert SECRET not in found.why
+    for value in room.read(WISH, ["foo-a"]):
+        assert not value.is_answer and value.value is None and why in value.why
+        assert (value.why.startswith("the log of pod foo-a, container web, cannot be read: ")
+                and "\x1b" not in value.why)
+        assert SECRET not in value.why
     assert not api.answers
 
 
 def test_a_container_that_a_pod_does_not_have_is_not_known(room, api):
     api.answers.append(pod())
 
-    found, _lines = room.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
+    value, _lines = room.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
 
-    assert (found.why, found.is_answer) == ("pod foo-a has no container wbe, but web", False)
+    assert (value.why, value.is_answer) == ("pod foo-a has no container wbe, but web", False)
 
 
 def test_without_permission_no_other_try_helps(room, api):
@@ -128,9 +128,9 @@ def test_a_kubelet_that_never_answers_is_waited_for_once(room, api, monkeypatch)
     api.answers += [pod(), lambda handler, query: api.closing.wait(2)]
 
     began = time.monotonic()
-    found, _lines = room.read(WISH, ["foo-a"])
+    value, _lines = room.read(WISH, ["foo-a"])
 
-    assert not found.is_answer and "timed out" in found.why and time.monotonic() - began < 2
+    assert not value.is_answer and "timed out" in value.why and time.monotonic() - began < 2
 
 
 def test_who_is_told_to_end_does_not_try_again(room, api):
@@ -155,10 +155,10 @@ def test_a_pattern_that_takes_for_ever_is_ended(room, api, monkeypatch):
 def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
     program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH, "0.5"]
 
-    found = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,
+    process = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,
                            timeout=10, check=False)
 
-    assert found.returncode == -signal.SIGALRM
+    assert process.returncode == -signal.SIGALRM
 
 
 def test_what_is_typed_to_end_the_task_does_not_end_its_process(room, api, monkeypatch):

@@ -53,18 +53,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(prometheus, "BACKOFF", (0, 0))
-    it = Server()
-    thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
+    fake = Server()
+    thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield it
-    it.shutdown()
+    yield fake
+    fake.shutdown()
     thread.join()
-    it.server_close()
+    fake.server_close()
 
 
 def client(url, **options):
-    given = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    return Prometheus({**given, "prometheus_url": url,
+    params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+    return Prometheus({**params, "prometheus_url": url,
                        **{f"prometheus_{option}": value for option, value in options.items()}})
 
 
@@ -99,20 +99,20 @@ def test_who_asks(server, url, options, pair):
 
     client(url + server.url.partition("://")[2], **options).ask(QUERY)
 
-    told = server.requests[0][1]["Authorization"]
-    assert told == (pair and f"Basic {base64.b64encode(pair.encode()).decode()}")
+    header = server.requests[0][1]["Authorization"]
+    assert header == (pair and f"Basic {base64.b64encode(pair.encode()).decode()}")
 
 
-@pytest.mark.parametrize("seconds, told",
+@pytest.mark.parametrize("seconds, timeout",
                          [(2.5, "2500ms"), (1 / 3, "334ms"), (0.0001, "1ms"), (3599, "3599000ms")])
-def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch, seconds, told):
+def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch, seconds, timeout):
     monkeypatch.setattr(prometheus, "whole", lambda answer, *_limits: answer.data)
     monkeypatch.setattr(urllib3, "Timeout", lambda **_seconds: None)
     server.answers.append(vector("1"))
 
     client(server.url, timeout=seconds).ask(QUERY)
 
-    assert server.requests[0][2]["timeout"] == [told]
+    assert server.requests[0][2]["timeout"] == [timeout]
 
 
 @pytest.mark.parametrize("content, reading", [
@@ -206,8 +206,8 @@ TROUBLE = {
 }
 
 
-@pytest.mark.parametrize("sent, said", TROUBLE.values(), ids=TROUBLE)
-def test_what_waiting_may_cure_is_tried_again(server, sent, said):
+@pytest.mark.parametrize("sent, message", TROUBLE.values(), ids=TROUBLE)
+def test_what_waiting_may_cure_is_tried_again(server, sent, message):
     server.answers += [sent, sent, vector("7")]
     assert client(server.url).ask(QUERY) == Reading(7.0)
 
@@ -215,7 +215,7 @@ def test_what_waiting_may_cure_is_tried_again(server, sent, said):
     server.requests.clear()
     reading = client(server.url).ask(QUERY)
 
-    assert (reading.value is None and not reading.is_answer and said in reading.why
+    assert (reading.value is None and not reading.is_answer and message in reading.why
             and len(server.requests) == 3)
 
 
@@ -259,7 +259,7 @@ UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3c
              "s3cret/b@c", "s3cret\u2100"]
 
 
-@pytest.mark.parametrize("url, options, said", [
+@pytest.mark.parametrize("url, options, message", [
     ("ftp://x", {}, "prometheus_url 'ftp://x' is not a valid address"),
     ("x:9090", {}, "is not a valid address"),
     ("http://x:port", {}, "is not a valid address"), ("http://", {}, "is not a valid address"),
@@ -279,20 +279,20 @@ UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3c
     ("http://x", {"timeout": 0}, "prometheus_timeout must be more than 0"),
     ("http://x", {"timeout": "nan"}, "prometheus_timeout 'nan' is neither"),
 ])
-def test_options_that_make_no_sense(url, options, said):
+def test_options_that_make_no_sense(url, options, message):
     with pytest.raises(RolloutError) as error:
         client(url, **options)
 
-    assert said in error.value.message and "s3cret" not in error.value.message
+    assert message in error.value.message and "s3cret" not in error.value.message
 
 
 def test_secrets():
-    found = prometheus.secrets({"prometheus_url": "http://me:p%40ss@x", "prometheus_token": "t0ken",
+    secrets = prometheus.secrets({"prometheus_url": "http://me:p%40ss@x", "prometheus_token": "t0ken",
                                 "prometheus_username": "you",
                                 "prometheus_password": "pass", "prometheus_client_key": "a\nb"})
 
     assert {"p@ss", "p%40ss", "t0ken", "pass", base64.b64encode(b"you:pass").decode(),
-            "a\nb"} <= found
+            "a\nb"} <= secrets
     assert prometheus.secrets({"prometheus_url": "http://x",
                                "name": "foo"}) == prometheus.secrets({}) == set()
 

@@ -23,7 +23,7 @@ def test_examples():
 
 
 @pytest.mark.parametrize("name, is_meant",
-                         [*((each, True) for each in PODS), ("fooxbar-d3", False),
+                         [*((pod, True) for pod in PODS), ("fooxbar-d3", False),
                           ("foo-a1b2cd", False),
                           ("xfoo-a1b2c", False), ("", False)])
 def test_the_regular_expression_is_for_exactly_these_pods(name, is_meant):

@@ -24,17 +24,17 @@ OF_METRICS = ARGUMENT_SPEC["metrics"]["options"]
 
 def asked(*metrics, **options):
     defaults = {option: spec.get("default") for option, spec in OF_METRICS.items()}
-    given = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    return analysis_from({**given, "metrics": [{**defaults, **each} for each in metrics],
+    params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+    return analysis_from({**params, "metrics": [{**defaults, **metric} for metric in metrics],
                           **options})
 
 
 def test_the_defaults():
-    it = asked({"min": 0.99})
-    (metric,) = it.metrics
+    analysis = asked({"min": 0.99})
+    (metric,) = analysis.metrics
 
-    assert (it.count, it.failure_limit, it.inconclusive_limit) == (1, 0, 0)
-    assert not it.passes_inconclusive and not it.passes_without_old
+    assert (analysis.count, analysis.failure_limit, analysis.inconclusive_limit) == (1, 0, 0)
+    assert not analysis.passes_inconclusive and not analysis.passes_without_old
     assert (metric.name == "success_rate" and metric.thresholds == {"min": 0.99}
             and metric.samples == "")
     assert metric.query == (
@@ -106,7 +106,7 @@ ANY = {"min": 1}
 LINES = {"type": "error_lines", "max": 1}
 
 
-@pytest.mark.parametrize("metrics, options, said", [
+@pytest.mark.parametrize("metrics, options, message", [
     ([], {}, "between 1 and 20 entries, not 0"),
     ([{**ANY, "name": str(n)} for n in range(21)], {}, "entries, not 21"),
     ([ANY, ANY], {}, "two metrics have the name success_rate"),
@@ -164,11 +164,11 @@ LINES = {"type": "error_lines", "max": 1}
      "failure_limit (1) must be less than count (1): nothing could ever fail"),
     ([ANY], {"inconclusive_limit": -1}, "inconclusive_limit must be a number"),
 ])
-def test_what_makes_no_sense_is_refused(metrics, options, said):
+def test_what_makes_no_sense_is_refused(metrics, options, message):
     with pytest.raises(RolloutError) as error:
         asked(*metrics, **options)
 
-    assert said in error.value.what
+    assert message in error.value.what
 
 
 def test_what_is_no_label_there_may_be_none_of():

@@ -701,11 +701,11 @@ def test_every_suggestion_says_what_to_do(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
 def test_every_row_has_an_example_above(row):
     parts = row.suggestion.format_map(collections.defaultdict(lambda: "\0")).split("\0")
-    shown = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
-    shown += [(kind, suggestion) for _sample, kind, suggestion in WORDS.values()]
+    examples = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
+    examples += [(kind, suggestion) for _sample, kind, suggestion in WORDS.values()]
 
     assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion)
-               for kind, suggestion in shown)
+               for kind, suggestion in examples)
 
 
 def test_commands_reach_the_cluster_that_the_task_was_for():
@@ -865,9 +865,9 @@ def test_what_is_fatal_comes_first_and_is_the_example():
     crashes = pod(waits("CrashLoopBackOff", restarts=2, last={"exitCode": 3, "reason": "Error"}),
                   name="foo-2")
 
-    found = diagnose(crashed_once, crashes, failure="exceeded quota: small, requested: pods=1")
+    causes = diagnose(crashed_once, crashes, failure="exceeded quota: small, requested: pods=1")
 
-    assert [(cause.kind, cause.pod, cause.pods, cause.is_fatal) for cause in found] == [
+    assert [(cause.kind, cause.pod, cause.pods, cause.is_fatal) for cause in causes] == [
         ("crash", "foo-2", 2, True), ("quota", "", 1, False)]
 
 
@@ -917,7 +917,7 @@ def refused(message, **more):
 @pytest.mark.parametrize("current, kinds", [(1, ["admission"]), (2, []), (3, [])])
 def test_of_a_kind_without_such_a_condition_the_last_event_counts_while_pods_are_missing(
         current, kinds):
-    its = StatefulSet.from_api({
+    controller = StatefulSet.from_api({
         "metadata": {"name": "foo", "uid": "uid of foo", "annotations": {}},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "foo"}}, "template": template(),
                  "serviceName": "foo"},
@@ -927,7 +927,7 @@ def test_of_a_kind_without_such_a_condition_the_last_event_counts_while_pods_are
               refused(f"exceeded quota: {QUOTA}", lastTimestamp="2026-11-21T10:00:00Z")]
 
     assert [cause.kind
-            for cause in causes(Request("foo", kind=Kind.STATEFUL_SET), its, [], events)] == kinds
+            for cause in causes(Request("foo", kind=Kind.STATEFUL_SET), controller, [], events)] == kinds
 
 
 def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created():
@@ -942,17 +942,17 @@ def test_a_template_that_is_closed_for_the_handover_is_no_failure():
                             'found') == []
 
 
-@pytest.mark.parametrize("probe, told", [
+@pytest.mark.parametrize("probe, text", [
     ({"exec": {"command": ["/bin/check", "-v"]}, "periodSeconds": 5},
      "(/bin/check -v, periodSeconds 5)"),
     ({"grpc": {"port": 9000}}, "(gRPC :9000)"),
     ({"httpGet": {"port": "http"}}, "(GET :http)"),
 ])
-def test_what_a_probe_asks_is_told(probe, told):
+def test_what_a_probe_asks_is_told(probe, text):
     (cause,) = diagnose(pod(container(running={}), spec={"readinessProbe": probe}),
                         events=[event("Unhealthy", READINESS, 2)])
 
-    assert told in cause.suggestion
+    assert text in cause.suggestion
 
 
 def test_a_long_message_keeps_its_beginning_and_its_end():
@@ -977,8 +977,8 @@ def places(item: t.Any, path: tuple = ()) -> list[tuple]:
 @given(st.data())
 def test_no_mutilated_object_raises(data):
     """Fields may be missing or have any type; the result is still a list of causes."""
-    case = data.draw(st.sampled_from([each for each in CASES.values()
-                                      if not isinstance(each.samples[0], str)]))
+    case = data.draw(st.sampled_from([case for case in CASES.values()
+                                      if not isinstance(case.samples[0], str)]))
     looked_at = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.samples))]
     for _time in range(data.draw(st.integers(1, 4))):
         *path, last = data.draw(st.sampled_from([(0, "spec"),

@@ -38,7 +38,7 @@ HELM = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
 def told(request: Request = SHOP, labels: Json | None = None, annotations: Json | None = None,
          *managers: str) -> list[str]:
     item = rc(labels={"app": "foo", **(labels or {})}, annotations=annotations,
-              managedFields=[{"manager": each, "operation": "Update"} for each in managers])
+              managedFields=[{"manager": manager, "operation": "Update"} for manager in managers])
     return gitops.warnings(choose(request), request, Controller.from_api(item))
 
 
@@ -99,7 +99,7 @@ def test_a_successor_that_argo_cd_would_take_for_its_own_is_told(
 
 
 def test_two_tools_are_two_sentences():
-    assert [each.split()[0] for each in told(SHOP, BY_HELM, {**HELM, **TRACKED})] == [
+    assert [warning.split()[0] for warning in told(SHOP, BY_HELM, {**HELM, **TRACKED})] == [
         "Argo", "Helm"]
 
 
@@ -148,5 +148,5 @@ def test_what_is_no_name_stands_in_no_sentence_and_no_command(key):
                              "argocd-controller"):
             words = shlex.split(re.search(r"(argocd|kubectl|helm) (app|-n) .*", sentence)[0])
             assert sentence.isprintable() and len(sentence) < 1000
-            assert [each for each in words
-                    if each not in FIXED and not all(map(is_name, each.split("/")))] == []
+            assert [word for word in words
+                    if word not in FIXED and not all(map(is_name, word.split("/")))] == []

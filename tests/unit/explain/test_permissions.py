@@ -56,7 +56,7 @@ def test_leases_are_needed_for_the_lock_only():
 
 @pytest.mark.parametrize("verb", CONTROLLERS["verbs"])
 def test_every_missing_verb_is_named(verb):
-    rule = {**CONTROLLERS, "verbs": [each for each in CONTROLLERS["verbs"] if each != verb]}
+    rule = {**CONTROLLERS, "verbs": [name for name in CONTROLLERS["verbs"] if name != verb]}
 
     error = refusal([rule, PODS, LEASES])
 

@@ -32,7 +32,7 @@ def pod(name="foo-1", restarts=0, ready="True", since=SINCE, last=None, metadata
     return {"metadata": {"name": name, "uid": f"uid of {name}", "creationTimestamp": SINCE,
                          **(metadata or {})},
             "spec": {"nodeName": "real-1", "containers": [{"name": "web"}], "initContainers": [
-                {"name": each["name"], "restartPolicy": "Always"} for each in init]},
+                {"name": container_["name"], "restartPolicy": "Always"} for container_ in init]},
             "status": {"phase": "Running", "containerStatuses": [container],
                        "initContainerStatuses": list(init),
                        "conditions": [{"type": "Ready", "status": ready,
@@ -41,11 +41,11 @@ def pod(name="foo-1", restarts=0, ready="True", since=SINCE, last=None, metadata
 
 
 def by_uid(*pods: Json) -> dict[str, Json]:
-    return {each["metadata"]["uid"]: each for each in pods}
+    return {pod["metadata"]["uid"]: pod for pod in pods}
 
 
 def first(*pods: Json) -> dict[str, pod_health.Vitals]:
-    return {uid: pod_health.Vitals.of(each) for uid, each in by_uid(*pods).items()}
+    return {uid: pod_health.Vitals.of(pod_) for uid, pod_ in by_uid(*pods).items()}
 
 
 def told(before: Json, now: Json | None, may_go: int = 0) -> list[tuple[str, str]]:
@@ -122,19 +122,20 @@ def test_how_a_pod_starts_that_was_not_ready_yet_is_not_told_and_neither_that_it
 
 def test_as_many_may_go_as_it_has_become_smaller_by():
     pods = [pod(f"foo-{number}") for number in range(3)]
-    left = by_uid(pods[0])
+    remaining = by_uid(pods[0])
 
-    assert pod_health.causes(FOO, first(*pods), left, may_go=2) == []
-    (cause,) = pod_health.causes(FOO, first(*pods), left, may_go=1)
+    assert pod_health.causes(FOO, first(*pods), remaining, may_go=2) == []
+    (cause,) = pod_health.causes(FOO, first(*pods), remaining, may_go=1)
     assert (cause.kind, cause.pods) == ("gone", 2)
 
 
 def test_each_cause_fails_the_task_and_says_what_to_look_at():
-    found = [cause for now, _kind, _sentence in CASES.values()
+    causes = [cause for now, _kind, _sentence in CASES.values()
              for cause in pod_health.causes(FOO, first(pod(init=[SIDECAR])),
                                             by_uid(now) if now else {})]
 
-    assert len(found) == len(CASES) and all(cause.is_fatal and cause.suggestion for cause in found)
+    assert len(causes) == len(CASES)
+    assert all(cause.is_fatal and cause.suggestion for cause in causes)
 
 
 # Warnings
@@ -180,15 +181,16 @@ def test_what_pods_are_usually_warned_of_does_not_count():
 
     (cause,) = pod_health.excess_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy"})
     assert cause.reason == "BackOff" and cause.message.startswith("1 warning during")
-    assert pod_health.excess_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy", "BackOff"}) == []
+    assert pod_health.excess_warnings(FOO, NEW, {}, events, {},
+                                      usual={"Unhealthy", "BackOff"}) == []
 
 
 def test_of_pods_that_have_not_changed_nothing_is_found():
     now = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
     first_ = first(pod("foo-1"), pod("foo-2"), pod("foo-3"))
 
-    found = pod_health.causes(FOO, first_, now, changed={"uid of foo-2"})
-    assert [(cause.kind, cause.pod) for cause in found] == [("crash", "foo-2"), ("gone", "foo-3")]
+    causes = pod_health.causes(FOO, first_, now, changed={"uid of foo-2"})
+    assert [(cause.kind, cause.pod) for cause in causes] == [("crash", "foo-2"), ("gone", "foo-3")]
 
 
 @pytest.mark.parametrize("old, than", [
@@ -251,30 +253,30 @@ ANYTHING = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_
 
 
 def places(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
-    for key, each in value.items() if isinstance(value,
+    for key, element in value.items() if isinstance(value,
                                                  dict) else enumerate(value) if isinstance(
                                                      value, list) else ():
         yield (*path, key)
-        yield from places(each, *path, key)
+        yield from places(element, *path, key)
 
 
 @given(st.data())
 def test_no_mutilated_object_raises(data):
     now = data.draw(st.sampled_from([now for now, _kind, _sentence in CASES.values() if now]))
-    seen: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
+    values: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
     for _time in range(data.draw(st.integers(1, 4))):
-        *path, last = data.draw(st.sampled_from([it for it in places(seen)
-                                                 if len(it) > 1 and it[-1] != "uid"]))
-        inner: t.Any = seen
+        *path, last = data.draw(st.sampled_from([place for place in places(values)
+                                                 if len(place) > 1 and place[-1] != "uid"]))
+        inner: t.Any = values
         for key in path:
             inner = inner[key]
         inner[last] = data.draw(ANYTHING)
-    changed, event = seen
+    changed, event = values
 
-    found = pod_health.causes(FOO, first(pod()), {"uid of foo-1": changed})
-    found += pod_health.excess_warnings(FOO, {"uid of foo-1": changed}, {}, [event], {})
+    causes = pod_health.causes(FOO, first(pod()), {"uid of foo-1": changed})
+    causes += pod_health.excess_warnings(FOO, {"uid of foo-1": changed}, {}, [event], {})
 
-    assert all(isinstance(cause.sentence, str) for cause in found)
+    assert all(isinstance(cause.sentence, str) for cause in causes)
     assert (isinstance(pod_health.healthy_since(changed), (float, type(None)))
             and pod_health.last_warning_time([event], ["uid of foo-1"]) >= 0)
 

@@ -103,11 +103,11 @@ def test_a_service_that_would_get_the_next_pods_as_well():
         'ones. If that is not intended, change in metadata.labels of the template: tier: "front"')
 
 
-@pytest.mark.parametrize("selector, kept", [
+@pytest.mark.parametrize("selector, selector_after", [
     ({"app": "foo", DEPLOYMENT_LABEL: "abc"}, "app=foo"),
     ({DEPLOYMENT_LABEL: "abc"}, "app=foo"),
 ])
-def test_a_service_that_selects_on_the_deployment_label(selector, kept):
+def test_a_service_that_selects_on_the_deployment_label(selector, selector_after):
     sentence = told(item=rc(label="abc"), wanted=pods(good()), services=[service(selector)])
 
     assert only(sentence) == (
@@ -115,18 +115,18 @@ def test_a_service_that_selects_on_the_deployment_label(selector, kept):
         "old and new pods: it "
         "would send its requests to fewer and fewer old pods, and in the end to none. Before the "
         "update: kubectl -n shop set "
-        f"selector service web {kept}")
+        f"selector service web {selector_after}")
 
 
-@pytest.mark.parametrize("other", [
+@pytest.mark.parametrize("service_", [
     service({"app": "bar"}),
     service({"app": "foo", DEPLOYMENT_LABEL: "of another controller"}),
     service({}),
     service(type="ExternalName"),
     {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
 ], ids=["other pods", "another controller's pods", "empty selector", "external", "no selector"])
-def test_services_that_have_nothing_to_do_with_it(other):
-    assert told(item=rc(label="abc"), wanted=labelled(app="shop"), services=[other]) == []
+def test_services_that_have_nothing_to_do_with_it(service_):
+    assert told(item=rc(label="abc"), wanted=labelled(app="shop"), services=[service_]) == []
 
 
 # Lost requests
@@ -204,7 +204,7 @@ def test_other_ways_not_to_get_requests_too_early(ready):
 BARE = {"readinessProbe": None}
 
 
-@pytest.mark.parametrize("targets, wanted, blind", [
+@pytest.mark.parametrize("targets, new_template, blind", [
     ([8080], pods(good(**BARE), good("proxy", 9090, **BARE)), "container web"),
     (["proxy-http"], pods(good(**BARE), good("proxy", 9090, **BARE)), "container proxy"),
     ([8080, 9090], pods(good(**BARE), good("proxy", 9090, **BARE)), "containers web and proxy"),
@@ -216,12 +216,12 @@ BARE = {"readinessProbe": None}
      "container proxy"),
     ([9090], pods(good(), initContainers=[good("setup", 9090, **BARE)]), None),
 ], ids=str)
-def test_the_containers_that_serve(targets, wanted, blind):
+def test_the_containers_that_serve(targets, new_template, blind):
     ports = [{"port": 80, **({"targetPort": target} if target else {})} for target in targets]
-    sentences = told(wanted=wanted, services=[service(ports=ports)])
+    sentences = told(wanted=new_template, services=[service(ports=ports)])
 
-    assert [each.partition(":")[0]
-            for each in sentences] == ([f"No readinessProbe on {blind}"] if blind else [])
+    assert [sentence.partition(":")[0]
+            for sentence in sentences] == ([f"No readinessProbe on {blind}"] if blind else [])
 
 
 @pytest.mark.parametrize("services", [
@@ -260,7 +260,7 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
             "status": {"hard": hard, "used": used}}
 
 
-@pytest.mark.parametrize("wanted, resource, hard, used, fits", [
+@pytest.mark.parametrize("new_template, resource, hard, used, fits", [
     (pods(asking()), "pods", "4", "3", True),
     (pods(asking()), "pods", "3", "3", False),
     (pods(asking()), "count/pods", "3", "3", False),
@@ -304,8 +304,8 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
      "1500m", True),
     (pods(asking(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m", False),
 ])
-def test_what_a_quota_has_room_for(wanted, resource, hard, used, fits):
-    sentences = told(wanted=wanted, quotas=[quota({resource: hard}, {resource: used})])
+def test_what_a_quota_has_room_for(new_template, resource, hard, used, fits):
+    sentences = told(wanted=new_template, quotas=[quota({resource: hard}, {resource: used})])
 
     assert (sentences == []) == fits
     assert fits or f"{resource} ({used} of {hard} used, " in only(sentences)
@@ -339,7 +339,7 @@ def test_old_pods_that_go_first_make_room():
     assert told(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
 
 
-@pytest.mark.parametrize("surge, asked, used, hard, more, gentle", [
+@pytest.mark.parametrize("surge, requests, used, hard, more, gentle", [
     # At most three pods exist, but each pod requests half as much again.
     (0, "1500m", "3", "4.4", "1.5", False),
     # The peak is three new pods and an old pod: 4.5 + 1 - 3; without a surge, three new pods:
@@ -349,18 +349,18 @@ def test_old_pods_that_go_first_make_room():
     # If the request shrinks, the peak is the first new pod with all old pods.
     (1, "900m", "3", "3.8", "0.9", True),
 ])
-def test_pods_that_ask_for_another_amount_than_before(surge, asked, used, hard, more, gentle):
+def test_pods_that_ask_for_another_amount_than_before(surge, requests, used, hard, more, gentle):
     request = dataclasses.replace(SHOP, max_surge=Size(surge), max_unavailable=Size(1))
     item = rc()
     item["spec"]["template"] = pods(asking({"cpu": "1"}))
 
-    sentence = only(told(request, item=item, wanted=pods(asking({"cpu": asked})),
+    sentence = only(told(request, item=item, wanted=pods(asking({"cpu": requests})),
                          quotas=[quota({"cpu": hard}, {"cpu": used})]))
 
     assert f"cpu ({used} of {hard} used, {more} more needed)" in sentence
     assert ("max_surge=0" in sentence) == gentle
     roomy = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
-    assert told(request, item=item, wanted=pods(asking({"cpu": asked})), quotas=[roomy]) == []
+    assert told(request, item=item, wanted=pods(asking({"cpu": requests})), quotas=[roomy]) == []
 
 
 def test_what_a_limit_range_may_have_given_is_no_growth():
@@ -410,7 +410,7 @@ TWO_CPUS = pods(asking({"cpu": "2"}))
 NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
 
 
-@pytest.mark.parametrize("nodes, wanted, why", [
+@pytest.mark.parametrize("nodes, new_template, why", [
     ([node(cpu="1"), node(cpu="1900m"), node(unschedulable=True)], TWO_CPUS,
      "2 with less than 2 cpu, 1 cordoned. Lower resources.requests in the template, or "
      "add a larger node"),
@@ -442,11 +442,11 @@ NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
      "1 without the label disk=ssd. Correct nodeSelector in the template, or: kubectl label nodes "
      "NODE disk=ssd"),
 ])
-def test_no_node_for_the_next_pods(nodes, wanted, why):
-    assert only(told(wanted=wanted, nodes=nodes)) == NOWHERE + why
+def test_no_node_for_the_next_pods(nodes, new_template, why):
+    assert only(told(wanted=new_template, nodes=nodes)) == NOWHERE + why
 
 
-@pytest.mark.parametrize("nodes, wanted", [
+@pytest.mark.parametrize("nodes, new_template", [
     ([], TWO_CPUS),
     ([node(cpu="1"), node(cpu="2")], TWO_CPUS),
     ([node(**taint("PreferNoSchedule"))], TWO_CPUS),
@@ -459,8 +459,8 @@ def test_no_node_for_the_next_pods(nodes, wanted, why):
     ([node(labels={"disk": "ssd"})], pods(asking(), nodeSelector={"disk": "ssd"})),
     ([node("False")], pods(asking(), nodeName="real-1")),
 ])
-def test_a_node_for_the_next_pods(nodes, wanted):
-    assert told(wanted=wanted, nodes=nodes) == []
+def test_a_node_for_the_next_pods(nodes, new_template):
+    assert told(wanted=new_template, nodes=nodes) == []
 
 
 # Budgets
@@ -472,7 +472,7 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
             "status": {} if expected is None else {"expectedPods": expected}}
 
 
-@pytest.mark.parametrize("spec, said, there", [
+@pytest.mark.parametrize("spec, field, count", [
     ({"minAvailable": "100%"}, "minAvailable: 100%", 4),
     ({"minAvailable": "80%"}, "minAvailable: 80%", 4),
     ({"minAvailable": 4}, "minAvailable: 4", 4),
@@ -481,9 +481,9 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
     # The budget also covers two pods of another controller.
     ({"minAvailable": 6, "expected": 5}, "minAvailable: 6", 6),
 ])
-def test_a_budget_that_lets_no_pod_be_evicted(spec, said, there):
+def test_a_budget_that_lets_no_pod_be_evicted(spec, field, count):
     assert only(told(budgets=[budget(**spec)])) == (
-        f"PodDisruptionBudget web ({said}) allows no eviction, even while all {there} pods of "
+        f"PodDisruptionBudget web ({field}) allows no eviction, even while all {count} pods of "
         f"the update are healthy: the update keeps 3 available throughout, regardless of "
         f"max_unavailable, and no node with such a pod can be drained in the meantime. To allow "
         f"one eviction: kubectl -n shop patch pdb web --type=merge -p "
@@ -529,10 +529,10 @@ def test_a_budget_that_counts_pods_with_any_deployment_label():
 
 
 def test_a_budget_that_excludes_the_old_pods_only_counts_nothing_that_goes():
-    other = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "NotIn",
+    any_other_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "NotIn",
                                           "values": ["abc"]}]}, minAvailable="100%")
 
-    assert told(item=rc(label="abc"), budgets=[other]) == []
+    assert told(item=rc(label="abc"), budgets=[any_other_label]) == []
 
 
 # Autoscalers
@@ -608,17 +608,17 @@ def test_no_mutilated_object_raises(data):
         assert isinstance(desired_healthy(each, 3), int)
 
 
-@pytest.mark.parametrize("kind, wanted, is_told", [
+@pytest.mark.parametrize("kind, changes, is_told", [
     ("DaemonSet", {"nodeSelector": {"disk": "ssd"}}, True), ("DaemonSet", {}, False),
     ("ReplicationController", {"nodeSelector": {"disk": "ssd"}}, False)])
 def test_nodes_that_the_pods_of_a_daemon_set_leave_at_once_are_told_before_the_first_change(
-        kind, wanted, is_told):
+        kind, changes, is_told):
     nodes = [{**node(labels={"disk": disk}),
               "metadata": {"name": f"node-{number}", "labels": {"disk": disk}}}
              for number, disk in enumerate(("ssd", "hdd", "hdd"))]
     request = request_from({"name": "foo", "kind": kind, "image": "myimage:v2"})
 
-    sentences = told(request, wanted=template("myimage:v2", **wanted), nodes=nodes)
+    sentences = told(request, wanted=template("myimage:v2", **changes), nodes=nodes)
 
-    assert any("exclude 2 nodes that the current one allows (node-1 and node-2)" in each
-               for each in sentences) is is_told
+    assert any("exclude 2 nodes that the current one allows (node-1 and node-2)" in sentence
+               for sentence in sentences) is is_told

@@ -34,10 +34,10 @@ def numbers(name, replicas, available, image):
 
 
 def stands(request, *items, **facts):
-    seen = look(request, *items, **facts)
+    observed = look(request, *items, **facts)
     if request.state.migrates:
-        seen = MigrationObserved(seen.primary, None, controller=seen.primary)
-    return standing(request, seen)
+        observed = MigrationObserved(observed.primary, None, controller=observed.primary)
+    return standing(request, observed)
 
 
 def commands(request, *items):
@@ -97,11 +97,11 @@ def test_where_the_rollout_stands_when(items, expected):
 def test_an_ended_update_whose_next_keeps_its_name_is_complete():
     last = rc("bar", 3, "myimage:v2", annotations={object_meta.LAST_ROLLOUT: record("updated")})
 
-    told = report.rollout(stands(KEPT, last))
+    result = report.rollout(stands(KEPT, last))
 
-    assert (told["phase"], told["controller"], told["next"], told["desired"]) == (
+    assert (result["phase"], result["controller"], result["next"], result["desired"]) == (
         "complete", None, None, 3)
-    assert told["last_rollout"] == ENDED
+    assert result["last_rollout"] == ENDED
 
 
 FORWARD, BEGAN = f"{ROLL} 'name=foo image=myimage:v2 container=web'", "run the task that began it"
@@ -172,9 +172,9 @@ def test_a_resumed_command_goes_on_where_the_rollout_stands():
     ([new(3)], [rc(image="myimage:v2")], "myimage:v2", "myimage:v2"),
 ], ids=["an update", "resumed in the handover", "next keeps its name", "foo was gone"])
 def test_images_before_and_after(start, end, before, after):
-    told = report.images(stands(KEPT, *start), stands(KEPT, *end))
+    images = report.images(stands(KEPT, *start), stands(KEPT, *end))
 
-    assert told == {"before": {"web": before} if before else {}, "after": {"web": after}}
+    assert images == {"before": {"web": before} if before else {}, "after": {"web": after}}
 
 
 def test_images_of_nothing_are_none():
@@ -314,14 +314,15 @@ def test_no_report_holds_what_may_be_secret():
     for item in (primary, successor):
         item["spec"]["template"]["spec"]["containers"][0]["env"] = [
             {"name": "PASSWORD", "value": "hunter2"}]
-    seen = look(BACK, primary, successor)
-    decision = plan(BACK, seen)
+    observed = look(BACK, primary, successor)
+    decision = plan(BACK, observed)
 
-    told = standing(BACK, seen)
+    status = standing(BACK, observed)
 
-    texts = [report.rollout(told), commands(BACK, primary, successor), report.images(told, told),
+    texts = [report.rollout(status), commands(BACK, primary, successor),
+             report.images(status, status),
              report.line(decision),
-             report.entry(decision, NOW), report.sentence(BACK, told),
+             report.entry(decision, NOW), report.sentence(BACK, status),
              Controller.from_api(primary).images]
 
     assert "hunter2" not in repr(texts)

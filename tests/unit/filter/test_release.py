@@ -58,13 +58,13 @@ def test_a_release_turn_by_turn():
         "count": 3, "name": "a", "namespace": "shop", "on_no_old_pods": "inconclusive"}
     measured = [{"name": "a", "old_pods": ["x"], "msg": "fine", "metrics": [], "measurements": []}]
 
-    asked = release.next_turn(request, analyzed["state"], {"results": measured}, {}, NOW)
-    asked = release.next_turn(request, asked["state"], now=NOW)
-    assert release.approval_answer(request, asked["state"], None, NOW) == {
+    question = release.next_turn(request, analyzed["state"], {"results": measured}, {}, NOW)
+    question = release.next_turn(request, question["state"], now=NOW)
+    assert release.approval_answer(request, question["state"], None, NOW) == {
         "is_answered": False, "looks": 725}
 
     failure = release.failed_task({"msg": "no"}, "Wait")
-    back = release.next_turn(request, asked["state"], {}, failure, NOW)
+    back = release.next_turn(request, question["state"], {}, failure, NOW)
     assert (back["state"]["turn"]["title"] == "Roll back a"
             and back["facts"]["history"]["stages"][1]["outcome"] == "failed")
     artifacts = release.release_artifacts(request, back["state"])
@@ -74,7 +74,7 @@ def test_a_release_turn_by_turn():
     assert end["state"]["file"] == "fail.yml" and end["facts"]["outcome"] == "rolled_back"
 
 
-@pytest.mark.parametrize("given, said", [
+@pytest.mark.parametrize("analysis, message", [
     ({"metrics": [{"min": 1}], "prometheus_url": "http://x"}, None), ({}, None),
     ({"metrics": [{"min": "0.5"}], "count": "3"}, None),
     ({"metrics": [{"min": 1}], "prometheus_ca_cert": "/of/another/machine"}, None),
@@ -91,12 +91,12 @@ def test_a_release_turn_by_turn():
     ({"prometheus_password": "s3cret", "window": "s3cret", "metrics": [{"min": 1}]},
      "window '********' is not a duration"),
 ])
-def test_what_is_wrong_with_an_analysis_is_known_before(given, said):
-    found = analyses.refused([{"metrics": [{"min": 1}]}, given])
+def test_what_is_wrong_with_an_analysis_is_known_before(analysis, message):
+    errors = analyses.refused([{"metrics": [{"min": 1}]}, analysis])
 
-    assert len(found) == (said is not None)
-    assert all(each.startswith("analysis 2: ") and said in each and "s3cret" not in each
-               for each in found), found
+    assert len(errors) == (message is not None)
+    assert all(error.startswith("analysis 2: ") and message in error and "s3cret" not in error
+               for error in errors), errors
 
 
 def test_each_is_documented_with_its_arguments():
@@ -133,7 +133,7 @@ def test_no_other_share_is_taken(share):
         release.batch_gate(["a"], ["a"], [""], [""], share)
 
 
-@pytest.mark.parametrize("path, host, other, page", [
+@pytest.mark.parametrize("path, host, other_path, page", [
     ("europe.html", "eu", "europe.html", "europe-eu.html"),
     ("rollout-lyon.html", "lyon", "rollout-lyon.html", "rollout-lyon-lyon.html"),
     ("rollout-lyon.html", "lyon", "rollout-porto.html", "rollout-lyon.html"),
@@ -142,8 +142,8 @@ def test_no_other_share_is_taken(share):
     ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
 ], ids=["a part of the word", "typed for all", "a template names the host", "one host",
         "no inventory", "no report", "no suffix"])
-def test_each_cluster_has_a_page_beside_the_one_on_all(path, host, other, page):
-    assert release.host_page(path, host, other) == page
+def test_each_cluster_has_a_page_beside_the_one_on_all(path, host, other_path, page):
+    assert release.host_page(path, host, other_path) == page
 
 
 def test_the_page_on_all_clusters_is_beside_those_of_each():

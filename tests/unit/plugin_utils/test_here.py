@@ -128,9 +128,9 @@ def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_p
     task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd()} if only_look
          else {}["no"])
     before = os.getcwd()
-    told = here.answer("update", {}, str(tmp_path), only_look=True)
-    assert (told is not None and (told["pid"], told["folder"]) == (os.getpid(), str(tmp_path))
-            and told["warnings"] == ["beware"])
+    result = here.answer("update", {}, str(tmp_path), only_look=True)
+    assert (result is not None and (result["pid"], result["folder"]) == (os.getpid(), str(tmp_path))
+            and result["warnings"] == ["beware"])
     assert (here.answer("update", {}, str(tmp_path), only_look=False) is None
             and os.getcwd() == before)
 
@@ -160,12 +160,12 @@ def test_what_a_library_says_is_not_ansible_s(task, tmp_path, caplog, capsys):
 def test_only_where_the_module_would_run_as_this_user_with_this_python(
         monkeypatch, change, is_here):
     """The connection's become decides: the variable ansible_become does not change the task."""
-    wanted = {"transport": "local", "become": None, "async_val": 0, "environment": [],
+    attributes = {"transport": "local", "become": None, "async_val": 0, "environment": [],
               "interpreter": sys.executable, **change}
-    it = rolling_update_info.ActionModule.__new__(rolling_update_info.ActionModule)
-    it._task = types.SimpleNamespace(delegate_to=None, args={"name": "foo"}, **wanted)
-    it._connection = types.SimpleNamespace(**wanted)
-    it._templar, it._loader = types.SimpleNamespace(
+    action = rolling_update_info.ActionModule.__new__(rolling_update_info.ActionModule)
+    action._task = types.SimpleNamespace(delegate_to=None, args={"name": "foo"}, **attributes)
+    action._connection = types.SimpleNamespace(**attributes)
+    action._templar, action._loader = types.SimpleNamespace(
         template=lambda text: text), types.SimpleNamespace(get_basedir=lambda: ".")
-    params = it.parameters("INFO", {"ansible_python_interpreter": wanted["interpreter"]})
+    params = action.parameters("INFO", {"ansible_python_interpreter": attributes["interpreter"]})
     assert (params is not None) is is_here

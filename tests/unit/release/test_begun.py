@@ -49,7 +49,7 @@ UPDATED = result("a", "complete", outcome="updated")
 TAKEN = {**result("a", "paused", to=V3), "skipped": True}
 
 
-@pytest.mark.parametrize("results, last, to_roll_back, updated, left", [
+@pytest.mark.parametrize("results, last, to_roll_back, updated, named_", [
     ([PAUSED], [PAUSED], True, False, False),
     ([PAUSED, skipped("a")], [skipped("a")], True, False, False),
     ([PAUSED, REFUSED], [REFUSED], True, False, False),
@@ -76,11 +76,11 @@ TAKEN = {**result("a", "paused", to=V3), "skipped": True}
         "updated", "updated in between", "nothing to do", "another client's in an approval",
         "the module crashed",
         "begun by an earlier run"])
-def test_what_becomes_of_a_controller(results, last, to_roll_back, updated, left):
-    it = Begun(results, last)
+def test_what_becomes_of_a_controller(results, last, to_roll_back, updated, named_):
+    begun = Begun(results, last)
 
-    assert (it.to_roll_back, it.updated, list(it.not_rolled_back)) == (
-        ["a"] * to_roll_back, ["a"] * updated, ["a"] * left)
+    assert (begun.to_roll_back, begun.updated, list(begun.not_rolled_back)) == (
+        ["a"] * to_roll_back, ["a"] * updated, ["a"] * named_)
 
 
 def ending(results, last, rollback=None, what="update", on_failure="rollback"):
@@ -98,10 +98,10 @@ def ending(results, last, rollback=None, what="update", on_failure="rollback"):
 
 def named(results, rollback=None):
     """Return the message about a fleet after these results, and the outcome."""
-    last = {each["name"]: each for each in results}
-    it = ending(results, {"changed": True, "failed": True, "results": list(last.values())},
+    last = {result["name"]: result for result in results}
+    end = ending(results, {"changed": True, "failed": True, "results": list(last.values())},
                 rollback)
-    return it.outcome, it.message
+    return end.outcome, end.message
 
 
 def test_controllers_not_begun_by_a_later_stage_are_rolled_back_or_named():
@@ -155,6 +155,6 @@ def test_several_images_are_named_by_container():
 
 @pytest.mark.parametrize("what, on_failure", [("after", "rollback"), ("update", "stop")])
 def test_where_nothing_is_to_be_rolled_back_nothing_is_said_of_it(what, on_failure):
-    it = ending([UPDATED], {"results": [UPDATED]}, None, what, on_failure)
+    end = ending([UPDATED], {"results": [UPDATED]}, None, what, on_failure)
 
-    assert "had been updated" not in it.message
+    assert "had been updated" not in end.message

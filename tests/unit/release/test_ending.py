@@ -101,9 +101,10 @@ def by_check(what="check", rollback=None, **more):
         "one ended before the stage"])
 def test_where_the_controllers_stand(result, outcome, is_paused, in_progress):
     """The module rolls its failed controllers back; the role rolls the others back."""
-    it = summary(result)
+    status = summary(result)
 
-    assert (it.outcome, it.is_paused, it.in_progress) == (outcome, is_paused, in_progress)
+    assert ((status.outcome, status.is_paused, status.in_progress)
+            == (outcome, is_paused, in_progress))
 
 
 @pytest.mark.parametrize("result, outcome", [
@@ -117,21 +118,21 @@ def test_a_stage_that_was_not_reached_has_not_passed(result, outcome):
 
 
 def test_sizes_are_those_of_all_together():
-    other = (paused("app-2")
+    second = (paused("app-2")
              | {"rollout": {"desired": 4, "controller": {"replicas": 3}, "next": {"replicas": 1}}})
     gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "next": None}}
 
-    assert summary(other | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
-    assert summary(fleet(other, other | {"name": "app-4"}, gone, SKIPPED)).sizes == {
+    assert summary(second | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
+    assert summary(fleet(second, second | {"name": "app-4"}, gone, SKIPPED)).sizes == {
         "desired": 8, "old": 6, "new": 2}
 
 
 def test_each_result_has_a_name():
-    one = updated()
-    del one["name"]
+    single = updated()
+    del single["name"]
 
-    assert (summary(one).rollouts == {"shop": one["rollout"]}
-            and summary(one).results[0]["failed"] is False)
+    assert (summary(single).rollouts == {"shop": single["rollout"]}
+            and summary(single).results[0]["failed"] is False)
     assert list(summary(fleet(updated("app-1"), SKIPPED)).rollouts) == ["app-1", "app-3"]
 
 
@@ -171,7 +172,7 @@ def test_previous_images_are_those_that_the_run_has_seen_before_it_replaced_them
     assert Ending(request, history).previous_images == images
 
 
-@pytest.mark.parametrize("it, outcome", [
+@pytest.mark.parametrize("end, outcome", [
     (by_check("before"), "failed"), (by_check("after"), "failed"),
     (by_check(rollback=ROLLED_BACK), "rolled_back"), (by_check(rollback=NOT_ROLLED_BACK), "failed"),
     (by_check(), "stopped"),
@@ -186,11 +187,11 @@ def test_previous_images_are_those_that_the_run_has_seen_before_it_replaced_them
         "not begun", "back by the module",
         "back by another task", "a fleet, some of it back", "others back", "others not back",
         "no result", "role rollback"])
-def test_the_outcome_of_a_failure(it, outcome):
-    assert it.outcome == outcome
+def test_the_outcome_of_a_failure(end, outcome):
+    assert end.outcome == outcome
 
 
-@pytest.mark.parametrize("it, message, error", [
+@pytest.mark.parametrize("end, message, error", [
     (by_module(), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
     (by_module(result=TURNED), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
     (by_module("rollback", task="Roll shop"), "Roll shop: all the words",
@@ -224,9 +225,9 @@ def test_the_outcome_of_a_failure(it, outcome):
 ], ids=["left half-way", "back by the module", "role rollback", "not back", "others back",
         "check, back", "check, left", "before",
         "after"])
-def test_what_is_said_of_a_failure(it, message, error):
+def test_what_is_said_of_a_failure(end, message, error):
     """The message has the module's words; the error has only their gist."""
-    assert (it.message, it.error) == (message, error)
+    assert (end.message, end.error) == (message, error)
 
 
 @pytest.mark.parametrize("result, reason, gist", [
@@ -317,7 +318,7 @@ def artifacts(*results, selection=None, page="", errors=(), role="image_bump", *
 
 
 def test_what_a_workflow_gets():
-    one, other = seen("v1", "v2", changed=True, msg="done"), seen(
+    first, second = seen("v1", "v2", changed=True, msg="done"), seen(
         "v0", "v2", name="b", changed=True)
     same = seen("v2", "v2", name="c")
     place = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
@@ -325,8 +326,8 @@ def test_what_a_workflow_gets():
 
     alone = {"controller": "shop", "names": [], "previous_images": {"web": "v1"},
              "previous_images_by_name": {}}
-    assert artifacts(one) == place | alone
-    many = artifacts(one, other, same, selection={"names": ["shop", "b", "c"]})
+    assert artifacts(first) == place | alone
+    many = artifacts(first, second, same, selection={"names": ["shop", "b", "c"]})
     assert many == place | {"controller": "", "names": ["shop", "b"], "previous_images": {},
                             "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
     assert artifacts(same, selection={"label_selectors": ["a=b"]})["names"] == ["c"], (
@@ -340,7 +341,7 @@ def test_what_a_workflow_gets():
                          [(["StatefulSet"], "StatefulSet"), (["ReplicaSet", "Deployment"], ""),
                           ([], "")])
 def test_a_workflow_gets_the_kind_that_was_found_by_the_name(kinds, kind):
-    results = [seen("v1", "v2", changed=True, msg="done", name=each, kind=each) for each in kinds]
+    results = [seen("v1", "v2", changed=True, msg="done", name=kind, kind=kind) for kind in kinds]
 
     assert artifacts(*results, selection={"names": kinds or ["a"]}, kind="")["kind"] == kind
 
@@ -349,9 +350,10 @@ def test_a_workflow_gets_the_images_that_a_rollback_has_come_to():
     rollout_ = {"phase": "complete", "controller": {"images": {"web": "v1", "log": "v3"}}}
     result = {"rollout": rollout_, "changed": True, "msg": "back"}
 
-    found = artifacts(result, role="rollback", image="v1")
-    assert ((found["image"], found["outcome"], found["msg"]) == ("v1, v3", "rolled_back", "back")
-            and "previous_images" not in found)
+    variables = artifacts(result, role="rollback", image="v1")
+    assert ((variables["image"], variables["outcome"], variables["msg"])
+            == ("v1, v3", "rolled_back", "back")
+            and "previous_images" not in variables)
 
 
 def test_a_report_is_stored_with_the_job_unless_it_is_too_long():
@@ -417,20 +419,20 @@ def elsewhere(phase, name="shop"):
                          [elsewhere("progressing"), elsewhere("paused"), elsewhere("taking_over"),
                           None])
 def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_back(rollout_):
-    it = Approval(PAUSED, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
+    approval = Approval(PAUSED, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
 
-    assert it.outcome == "denied" and summary(it.present).in_progress == []
-    told = failure("approval", it.present)
-    assert told.outcome == "failed" and "left at that stage" not in told.message + told.error
+    assert approval.outcome == "denied" and summary(approval.present).in_progress == []
+    end = failure("approval", approval.present)
+    assert end.outcome == "failed" and "left at that stage" not in end.message + end.error
 
 
 def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
     both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
 
-    it = Approval(both, "", [elsewhere("paused", "a"), now("paused", "forward", name="b")],
+    approval = Approval(both, "", [elsewhere("paused", "a"), now("paused", "forward", name="b")],
                   deadline=150, now=100)
 
-    assert it.outcome == "denied" and summary(it.present).in_progress == ["b"]
+    assert approval.outcome == "denied" and summary(approval.present).in_progress == ["b"]
 
 
 def test_the_goal_of_what_goes_on_is_that_of_its_successor():
@@ -445,13 +447,13 @@ def test_the_goal_of_what_goes_on_is_that_of_its_successor():
                          [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
 def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
     """The rollback is refused: another client holds the Lease, or the update has ended."""
-    it = by_check(rollback=NOT_ROLLED_BACK, answer=answer)
+    end = by_check(rollback=NOT_ROLLED_BACK, answer=answer)
 
-    assert it.outcome == outcome
-    for told in (it.message, it.error):
-        assert ("Another client has resumed the update at the last moment" in told) is (
+    assert end.outcome == outcome
+    for text in (end.message, end.error):
+        assert ("Another client has resumed the update at the last moment" in text) is (
             answer == "approved")
-        assert ("could not be rolled back" in told) is (answer != "approved")
+        assert ("could not be rolled back" in text) is (answer != "approved")
 
 
 @pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "soon", None, 7])
@@ -492,9 +494,9 @@ def test_what_has_been_paused_is_told_as_it_is_now():
 
 
 def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():
-    it = failure("check",
+    end = failure("check",
                  PAUSED
                  | {"rollout": now("complete", image="v1")
                     | {"last_rollout": {"outcome": "rolled_back"}}})
 
-    assert it.outcome == "rolled_back" and "left at that stage" not in it.message + it.error
+    assert end.outcome == "rolled_back" and "left at that stage" not in end.message + end.error

@@ -54,19 +54,19 @@ EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "oth
 
 def happen(event, cluster, name):
     """Change the cluster as another client, and return why the file fails, or ""."""
-    it = cluster.controllers[name]
+    controller = cluster.controllers[name]
     if event == "fails":
         return "503"
     if event == "delete":
-        it.is_deleted = True
+        controller.is_deleted = True
     elif event in ("lock", "unlock"):
-        it.is_locked = event == "lock"
-    elif event == "finish" and it.coming:
-        it.image, it.coming, it.share = it.coming, "", 0
-    elif event == "undo" and it.coming:
-        it.coming, it.share, it.was_rolled_back = "", 0, True
-    elif event == "other update" and it.coming:
-        it.coming = "myimage:v3"
+        controller.is_locked = event == "lock"
+    elif event == "finish" and controller.coming:
+        controller.image, controller.coming, controller.share = controller.coming, "", 0
+    elif event == "undo" and controller.coming:
+        controller.coming, controller.share, controller.was_rolled_back = "", 0, True
+    elif event == "other update" and controller.coming:
+        controller.coming = "myimage:v3"
     return ""
 
 
@@ -81,10 +81,10 @@ def histories(draw):
 
 def files(occasions):
     """Let the user's files take the events in order."""
-    left = iter(occasions)
+    remaining = iter(occasions)
 
     def take(cluster):
-        event, name = next(left, ("nothing", "a"))
+        event, name = next(remaining, ("nothing", "a"))
         return happen(event, cluster, name)
 
     return {**{file: take for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "tell.yml")},
@@ -139,13 +139,13 @@ def test_after_a_failure_every_controller_is_back_or_named(history):
             or purpose not in ("update", "check", "approval")):
         return
     for name in cluster.touched:
-        it = cluster.controllers[name]
-        is_back = not it.coming and it.image == before[name].image
-        is_foreign = (it.coming == "myimage:v3" or it.is_deleted
-                      or (it.image == V2 and not it.coming))
-        assert is_back or is_foreign or name in ending.error, (name, it, ending.error)
+        controller = cluster.controllers[name]
+        is_back = not controller.coming and controller.image == before[name].image
+        is_foreign = (controller.coming == "myimage:v3" or controller.is_deleted
+                      or (controller.image == V2 and not controller.coming))
+        assert is_back or is_foreign or name in ending.error, (name, controller, ending.error)
         if ending.outcome == "rolled_back":
-            assert not it.coming or it.coming == "myimage:v3", (name, it)
+            assert not controller.coming or controller.coming == "myimage:v3", (name, controller)
 
 
 @EXAMPLES
@@ -181,8 +181,8 @@ def test_killed_at_any_turn_and_run_again_the_end_is_the_same(history, killed_at
 def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
     request, cluster, _occasions = history
     before = copy.deepcopy(cluster.controllers)
-    for it in cluster.controllers.values():
-        it.breaks_at = 101
+    for controller in cluster.controllers.values():
+        controller.breaks_at = 101
     run = play(request, cluster, [])
     assume(run.ending.outcome == "updated" and run.stats)
 
@@ -198,8 +198,8 @@ def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
                cluster).run()
 
     assert back.ending.outcome == "rolled_back", back.ending.error
-    for name, it in before.items():
-        assert cluster.controllers[name].image == it.image and not cluster.controllers[name].coming
+    for name, controller in before.items():
+        assert cluster.controllers[name].image == controller.image and not cluster.controllers[name].coming
 
 
 @EXAMPLES

@@ -47,8 +47,8 @@ def test_stages_with_checks():
                      "Write the report", "Pass the outcome to the workflow"]
     assert run.ending.outcome == "updated" and cluster.controllers["a"].image == "myimage:v2"
     stages = run.facts["report_data"]["stages"]
-    assert [(each["stage"], each["outcome"], [check["file"] for check in each["checks"]])
-            for each in stages] == [
+    assert [(stage["stage"], stage["outcome"], [check["file"] for check in stage["checks"]])
+            for stage in stages] == [
         (stage, "passed", ["rollout_analysis", "smoke.yml"]) for stage in ("10%", "100%")]
 
 
@@ -158,7 +158,7 @@ def test_somebody_continues_at_the_last_moment():
 
     cluster = LastMoment(a=Controller())
     run = Run(variables(stages=["10%"], approve_within="0s"), cluster,
-              answer=lambda it: set_(it, is_locked=True)).run()
+              answer=lambda controllers: set_(controllers, is_locked=True)).run()
 
     assert (run.turns[-2:] == ["Roll back a", "Check whether another client has resumed the update"]
             and run.ending.outcome == "stopped")
@@ -211,7 +211,7 @@ def test_a_fleet_goes_back_together_or_each_that_does_not_is_named():
             and "a is not rolled back: there is no such controller." in run.ending.error)
 
 
-@pytest.mark.parametrize("changes, said", [
+@pytest.mark.parametrize("changes, message", [
     ({"stages": ["10%", "1O%"]}, "image_bump_stages: '1O%' is neither a number nor a percentage"),
     ({"selection": {}},
      "Give exactly one of image_bump_name, image_bump_names and image_bump_label_selectors (given: "
@@ -229,15 +229,15 @@ def test_a_fleet_goes_back_together_or_each_that_does_not_is_named():
     ({"layer": "playbook", "options": {"timeout": "1d"}}, "time_limit '1d' is neither a number"),
     ({"layer": "playbook", "options": {"namespace": "A"}}, "'A' is not a valid namespace name"),
 ])
-def test_an_error_in_the_request_is_known_before_anything_is_changed(changes, said):
+def test_an_error_in_the_request_is_known_before_anything_is_changed(changes, message):
     turns, run, cluster = bump(before=["b.yml"], failure=["tell.yml"], **changes)
 
-    assert turns == [] and said in run.ending.error and not cluster.touched
+    assert turns == [] and message in run.ending.error and not cluster.touched
     assert (run.ending.error.endswith(". Nothing has been changed.")
             and run.ending.outcome == "failed")
     turns, run, _cluster = bump(has_artifacts=True, **changes)
     assert (turns == ["Pass the outcome to the workflow"] and run.stats["outcome"] == "failed"
-            and said in run.stats["msg"])
+            and message in run.stats["msg"])
 
 
 def test_an_error_that_comes_with_the_run_does_not_say_that_nothing_was_changed():

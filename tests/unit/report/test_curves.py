@@ -18,12 +18,12 @@ WIDTH, HEIGHT = 600, 260
 
 
 def curve(metric="latency", *checks):
-    found = curves.of_stages([{"checks": list(checks or [analysis(outcome="failed")])}])
-    return next(each for each in found if each.metric == metric)
+    all_curves = curves.of_stages([{"checks": list(checks or [analysis(outcome="failed")])}])
+    return next(candidate for candidate in all_curves if candidate.metric == metric)
 
 
-def drawn(it):
-    return ElementTree.fromstring(curves.draw(it, WIDTH, HEIGHT, "it"))
+def drawn(curve_):
+    return ElementTree.fromstring(curves.draw(curve_, WIDTH, HEIGHT, "it"))
 
 
 def by_class(picture, kind):
@@ -78,9 +78,9 @@ def test_between_two_analyses_there_is_no_line():
 
 def test_each_controller_and_each_metric_has_its_own():
     stages = [[analysis("a"), {"file": "http.yml"}], [analysis("b", 10), analysis("a", 20)]]
-    found = curves.of_stages([{"checks": checks} for checks in stages])
+    all_curves = curves.of_stages([{"checks": checks} for checks in stages])
 
-    assert [(each.controller, each.metric, len(each.runs)) for each in found] == [
+    assert [(curve_.controller, curve_.metric, len(curve_.runs)) for curve_ in all_curves] == [
         ("a", "success_rate", 2), ("a", "latency", 2), ("b", "success_rate", 1),
         ("b", "latency", 1)]
 

@@ -32,14 +32,14 @@ def mismatches(value, shape, path="data") -> list[str]:
         return min((mismatches(value, option, path) for option in options), key=len)
     if typing.is_typeddict(shape):
         hints = typing.get_type_hints(shape)
-        return [line for key, each in value.items() if key in hints
-                for line in mismatches(each, hints[key], f"{path}.{key}")] \
+        return [line for key, element in value.items() if key in hints
+                for line in mismatches(element, hints[key], f"{path}.{key}")] \
             if isinstance(value, dict) else [f"{path} is no dictionary"]
     outer, inner = typing.get_origin(shape), typing.get_args(shape)
     if outer in (list, dict) and isinstance(value, outer):
         entries = value.items() if outer is dict else enumerate(value)
-        return [line for key, each in entries
-                for line in mismatches(each, inner[-1], f"{path}.{key}")]
+        return [line for key, element in entries
+                for line in mismatches(element, inner[-1], f"{path}.{key}")]
     expected = (int, float) if shape is float else outer or shape
     return [] if shape is typing.Any or isinstance(value, expected) else [f"{path} is {value!r}"]
 
@@ -81,12 +81,12 @@ def documented(entry, shape) -> list[str]:
             if isinstance(hint, types.UnionType) else [hint]
         is_list = typing.get_origin(hint) is list
         inner = typing.get_args(hint)[-1] if is_list else hint
-        found = entry.get(key, {})
+        value = entry.get(key, {})
         kind = dict if typing.is_typeddict(hint) else typing.get_origin(hint) or hint
-        if found.get("type") != names[kind]:
+        if value.get("type") != names[kind]:
             missing.append(f"{shape.__name__}.{key}")
         elif typing.is_typeddict(inner) and not (shape is data.Result and key == "results"):
-            missing += documented(found["contains"], inner)
+            missing += documented(value["contains"], inner)
     return missing
 
 

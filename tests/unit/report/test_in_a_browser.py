@@ -31,13 +31,13 @@ TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名�
 def bloated(item):
     """Return the data with the longest names, endless words, and fifty lines for each sentence."""
     if isinstance(item, dict):
-        return {key: each if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
+        return {key: element if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
                 else
                 NAME if key in ("name", "pod", "container", "metric")
-                and isinstance(each, str) else bloated(each)
-                for key, each in item.items()}
+                and isinstance(element, str) else bloated(element)
+                for key, element in item.items()}
     if isinstance(item, list):
-        return [bloated(each) for each in item]
+        return [bloated(element) for element in item]
     return TEXT if isinstance(item, str) else item
 
 
@@ -141,8 +141,8 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one, other):
-    lighter, darker = sorted(map(luminance, (one, other)), reverse=True)
+def contrast(color, background):
+    lighter, darker = sorted(map(luminance, (color, background)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 

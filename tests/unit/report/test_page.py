@@ -60,12 +60,12 @@ def tables(tree):
 
 
 def test_it_tells_who_what_when_and_how_it_ended():
-    said = text(page(DATA).find(f".//{HTML}header"))
+    header = text(page(DATA).find(f".//{HTML}header"))
 
     for words in ("default/shop updated", "shop is updated", "myimage:v2", "2026-11-21 10:00:00",
                   "1 min 15 s",
                   "ada on controller"):
-        assert words in said
+        assert words in header
 
 
 def test_it_tells_each_stage_and_check():
@@ -108,7 +108,7 @@ def test_it_tells_of_many_clusters_in_one_table():
         "./rollout-malmo.html", "./rollout%20lyon.html"]
 
 
-@pytest.mark.parametrize("outcomes, said", [
+@pytest.mark.parametrize("outcomes, summary", [
     (["updated", "updated"], "updated 2 of 2 clusters are updated."),
     (["updated", "rolled_back"], "failed 1 of 2"),
     (["rolled_back", "rolled_back"], "rolled back 0 of 2"),
@@ -116,11 +116,11 @@ def test_it_tells_of_many_clusters_in_one_table():
     (["updated", ""], "incomplete 1 of 2"), (["failed", ""], "failed 0 of 2"),
     (["", ""], "incomplete 0 of 2"),
     (["rolled_back", ""], "failed 0 of 2"), (["paused", ""], "incomplete 0 of 2")])
-def test_what_has_become_of_all_clusters_is_what_has_become_of_each(outcomes, said):
+def test_what_has_become_of_all_clusters_is_what_has_become_of_each(outcomes, summary):
     tree = page({"clusters": {f"c{number}": {"name": "shop", "outcome": outcome}
                               for number, outcome in enumerate(outcomes)}})
 
-    assert said in text(tree.find(f".//{HTML}header"))
+    assert summary in text(tree.find(f".//{HTML}header"))
 
 
 def test_the_header_of_many_clusters_claims_what_all_of_them_say():
@@ -153,9 +153,9 @@ def test_each_cluster_has_a_row_and_a_link_of_its_own_whatever_its_name():
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "//evil.example/", "/etc/passwd", "..//x"])
 def test_a_link_leads_to_a_file_beside_it(link):
-    (found,) = page({"clusters": {"malmo": {"page": link}}}).iter(f"{HTML}a")
+    (anchor,) = page({"clusters": {"malmo": {"page": link}}}).iter(f"{HTML}a")
 
-    assert found.get("href").startswith("./") and ":" not in found.get("href")
+    assert anchor.get("href").startswith("./") and ":" not in anchor.get("href")
 
 
 def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
@@ -163,8 +163,8 @@ def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
                for number in range(1200)]
     tree = page({"outcome": "failed", "results": [{"results": results}]})
 
-    found = tables(tree)
-    assert [len(list(found[name].iter(f"{HTML}tr")))
+    contents = tables(tree)
+    assert [len(list(contents[name].iter(f"{HTML}tr")))
             for name in ("What to look at", "The others, in their order")] == [25, 977]
     assert ("failed 24" in text(tree) and "updated 1176" in text(tree)
             and "200 more have no room here." in text(tree))
@@ -188,9 +188,9 @@ def test_two_kinds_of_one_name_are_two():
 def test_a_long_text_is_cut_and_what_was_cut_is_there_on_demand():
     tree = page(DATA | {"message": "\n".join(f"line {number}" for number in range(50))})
 
-    (shown,) = (text(each) for each in tree.find(f".//{HTML}header")
-                if each.get("class") == "lines")
-    assert (shown.endswith("line 11")
+    (heading,) = (text(paragraph) for paragraph in tree.find(f".//{HTML}header")
+                if paragraph.get("class") == "lines")
+    assert (heading.endswith("line 11")
             and text(tree.find(f".//{HTML}header//{HTML}pre")).startswith("line 12 line 13"))
 
 
@@ -199,11 +199,11 @@ def test_what_turns_the_order_of_letters_round_is_shown():
 
 
 def test_it_tells_each_step_and_each_size():
-    found = tables(page(DATA))
+    contents = tables(page(DATA))
 
-    assert "scale shop-1 0 → 4 replicas" in text(found["What was changed in the cluster, in order"])
+    assert "scale shop-1 0 → 4 replicas" in text(contents["What was changed in the cluster, in order"])
     (sizes,) = (table
-                for caption, table in found.items()
+                for caption, table in contents.items()
                 if caption.startswith("Sizes of shop and shop-1"))
     assert len(list(sizes.iter(f"{HTML}tr"))) == 2 + 9
 
@@ -265,10 +265,10 @@ def poisoned(item):
     if isinstance(item, dict):
         ours = ("at", "phase", "started", "ended", "action",
                 *(["outcome"] if "metric" in item else []))
-        return {key: {region + ATTACK: hosts for region, hosts in each.items()} if key == "regions"
-                else each if key in ours else poisoned(each) for key, each in item.items()}
+        return {key: {region + ATTACK: hosts for region, hosts in element.items()} if key == "regions"
+                else element if key in ours else poisoned(element) for key, element in item.items()}
     if isinstance(item, list):
-        return [poisoned(each) for each in item]
+        return [poisoned(element) for element in item]
     return item + ATTACK if isinstance(item, str) else item
 
 
@@ -286,12 +286,12 @@ def without_each(item):
     """Return variants of the data with a part missing or of another type."""
     for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(
             item, list) else ():
-        for other in (None, 7, ["?"], {"?": "?"}):
+        for value in (None, 7, ["?"], {"?": "?"}):
             changed = copy.copy(item)
-            changed[key] = other
+            changed[key] = value
             yield changed
         if isinstance(item, dict):
-            yield {name: each for name, each in item.items() if name != key}
+            yield {name: element for name, element in item.items() if name != key}
         for changed in without_each(item[key]):
             yield ({**item, key: changed} if isinstance(item, dict)
                    else [*item[:key], changed, *item[key + 1:]])

@@ -104,7 +104,7 @@ def test_a_failure_without_a_look_at_the_controller_hides_no_images():
     ([{"results": [updated(), updated()]}, {"results": [updated(), updated()]}], ["shop", "shop"]),
 ], ids=["several kinds", "a failure before the controller is seen tells no kind", "no kind at all"])
 def test_controllers_are_told_apart_by_kind_and_name(results, titles):
-    assert [each.title for each in Report({"results": results}).rollouts] == titles
+    assert [rollout.title for rollout in Report({"results": results}).rollouts] == titles
 
 
 @pytest.mark.parametrize("stages, decisions", [
@@ -140,7 +140,7 @@ def test_a_small_fleet_has_a_section_for_each():
     assert len(Report({"results": [{"results": [updated("a"), updated("b")]}]}).sections) == 2
 
 
-@pytest.mark.parametrize("step, said", [
+@pytest.mark.parametrize("step, words", [
     ({"action": "scale", "from": 2, "to": 0}, "2 → 0 replicas"),
     ({"action": "create", "from": None, "to": {"web": "v2", "init": "v2"}}, "v2"),
     ({"action": "rename", "from": {"web": "v1"}, "to": {"web": "v2"}}, "v1 → v2"),
@@ -149,8 +149,8 @@ def test_a_small_fleet_has_a_section_for_each():
     ({"action": "annotate", "from": 0, "to": "updating, 0 desired"}, "updating, 0 desired"),
     ({}, ""),
 ], ids=["scale", "create", "rename", "delete with pods", "delete without", "annotate", "nothing"])
-def test_what_a_step_has_changed(step, said):
-    assert rollouts.change(step) == said
+def test_what_a_step_has_changed(step, words):
+    assert rollouts.change(step) == words
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", 3, {}], ids=repr)

@@ -109,9 +109,9 @@ def test_a_screen_reader_hears_a_title_and_a_description():
     picture = drawn(updated())
 
     assert picture.get("role") == "img" and picture.get("aria-labelledby") == "it-title it-desc"
-    said = {each.get("id"): each.text for each in picture
-            if each.tag in (f"{SVG}title", f"{SVG}desc")}
-    assert said == {"it-title": "Pods of shop over time",
+    texts = {element.get("id"): element.text for element in picture
+            if element.tag in (f"{SVG}title", f"{SVG}desc")}
+    assert texts == {"it-title": "Pods of shop over time",
                     "it-desc": "From 4 old and 0 new pods to 0 old and 4 new ones in 4 s. 4 were "
                                "available, where 4 was the floor; "
                                "there were at most 5, where 5 was the ceiling."}

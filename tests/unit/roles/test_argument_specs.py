@@ -59,8 +59,8 @@ def handed_over(role: str, variables: dict, extra=()) -> dict:
 def values(role: str) -> dict:
     """Return a value for each option of the module, neither default nor empty."""
     specs = {name: option for name, option in options(role).items() if name not in OWN[role]}
-    others = {"bool": "false", "dict": {"web": "7"}}
-    return {name: next(choice for choice in option.get("choices", [others.get(option["type"], "7")])
+    examples = {"bool": "false", "dict": {"web": "7"}}
+    return {name: next(choice for choice in option.get("choices", [examples.get(option["type"], "7")])
                        if choice not in ("", option.get("default")))
             for name, option in specs.items()}
 
@@ -81,14 +81,14 @@ def test_defaults_are_the_documented_ones(role):
 @pytest.mark.parametrize("prefix", [True, False],
                          ids=["by the role's name", "by the short name, as to a playbook"])
 def test_every_option_is_handed_to_the_module(role, prefix):
-    given = values(role)
+    options = values(role)
     # the playbook rollback chooses the images
-    by_long_name = given if prefix else IMAGES if role == "rollback" else ()
+    by_long_name = options if prefix else IMAGES if role == "rollback" else ()
     variables = {f"{role}_{name}" if name in by_long_name else name: value
-                 for name, value in given.items()}
+                 for name, value in options.items()}
     variables |= {} if prefix else {f"__{role}_short_names": True}
 
-    assert handed_over(role, variables) == given
+    assert handed_over(role, variables) == options
 
 
 @pytest.mark.parametrize("variables, option, value", [
@@ -131,16 +131,16 @@ def test_what_was_typed_by_the_role_s_name_counts_most():
     assert handed_over("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
 
 
-@pytest.mark.parametrize("layer, said",
+@pytest.mark.parametrize("layer, message",
                          [({}, "rollback_autoscaler"),
                           ({"__rollback_short_names": True}, "autoscaler")])
-def test_a_value_that_is_not_allowed_is_an_error_of_the_request(layer, said):
+def test_a_value_that_is_not_allowed_is_an_error_of_the_request(layer, message):
     variables = {"rollback_name": "foo", "rollback_autoscaler": "never", **layer}
     request = release_request.Variables("rollback", variables,
                                         lambda value: value).request(load=lambda path: [])
 
     (error,) = request["errors"]
-    assert error.startswith(f"value of {said} must be one of")
+    assert error.startswith(f"value of {message} must be one of")
 
 
 def test_a_variable_that_cannot_be_evaluated_is_an_error_of_the_request():

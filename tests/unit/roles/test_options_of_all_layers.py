@@ -99,25 +99,25 @@ def role_options(role: str) -> dict[str, Json]:
 
 
 def differences(layer: str, before: dict[str, Json],
-                here: dict[str, Json]) -> t.Iterator[Difference]:
+                after: dict[str, Json]) -> t.Iterator[Difference]:
     """Compare the options shared by two layers: type, default and choices."""
-    for option in before.keys() & here.keys():
-        one, other = before[option], here[option]
+    for option in before.keys() & after.keys():
+        first, second = before[option], after[option]
         for what in ("type", "elements"):
-            if one.get(what) != other.get(what):
-                yield Difference(layer, option, what, one.get(what), other.get(what))
-        if one.get("default") != other.get("default"):
-            yield Difference(layer, option, "default", shown(one.get("default")),
-                             shown(other.get("default")))
-        yield from choices(layer, option, one.get("choices", ()), other.get("choices", ()))
+            if first.get(what) != second.get(what):
+                yield Difference(layer, option, what, first.get(what), second.get(what))
+        if first.get("default") != second.get("default"):
+            yield Difference(layer, option, "default", shown(first.get("default")),
+                             shown(second.get("default")))
+        yield from choices(layer, option, first.get("choices", ()), second.get("choices", ()))
 
 
 def choices(layer: str, option: str, before: t.Collection[str],
-            here: t.Collection[str]) -> t.Iterator[Difference]:
+            after: t.Collection[str]) -> t.Iterator[Difference]:
     yield from (Difference(layer, option, "choices", each, None)
-                for each in set(before) - set(here))
+                for each in set(before) - set(after))
     yield from (Difference(layer, option, "choices", None, each)
-                for each in set(here) - set(before))
+                for each in set(after) - set(before))
 
 
 def of_role(role: str) -> t.Iterator[Difference]:
@@ -181,17 +181,17 @@ def first_words(option: Json) -> str:
 @pytest.mark.parametrize("role", ROLES)
 def test_each_layer_tells_the_unit_of_an_option(role):
     """A number without a unit is a guess: seconds, or pods, perhaps a percentage."""
-    module, options, asked = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(
+    module, options, survey = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(
         role), questions(role)
     texts = {option: [first_words(spec)] for option, spec in options.items()}
-    for option, question in asked.items():
+    for option, question in survey.items():
         texts[option].append(f"{question['question_name']} {question['question_description']}")
 
     for option in options.keys() & module.keys():
         for unit in ("econds", "percentage"):
             if unit in first_words(module[option]):
                 assert [text for text in texts[option] if unit not in text] == [], option
-    assert all(text[0].isupper() for told in texts.values() for text in told)
+    assert all(text[0].isupper() for descriptions in texts.values() for text in descriptions)
 
 
 def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:

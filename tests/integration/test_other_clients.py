@@ -33,14 +33,16 @@ HANDING_OVER = "half of the pods"
 LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 
 
-class Hand:
-    """Runs an action at a moment in its own thread while the task continues.
+class Action:
+    """Runs an action at a moment in a separate thread while the task continues.
 
     From the handover on the task waits for the action: the moments are too short on a busy machine.
+    With task_waits, the task waits at each moment, so that it observes all changes at once.
     """
 
-    def __init__(self, moment, deed):
-        self.moment, self.deed = moment, deed
+    def __init__(self, moment, function, task_waits=False):
+        self.moment, self.function = moment, function
+        self.task_waits = task_waits or moment in LATE
         self.thread = None
         self.error = None
 
@@ -51,38 +53,39 @@ class Hand:
     def act(self):
         self.thread = threading.Thread(target=self._act)
         self.thread.start()
-        if self.moment in LATE:
+        if self.task_waits:
             self.thread.join()
 
     def _act(self):
         try:
-            self.deed()
+            self.function()
         except Exception as error:
             self.error = error
 
     def join(self):
         """Raise the action's error, if any."""
-        assert self.thread, f"the task never said: {self.moment}"
+        assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(20)
         assert not self.thread.is_alive()
         if self.error:
             raise self.error
 
 
-def rolled(namespace, moment, deed, allow_orphan=lambda pod: False):
+def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
+                  task_waits=False):
     """Roll foo to v2 while another client acts, and return the result or the error. Asserts that no
     pod is orphaned.
     """
-    hand = Hand(moment, deed)
-    half_way = (action_after_write(REPLICAS // 2, hand.act, reparents) if moment == HANDING_OVER
+    action = Action(moment, function, task_waits)
+    half_way = (action_after_write(REPLICAS // 2, action.act, reparents) if moment == HANDING_OVER
                 else None)
     began = time.monotonic()
     with namespace.observer(allow_orphan):
         try:
-            end = namespace.roll(say=hand, fault=half_way, image="myimage:v2", progress_deadline=30)
+            end = namespace.roll(say=action, fault=half_way, image="myimage:v2", progress_deadline=30)
         except RolloutError as error:
             end = error
-        hand.join()
+        action.join()
     assert time.monotonic() - began < 60
     return end
 
@@ -115,7 +118,7 @@ def is_finished(namespace, replicas=REPLICAS):
             and not set(object_meta.MARKS) & set(item["metadata"].get("annotations", ())))
 
 
-def goes_on(namespace, end, replicas=REPLICAS):
+def assert_complete(namespace, end, replicas=REPLICAS):
     """Assert that the task succeeds in one run and changes nothing when run again."""
     assert not isinstance(end, RolloutError), end.message
     assert end["rollout"]["phase"] == "complete", end["msg"]
@@ -191,7 +194,7 @@ def adds_pod(namespace):
 
 
 # The task continues to the end. For each moment: the most pods that may exist in addition to foo's.
-GOES_ON = {
+COMPLETED = {
     "foo is scaled up": (scales(6), dict.fromkeys((MIDDLE, *LATE), 0)),
     "foo is scaled to 0": (scales(0), dict.fromkeys((MIDDLE, *LATE), 0)),
     "next is scaled up": (scales(7, None),
@@ -243,44 +246,46 @@ def size_after(what, moment):
 
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("what, moment",
-                         [(what, moment) for what, (_deed, moments) in GOES_ON.items()
+                         [(what, moment) for what, (_action, moments) in COMPLETED.items()
                           for moment in moments])
-def test_the_task_goes_on(namespace, what, moment):
-    deed, moments = GOES_ON[what]
+def test_task_completes_after_an_action_of_another_client(namespace, what, moment):
+    action, moments = COMPLETED[what]
     namespace.make_primary(REPLICAS)
 
-    end = rolled(namespace, moment, lambda: deed(namespace), allow_orphan=is_bare_by(what))
+    end = update_during(namespace, moment, lambda: action(namespace), allow_orphan=is_bare_by(what))
 
-    goes_on(namespace, end, size_after(what, moment))
+    assert_complete(namespace, end, size_after(what, moment))
     strangers = uids(namespace.pods()) - uids(pods_of(namespace))
     # fewer where foo was about to delete the relabelled pod
     assert len(strangers) <= moments[moment]
 
 
-def test_foo_is_deleted_when_it_has_all_pods(namespace):
+def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
     """No controller is left, which the task reports; foo can be created again and rolled."""
     namespace.make_primary(REPLICAS)
 
-    end = rolled(namespace, DELETED, lambda: deletes("foo")(namespace))
+    end = update_during(namespace, DELETED, lambda: deletes("foo")(namespace))
 
     assert (isinstance(end, RolloutError) and "no such ReplicationController" in end.what
             and namespace.rcs() == [])
     namespace.wait_for_deletion("foo")
     namespace.make_primary(REPLICAS)
-    goes_on(namespace, namespace.roll(image="myimage:v2"))
+    assert_complete(namespace, namespace.roll(image="myimage:v2"))
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_foo_is_deleted_and_created_again(namespace, moment):
-    """Refused if next belongs to the deleted foo; otherwise the new foo is rolled. No pod of next
-    is lost.
+    """Refused while next belongs to the deleted foo, and no pod of next is lost. Without next, the
+    new foo is updated.
     """
     namespace.make_primary(REPLICAS)
 
-    end = rolled(namespace, moment, lambda: recreates(namespace))
+    end = update_during(namespace, moment, lambda: recreates(namespace), task_waits=True)
 
-    if (successor := successor_of(namespace)) and isinstance(end, RolloutError):
+    successor = successor_of(namespace)
+    assert bool(successor) == isinstance(end, RolloutError) == (moment != DELETED), end
+    if successor:
         assert "does not belong to this update" in end.what
         assert namespace.rc(successor)["spec"]["replicas"] >= 2
         eventually(lambda: len(pods_of(namespace, successor))
@@ -289,10 +294,7 @@ def test_foo_is_deleted_and_created_again(namespace, moment):
             namespace.roll(image="myimage:v2")
         namespace.remove(successor)  # as the error says
         end = namespace.roll(image="myimage:v2")
-    elif isinstance(end, RolloutError):
-        assert "no such ReplicationController" in end.what
-        end = namespace.roll(image="myimage:v2")
-    goes_on(namespace, end)
+    assert_complete(namespace, end)
 
 
 def test_both_lose_their_annotations(namespace):
@@ -301,7 +303,7 @@ def test_both_lose_their_annotations(namespace):
     """
     namespace.make_primary(REPLICAS)
 
-    end = rolled(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
+    end = update_during(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
 
     if isinstance(end, RolloutError):
         assert "does not belong to this update (no annotation names foo)" in end.what
@@ -309,37 +311,37 @@ def test_both_lose_their_annotations(namespace):
         namespace.remove(successor_of(namespace))
         namespace.patch("foo", {"spec": {"replicas": REPLICAS}})
         end = namespace.roll(image="myimage:v2")
-    goes_on(namespace, end)
+    assert_complete(namespace, end)
 
 
-@pytest.mark.parametrize("moment", [RENAMED, DELETED])
-def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, moment):
-    """Restored if the task has not observed the loss; otherwise no pod is lost, and the suggested
-    command ends the update.
-    """
+def test_lost_takeover_annotation_is_restored_from_next(namespace):
     namespace.make_primary(REPLICAS)
 
-    end = rolled(namespace, moment, lambda: removes_annotations("foo")(namespace))
+    end = update_during(namespace, RENAMED, lambda: removes_annotations("foo")(namespace))
 
-    if not isinstance(end, RolloutError):
-        return goes_on(namespace, end)
-    assert "somebody removed the annotation baton.kubernetes/takeover" in end.what
-    pods, successor = uids(namespace.pods()), successor_of(namespace)
-    assert (len(pods) == REPLICAS
-            and (f"delete rc {successor} --cascade=orphan" in end.next_command) == bool(successor))
-    if successor:
-        namespace.remove(successor, policy="Orphan")
-        eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
+    assert_complete(namespace, end)
+
+
+def test_lost_takeover_annotation_without_next_is_an_error(namespace):
+    """No pod is lost, and the suggested command ends the update."""
+    namespace.make_primary(REPLICAS)
+
+    end = update_during(namespace, DELETED, lambda: removes_annotations("foo")(namespace))
+
+    assert isinstance(end, RolloutError) and successor_of(namespace) is None
+    assert "another client removed the annotation baton.kubernetes/takeover" in end.what
+    assert "--cascade=orphan" not in end.next_command
+    pods = uids(namespace.pods())
     namespace.until_available("foo", REPLICAS)
     opening = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
     namespace.call("PATCH", namespace.path("replicationcontrollers", "foo"), opening,
                    "application/json-patch+json")
-    assert uids(pods_of(namespace)) == pods
-    return goes_on(namespace, namespace.roll(image="myimage:v2"))
+    assert len(pods) == REPLICAS and uids(pods_of(namespace)) == pods
+    assert_complete(namespace, namespace.roll(image="myimage:v2"))
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_somebody_who_never_stops_scaling_next(namespace):
+def test_endless_scaling_of_next_is_an_error(namespace):
     """Like an autoscaler: the task gives up after five repetitions of a step, and names the step.
     """
     namespace.make_primary(REPLICAS)
@@ -360,7 +362,7 @@ def test_somebody_who_never_stops_scaling_next(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
-def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespace, moment):
+def test_pod_of_another_controller_with_the_labels_of_next_is_unchanged(namespace, moment):
     """Another controller's reference owns the pod."""
     namespace.make_primary(REPLICAS)
     owner = namespace.create("configmaps", {"metadata": {"name": "owner"}})
@@ -376,7 +378,7 @@ def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespa
         created.append(namespace.create("pods", {"spec": spec, "metadata": {
             "name": "stranger", "labels": labels, "ownerReferences": [reference]}}))
 
-    goes_on(namespace, rolled(namespace, moment, add))
+    assert_complete(namespace, update_during(namespace, moment, add))
 
     (stranger,) = (pod for pod in namespace.pods() if pod["metadata"]["name"] == "stranger")
     assert stranger["metadata"]["uid"] == created[0]["metadata"]["uid"]

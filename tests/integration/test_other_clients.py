@@ -82,7 +82,8 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
     began = time.monotonic()
     with namespace.observer(allow_orphan):
         try:
-            end = namespace.roll(say=action, fault=half_way, image="myimage:v2", progress_deadline=30)
+            end = namespace.roll(say=action, fault=half_way, image="myimage:v2",
+                                 progress_deadline=30)
         except RolloutError as error:
             end = error
         action.join()

@@ -10,7 +10,7 @@ To record the updates of a version, run this file with the code of that version:
         | tr ' ' :) .venv/bin/python -P THIS_TREE/tests/unit/recorded_updates.py \
         THIS_TREE/tests/unit/recorded/COMMIT
 
-The recorder needs only every_kind, migrations and namespace of the recorded tree.
+The recorder needs only every_kind, migrations and writes of the recorded tree.
 """
 
 from __future__ import annotations

@@ -1,0 +1,55 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Build the plugins with a kind that only cloneset.patch adds, and run its tests with them.
+
+The patch is the proof of the walk-through in CONTRIBUTING: it shows which files another kind needs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PATCH = HERE / "cloneset.patch"
+REFRESH = """refresh with:
+  git worktree add /tmp/kind && cd /tmp/kind && git apply --3way tests/another_kind/cloneset.patch
+  (resolve the conflicts, adapt flows/cloneset)
+  git add -A plugins && git diff --cached --no-color -- plugins > tests/another_kind/cloneset.patch
+and copy that file to tests/another_kind."""
+FOLDERS = ("another_kind", "unit", "integration", "node", "faults", "histories", "cluster")
+
+
+def files() -> list[str]:
+    """Return the files that the patch changes or adds."""
+    return re.findall(r"^\+\+\+ b/(\S+)$", PATCH.read_text("utf-8"), re.MULTILINE)
+
+
+def build(folder: Path) -> Path:
+    """Return a folder of collections with a copy of the plugins that has the kind."""
+    collection = folder / "ansible_collections" / "baton" / "kubernetes"
+    shutil.copytree(ROOT / "plugins", collection / "plugins",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    applied = subprocess.run(["git", "apply", str(PATCH)], cwd=collection, text=True,
+                             env={**os.environ, "GIT_CEILING_DIRECTORIES": str(collection.parent)},
+                             capture_output=True, check=False)
+    assert applied.returncode == 0, (
+        f"tests/another_kind/cloneset.patch no longer applies: {applied.stderr}\n{REFRESH}")
+    return folder
+
+
+def run(folder: Path, test: str, **environment: t.Any) -> None:
+    """Run a file of tests with the plugins of a folder."""
+    paths = [folder, *(ROOT / "tests" / name for name in FOLDERS)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-o",
+         f"pythonpath={' '.join(map(str, paths))}", str(HERE / test)],
+        cwd=ROOT, env={**os.environ, **environment}, text=True, capture_output=True, check=False)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\nIf the tree has moved on, {REFRESH}"

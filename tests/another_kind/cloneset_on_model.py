@@ -1,0 +1,95 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Update a simulated CloneSet, with the plugins that cloneset.patch has changed."""
+
+from __future__ import annotations
+
+import pytest
+from builders import rc
+from clusters import Cluster
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.cloneset.simulated import (
+    SimulatedCloneSets,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+
+STRATEGIES = {"defaults": {"type": "ReCreate"},
+              "surge": {"type": "ReCreate", "maxSurge": 1, "maxUnavailable": 0},
+              "partition": {"type": "InPlaceIfPossible", "partition": "50%"}}
+
+
+def asked(**params):
+    return request_from({"name": "foo", "kind": "CloneSet", "image": "myimage:v2", **params})
+
+
+def actions(result):
+    return [step["action"] for step in result["steps"]]
+
+
+BACK = asked(image=None, state="rolled_back")
+
+
+class CloneSetCluster(Cluster):
+    kind = Kind.CLONE_SET
+
+    def __init__(self, **strategy):
+        super().__init__()
+        item = {**rc(replicas=4), "kind": "CloneSet", "status": {}}
+        item["spec"] |= {"selector": {"matchLabels": {"app": "foo"}}, "updateStrategy": strategy}
+        self.cluster = SimulatedCloneSets([item], lambda _uids: [])
+        self.cluster.settle()
+        self.happens = self.cluster.settle
+
+    def revisions(self, uids):
+        return self.cluster.revisions(uids)
+
+    @property
+    def versions(self):
+        images = {item["metadata"]["name"]:
+                  item["data"]["spec"]["template"]["spec"]["containers"][0]["image"]
+                  for item in self.revisions(["uid of foo"])}
+        assert all(pod.ready for pod in self.cluster.pods("foo"))
+        return sorted(images[pod.revision].removeprefix("myimage:")
+                      for pod in self.cluster.pods("foo"))
+
+    @property
+    def strategy(self):
+        return self.cluster.items["foo"]["spec"]["updateStrategy"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_update_replaces_all_pods_and_restores_the_strategy(strategy):
+    cluster = CloneSetCluster(**strategy)
+    checked = driver.simulate(choose(asked()), asked(), cluster)
+    assert checked["changed"] and cluster.versions == ["v1"] * 4
+    result = cluster.run(asked())
+    assert result["changed"] and cluster.versions == ["v2"] * 4 and cluster.strategy == strategy
+    assert actions(result) == actions(checked) == ["update", "annotate"]
+    assert not cluster.run(asked())["changed"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_pause_is_exact_and_rolled_back(strategy):
+    cluster = CloneSetCluster(**strategy)
+    assert cluster.run(asked(pause_at="1"))["rollout"]["phase"] == "paused"
+    assert cluster.versions == ["v1", "v1", "v1", "v2"]
+    assert cluster.run(asked(pause_at="50%"))["rollout"]["phase"] == "paused"
+    assert cluster.versions == ["v1", "v1", "v2", "v2"]
+    assert cluster.run(BACK)["changed"]
+    assert cluster.versions == ["v1"] * 4 and cluster.strategy == strategy
+    assert not cluster.run(BACK)["changed"]
+
+
+def test_update_of_a_paused_clone_set_is_refused():
+    error = CloneSetCluster(type="ReCreate", paused=True).refusal(asked())
+    assert error.what == "it is paused, and not by this collection"
+
+
+def test_successor_name_is_refused():
+    with pytest.raises(RolloutError, match="because the cluster takes the steps"):
+        asked(next_name="foo-v2")

@@ -1,0 +1,20 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Add a kind that the collection does not have, by a patch: an OpenKruise CloneSet."""
+
+from __future__ import annotations
+
+import building
+
+#: The files that a kind needs besides its own package.
+SHARED = {"flows/choice.py", "model/kinds.py", "model/server_driven.py", "model/settings.py"}
+
+
+def test_another_kind_is_a_package_and_a_few_rows():
+    names = {name.removeprefix("plugins/module_utils/") for name in building.files()}
+    assert {name for name in names if not name.startswith("flows/cloneset/")} == SHARED
+
+
+def test_another_kind_is_updated_on_the_simulated_cluster(tmp_path):
+    building.run(building.build(tmp_path), "cloneset_on_model.py")

@@ -13,9 +13,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report im
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import DoesNotHold, patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import (
+    DoesNotHold,
+    patched,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action, Patch, Step
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Action,
+    Patch,
+    Step,
+)
 
 BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 60}}
 

@@ -9,9 +9,15 @@ import pytest
 from builders import rc, rs
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import (
+    SimulatedDeployments,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import (
+    SimulatedMigration,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
+    SimulatedCluster,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request

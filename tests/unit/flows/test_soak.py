@@ -17,7 +17,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import compose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import PAUSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait, Watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Done,
+    Step,
+    Wait,
+    Watch,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 SOAKED = dataclasses.replace(UPDATE, soak=60)

@@ -10,7 +10,7 @@ import abc
 import typing as t
 
 from ...model import identity, object_meta, observed
-from ...model.fields import Json
+from ...model.fields import Json, number
 from ...model.kinds import Kind
 from ...model.observed import Controller
 from ...model.server_driven import ByRevisions, number_of, parse
@@ -169,6 +169,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return self._pods[name]
 
     def _controller(self, name: str) -> Controlled:
+        # self.kind is the kind of Controlled.
         return t.cast(Controlled, parse(self.kind, self.items[name]))
 
     def _kept(self, uid: str) -> tuple[Json, ...]:
@@ -236,7 +237,7 @@ def trimmed(controller: ByRevisions, revisions: tuple[Json, ...], present: Json,
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier = sorted((item for item in revisions if item is not present),
-                     key=lambda item: t.cast(int, item["revision"]))
+                     key=lambda item: number(item, "revision"))
     dead = [item for item in earlier if not is_live(item)]
     surplus = len(earlier if counts_live else dead) - (10 if limit is None else limit)
     removed = dead[:max(0, surplus)]

@@ -88,12 +88,12 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         if request.waits_for_termination:
             raise RolloutError("pod_replacement_policy=TerminationComplete cannot be used, "
                                f"because maxSurge is {numbers['maxSurge']}: the cluster creates a "
-                               "new pod beside the old one of its node",
+                               "new pod on a node before the old one is deleted",
                                where=request.where,
                                next_command="give max_unavailable=1, and no max_surge")
         # | any | a surge, and the new pods use ports of their node | error |
         if ports := _host_ports(self.observed.desired or {}):
-            raise RolloutError("its new pods would never start beside the old ones: they use port "
+            raise RolloutError("its new pods could not start next to the old ones: they use port "
                                f"{ports[0]} of the node "
                                f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}",
                                where=request.where,
@@ -228,7 +228,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         if primary.paused is not None:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, record.text, primary.settings),
-                        before=f"paused at {primary.paused}", after="goes on")
+                        before=f"paused at {primary.paused}", after="resumed")
         write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
         state = "" if pod.is_ready else "it is not ready; "
         condition = ", if that still takes pods" if primary.misplaced else ""

@@ -127,7 +127,8 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
 
 def label_of(revision: Json) -> str:
     """Return the label on pods with the name of their ControllerRevision."""
-    return t.cast(object_meta.Revision, object_meta.server_revision(revision)).pods
+    parsed = object_meta.server_revision(revision)
+    return parsed.pods if parsed else ""
 
 
 def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], update: str,

@@ -176,8 +176,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         is_restored = self.baseline["strategy"] != primary.settings["strategy"]
         if record is None or "strategy" not in record.original or primary.is_signed or is_restored:
             return ""
-        return (f"somebody has set progressDeadlineSeconds of the Deployment {primary.name} during "
-                "the update, so that nothing but an annotation says what its strategy was; it is "
+        return (f"another client set progressDeadlineSeconds of the Deployment {primary.name} "
+                "during the update, so that nothing but an annotation says what its strategy was; it is "
                 f"left as it is: {self.describe(self.baseline)}")
 
 

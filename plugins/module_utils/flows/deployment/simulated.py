@@ -15,7 +15,7 @@ from __future__ import annotations
 import typing as t
 
 from ...model import identity, object_meta
-from ...model.fields import Json
+from ...model.fields import Json, mapping, number
 from ...model.kinds import Kind
 from ...model.observed import Controller, revision_of
 from ...model.server_driven import Deployment
@@ -106,7 +106,7 @@ class SimulatedDeployments(Model):
                      if size != self.sets.items[name]["spec"]["replicas"]), None)
 
     def _available(self, name: str) -> int:
-        return t.cast(int, (self.sets.items[name].get("status") or {}).get("availableReplicas", 0))
+        return number(mapping(self.sets.items[name], "status"), "availableReplicas")
 
     def _new_set(self, primary: Deployment, revision: int) -> Json:
         value = identity.digest(primary.template)

@@ -8,7 +8,7 @@ The object stays, and an update is one patch of template and settings. No state 
 between two calls: the record of the update (recorded.py) and the status hold the state. Each kind
 adds its own settings, above all the settings that keep the server from going past a pause.
 
-The rows of the table are comments beside their conditions, and docs/how-it-works.md has the same
+The rows of the table are comments above their conditions, and docs/how-it-works.md has the same
 rows. Most conditions depend on the returns above them, and each kind overrides some.
 """
 
@@ -173,7 +173,7 @@ class Planner(Rules[ObservedT]):
         what = "is being rolled back" if record.is_back else "is in progress"
         is_by_us = self.has_task_template(record)
         whose = "" if is_by_us else (
-            f" Somebody else began it during an update to {image_names(record.after)}")
+            f" Another client began it during an update to {image_names(record.after)}")
         back = [request.command(State.ROLLED_BACK)] if self.observed.may_go_back else []
         return RolloutError(
             f"another update {what}: to {image_names(images)} ({self.progress_text}); finish it"

@@ -161,5 +161,5 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},
                        "Pod")
         return Step(Action.DELETE, first.name, write,
-                    after=f"it is not ready, and still of {first.revision}; the cluster makes it "
-                    f"anew from {primary.update_revision}")
+                    after=f"it is not ready, and still of {first.revision}; the cluster creates it "
+                    f"again from {primary.update_revision}")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a DaemonSet: its rows, and any order in which the server and clients with any wish may act."""
+"""The state table of a DaemonSet: its rows, and every order of actions of server and clients."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ from hypothesis import strategies as st
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, Done, Patch, Step, Wait, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Delete,
+    Done,
+    Patch,
+    Step,
+    Wait,
+    put,
+)
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
@@ -322,8 +332,8 @@ def test_with_a_surge_no_new_pod_waits_until_the_old_one_has_terminated(params):
     complete = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
 
     with pytest.raises(RolloutError,
-                       match="because maxSurge is 1: the cluster creates a new pod beside the old "
-                             "one"):
+                       match="because maxSurge is 1: the cluster creates a new pod on a node before "
+                             "the old one"):
         decide(asked(**complete, **params), model)
 
     go(asked(**complete, max_unavailable="1"), model)
@@ -571,7 +581,7 @@ def test_somebodys_image_in_between_is_refused_and_goes_back_to_what_the_old_pod
     model.settle()
     model.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
     with pytest.raises(RolloutError,
-                       match=r"to myimage:v3 .* Somebody else began it during an update to "
+                       match=r"to myimage:v3 .* Another client began it during an update to "
                              r"myimage:v2"):
         decide(UPDATE, model)
     go(BACK, model)

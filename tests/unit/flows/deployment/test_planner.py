@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a Deployment: its rows, and any order in which the server and clients with any wish may act."""
+"""The state table of a Deployment: its rows, and every order of actions of server and clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.commands im
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
@@ -188,7 +191,7 @@ def test_an_update_has_not_ended_before_the_replica_sets_say_so(is_new, changes)
     ids=["paused", "on the way"])
 def test_a_pace_is_kept_until_the_server_has_brought_the_sizes_to_it(
         request_, until, stands, sizes_):
-    """There may be no more old pods than the surge allows; at a pause, neither more nor fewer than the size."""
+    """The surge limits the old pods; at a pause, all pods are exactly as many as the size."""
     model = cluster()
     go(request_, model, until=until)
     model.settle()
@@ -289,7 +292,7 @@ def test_another_template_with_the_same_image_is_somebody_elses():
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     with pytest.raises(RolloutError,
-                       match=r"to myimage:v2 .* Somebody else began it during an update to "
+                       match=r"to myimage:v2 .* Another client began it during an update to "
                              r"myimage:v2"):
         decide(V3, model)
 
@@ -301,7 +304,7 @@ def test_an_edit_in_between_is_refused_with_its_image_and_can_be_undone():
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     with pytest.raises(RolloutError,
-                       match=r"to myimage:v9 .* Somebody else began it during an update to "
+                       match=r"to myimage:v9 .* Another client began it during an update to "
                              r"myimage:v2"):
         decide(UPDATE, model)
     go(BACK, model)
@@ -513,7 +516,7 @@ ENDS = {
 @pytest.mark.parametrize("forgery", FORGERIES)
 @pytest.mark.parametrize("task", ENDS)
 def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_for(forgery, task):
-    """One that could be of a client that was killed is believed by rolled_back: it leads to the previous revision, no further."""
+    """A rollback believes a record that a killed client may have left, for one revision."""
     model = cluster()
     go(UPDATE, model)
     go(V3, model)
@@ -607,7 +610,7 @@ def test_the_set_of_another_deployment_is_none_to_go_back_to():
                          [(asked(image="myimage:v2", pause_at="100%"), "end"), (UPDATE, "update")],
                          ids=["paused", "its client was killed"])
 def test_without_a_history_the_template_of_before_lasts_as_long_as_the_update(request_, until):
-    """The Deployment controller deletes the old ReplicaSet once an update is complete, or paused without old pods."""
+    """The server deletes the old ReplicaSet of a complete update, or a pause without old pods."""
     model = cluster(revisionHistoryLimit=0)
     go(request_, model, until=until)
     model.settle()

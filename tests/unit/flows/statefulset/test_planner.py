@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a StatefulSet: its rows, and any order in which the server and clients with any wish may act."""
+"""The state table of a StatefulSet: its rows, and every order of actions of server and clients."""
 
 from __future__ import annotations
 
@@ -19,10 +19,20 @@ from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, Done, Patch, Step, Wait, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Delete,
+    Done,
+    Patch,
+    Step,
+    Wait,
+    put,
+)
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
 HELD = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
@@ -417,7 +427,7 @@ def test_with_on_delete_a_pod_that_is_not_ready_is_no_sign_of_an_update():
 
 
 def test_with_on_delete_a_pause_goes_by_what_the_pods_have():
-    """Until all were replaced by the server, the status names what they had before they were deleted by hand."""
+    """The status names the former revision until the server has replaced all pods."""
     model = cluster(4, ON_DELETE)
     set_by_somebody(model, "/spec/template", template("myimage:v2"))
     model.settle()
@@ -774,7 +784,7 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     strategy = data.draw(st.sampled_from(list(STRATEGIES.values())))
     policy = data.draw(st.sampled_from(["OrderedReady", "Parallel"]))
-    # With Parallel, the server replaces the pod with the highest number although one with a lower number is not ready.
+    # With Parallel, the server replaces the highest number although a lower one is not ready.
     missing = 1 if policy == "OrderedReady" else 2
     model = cluster(replicas, strategy, podManagementPolicy=policy)
     model.broken = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
@@ -866,7 +876,7 @@ def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_ca
 
 
 def test_one_that_was_created_again_is_rolled_back_only_where_all_pods_have_the_template():
-    """After --cascade=orphan, the status of the new one knows no revision of before; the pods' labels do."""
+    """After --cascade=orphan, only the labels of the pods name the previous revision."""
     model = cluster(4)
     go(asked(image="myimage:v2", pause_at="2"), model)
     go(BACK, model)

@@ -195,7 +195,7 @@ def test_rolled_back_in_the_middle_it_goes_on_as_before(allowed, stand_in, numbe
         planned = allowed.check(**BACK)
         result = allowed.roll(**BACK)
         assert is_as_before(allowed, stand_in, before, pods)
-        with pytest.raises(RolloutError, match="no migration of it is in progress"):
+        with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
             allowed.roll(**BACK)
         # scales its ReplicationController again, and creates no replacement for the returned pods
         if not was_paused:

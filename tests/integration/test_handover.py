@@ -458,7 +458,7 @@ def test_an_image_by_hand_is_named_in_a_warning_and_in_a_line(namespace, kind):
 
     (warning,) = kind.roll(say=lines.append)["warnings"]
 
-    assert ("somebody applied another template to foo" in warning and "myimage:by-hand" in warning
+    assert ("another client applied another template to foo" in warning and "myimage:by-hand" in warning
             and "myimage:v2" in warning)
     assert "restore foo: myimage:v2; another client had set myimage:by-hand" in lines
     kind.assert_updated()

@@ -299,8 +299,8 @@ def test_what_somebody_has_made_beforehand_gets_no_pods(allowed):
     allowed.call("POST", allowed.apps_path("controllerrevisions"), forged)
 
     with pytest.raises(RolloutError,
-                       match="its template or selector is not what the ControllerRevision "
-                             "foo-migration keeps"):
+                       match="its template or selector differs from the ControllerRevision "
+                             "foo-migration of its migration"):
         migrate(allowed)
     assert (allowed.rc()["spec"] == before["spec"]
             and {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]})

@@ -28,7 +28,22 @@ from ..model.fields import Json
 from ..model.object_meta import LAST_ROLLOUT, MARKS, NOT_COPIED, PARTNER, TAKEOVER, Takeover
 from ..model.observed import Controller, Observed, Pod, own_label
 from ..model.request import Request
-from ..model.steps import Action, Create, Decision, Delete, Handover, Step, Wait, annotate, gone, patch, pointer, put, scale, test
+from ..model.steps import (
+    Action,
+    Create,
+    Decision,
+    Delete,
+    Handover,
+    Step,
+    Wait,
+    annotate,
+    gone,
+    patch,
+    pointer,
+    put,
+    scale,
+    test,
+)
 from ..model.template import image_names, images_of
 from . import provenance
 
@@ -55,7 +70,7 @@ def is_under_way(observed: Observed) -> bool:
 
 
 def is_half_closed(observed: Observed) -> bool:
-    """Return whether the next step closes the successor, just before the pods are handed over."""
+    """Return whether the next step closes the successor, just before the pods are reparented."""
     return bool(observed.primary and observed.successor and is_closed(observed.primary)
                 and not is_closed(observed.successor))
 
@@ -80,11 +95,11 @@ def is_closed(controller: Controller) -> bool:
 
 
 def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
-    """| 0 pods | all pods | no next_name | rename: foo gets next's template, closed, its selector, its size, and the mark |
+    """| 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
 
-    The primary asks for as many pods as exist, and cannot create any. This step is the point of no
-    return: of the primary's old template only the images remain, in the annotation, for the message
-    that says how to update back to them.
+    The primary also gets the selector, the size and the takeover annotation: it requests as many
+    pods as exist, and cannot create any. This step is the point of no return: only the images of
+    the primary's old template remain, in the annotation, for the command that restores them.
     """
     value = own_label(request, successor)
     label = [put(f"/metadata/labels/{pointer(request.label_key)}", value)]
@@ -95,7 +110,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
         test("/spec/replicas", 0),
         *annotate(primary,
                   {TAKEOVER: identity.canonical(
-                      mark_for(request, successor, desired, primary.images))}),
+                      takeover_annotation(request, successor, desired, primary.images))}),
         *label,
         put("/spec/template", closed(successor.template)),
         *([put("/spec/selector", successor.selector)] if primary.kind.may_change_selector else []),
@@ -107,11 +122,12 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """| gone | all pods | somebody has deleted foo | create: as it would be after the first step |"""
+    """| deleted | all pods | another client deleted the primary | create: as after the rename |"""
     value = own_label(request, successor) or ""
     annotations = {key: text
                    for key, text in successor.annotations.items() if key not in NOT_COPIED}
-    mark = mark_for(request, successor, desired, successor.last_rollout.get("from") or {})
+    takeover = takeover_annotation(request, successor, desired,
+                                   successor.last_rollout.get("from") or {})
     manifest = {
         "apiVersion": successor.kind.api_version,
         "kind": str(successor.kind),
@@ -120,7 +136,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
             "namespace": request.namespace,
             "labels": {**successor.labels, request.label_key: value},
             "annotations": {**annotations, PARTNER: successor.name,
-                            TAKEOVER: identity.canonical(mark)},
+                            TAKEOVER: identity.canonical(takeover)},
         },
         "spec": {
             "replicas": desired,
@@ -132,88 +148,89 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
     return Step(Action.CREATE, request.name, Create(manifest), after=successor.images)
 
 
-def finish(request: Request, observed: Observed) -> Decision:
+def finish(request: Request, observed: Observed, primary: Controller) -> Decision:
     """Return the next decision of a handover, from the takeover annotation.
 
     Raises RolloutError if the annotation is unreadable, or names a controller other than the
     successor.
     """
-    primary, successor = t.cast(Controller, observed.primary), observed.successor
-    mark = (primary.takeover
+    successor = observed.successor
+    takeover = (primary.takeover
             or (successor.takeover if successor and not primary.has_takeover else None))
-    if mark is None:
+    if takeover is None:
         raise RolloutError(
             f"the annotation {TAKEOVER} cannot be read, so the handover cannot be finished",
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
     # An annotation closes no template.
-    # | open | open | the mark is still on foo | annotate foo: it goes |
+    # | open | open | the primary has the takeover annotation | annotate: remove the annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
                     after="updating")
-    if successor is None or successor.uid != mark["uid"]:
-        return _end(request, observed, primary, mark)
+    if successor is None or successor.uid != takeover["uid"]:
+        return _end(request, observed, primary, takeover)
     _refuse_unproven(request, primary, successor)
-    is_left = successor.is_deleting and successor.is_observed and not successor.current
-    # | open | being deleted, no pods | finalizers keep it | wait |
-    if is_left and not is_closed(primary):
+    is_abandoned = successor.is_deleting and successor.is_observed and not successor.current
+    # | open | being deleted, no pods | finalizers delay the deletion | wait |
+    if is_abandoned and not is_closed(primary):
         return gone(successor)
-    # | open | any | somebody has replaced foo by another manifest | its pods go back to next, next is opened, the marks go |
+    # | open | any | another client replaced the primary | undo the handover, as below |
     if not is_closed(primary):
-        return _give_back(request, observed, primary, successor, mark)
-    # | closed | any | foo has lost its mark, or another image was applied | restore |
+        return _undo(request, observed, primary, successor, takeover)
+    # | closed | any | the annotation was removed, or another image was applied | restore |
     if not primary.has_takeover or primary.images != successor.images:
         return _restore(primary, successor)
-    # | closed | any | somebody has scaled foo: it would delete pods | restore its size |
+    # | closed | any | another client scaled the primary down | restore the size |
     # At most the existing pods: the primary cannot create any while closed.
-    size = min(mark["replicas"], primary.current + max(successor.replicas, successor.current))
+    size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
-    # | closed | open | | annotate: next is closed, with foo's mark |
+    # | closed | open | | annotate: close the successor, copy the takeover annotation |
     if not is_closed(successor):
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
-    # | closed | closed | the controller manager has not seen both | wait |
+    # | closed | closed | the controller manager has not observed both | wait |
     # After both observations, the controller manager creates and deletes no pods for either
     # controller.
-    if decision := hand_over(observed.pods, successor, primary):
+    if decision := reparent(observed.pods, successor, primary):
         return decision
-    # | closed | being deleted, no pods | finalizers keep it, and every living pod is foo's | restore: opened |
+    # | closed | being deleted, no pods | the primary has all living pods | restore: open it |
     # A controller being deleted creates and adopts no pods, and finalizers may hold it for long.
-    if is_left and may_open(primary, successor.uid, observed.pods):
+    if is_abandoned and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
-                    patch(primary, *opening(mark["priorityClassName"])), before="closed template",
-                    after="template")
+                    patch(primary, *opening(takeover["priorityClassName"])),
+                    before="closed template", after="template")
     return delete_empty(successor)
 
 
-def hand_over(pods: tuple[Pod, ...] | None, giver: Controller, taker: Controller,
-              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
-    """| closed | closed | pods are next's | hand over: each by one patch | None when a list shows none.
+def reparent(pods: tuple[Pod, ...] | None, giver: Controller, taker: Controller,
+             labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
+    """| closed | closed | the successor has pods | hand over: reparent each pod by one patch |
 
-    labels: set on each pod in the same patch; a label with the value None is removed.
+    Returns None when a list shows no pods. labels: set on each pod in the same patch; a label with
+    the value None is removed.
     """
     if not (giver.is_observed and taker.is_observed):
-        return Wait(f"the controller manager sees {taker.name} and {giver.name}")
+        return Wait(f"the controller manager observes {taker.name} and {giver.name}")
     if pods is None:
         return Wait(f"{giver.name} {giver.current} pods")
-    return give(pods, giver.uid, giver.name, taker, labels)
+    return reparent_step(pods, giver.uid, giver.name, taker, labels)
 
 
-def give(pods: tuple[Pod, ...], giver_uid: str, giver_name: str, taker: Controller,
-         labels: t.Mapping[str, str | None] | None = None) -> Step | None:
+def reparent_step(pods: tuple[Pod, ...], giver_uid: str, giver_name: str, taker: Controller,
+                  labels: t.Mapping[str, str | None] | None = None) -> Step | None:
     """Return the step that reparents the giver's pods to the taker; None without pods."""
-    theirs = tuple(pod for pod in pods if pod.owner == giver_uid)
-    if not theirs:
+    moving = tuple(pod for pod in pods if pod.owner == giver_uid)
+    if not moving:
         return None
-    write = Handover(theirs, giver_uid, {**taker.reference, "blockOwnerDeletion": True},
+    write = Handover(moving, giver_uid, {**taker.reference, "blockOwnerDeletion": True},
                      labels or {})
-    return Step(Action.HAND_OVER, giver_name, write, before=len(theirs), after=taker.name)
+    return Step(Action.HAND_OVER, giver_name, write, before=len(moving), after=taker.name)
 
 
 def delete_empty(giver: Controller) -> Decision:
-    """| closed | closed | no pod is next's, and its status says so | delete next: it has nothing to leave behind |"""
+    """| closed | closed | the successor has no pods, also by its status | delete it |"""
     if giver.is_deleting:
         return gone(giver)
     if giver.current:
@@ -222,14 +239,14 @@ def delete_empty(giver: Controller) -> Decision:
     return Step(Action.DELETE, giver.name, Delete(giver.name, preconditions, giver.kind), before=0)
 
 
-def close(controller: Controller, marks: t.Mapping[str, str | None]) -> Step:
+def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
     """Return the step that closes the controller's template.
 
-    marks: annotations set in the same patch. A successor gets the primary's takeover annotation,
+    annotations: set in the same patch. A successor gets the primary's takeover annotation,
     which stores the priority class to restore.
     """
     return Step(Action.ANNOTATE, controller.name,
-                patch(controller, *annotate(controller, marks), put(PRIORITY, CLOSED)),
+                patch(controller, *annotate(controller, annotations), put(PRIORITY, CLOSED)),
                 after="no more pods are created for it")
 
 
@@ -272,65 +289,65 @@ def _restore(primary: Controller, successor: Controller) -> Step:
 
     Another client has applied a manifest to the primary since the handover's first step.
     """
-    mark = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
-    operations = (*annotate(primary, {TAKEOVER: mark, PARTNER: successor.name}),
+    takeover = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
+    operations = (*annotate(primary, {TAKEOVER: takeover, PARTNER: successor.name}),
                   test(PRIORITY, CLOSED), put("/spec/template", closed(successor.template)))
     warning = ""
     if primary.images != successor.images:
-        warning = (f"somebody applied another template to {primary.name} when its update was "
-                   f"almost finished: {image_names(primary.images)}. It is back at "
-                   f"{image_names(successor.images)}, which its pods run; make sure that whatever "
-                   "applies that manifest (a GitOps controller, a pipeline) gets the new image "
-                   "too")
+        warning = (f"another client applied another template to {primary.name} at the end of its "
+                   f"update: {image_names(primary.images)}. The template is restored to "
+                   f"{image_names(successor.images)}, which its pods run; make sure that the "
+                   "GitOps controller or pipeline that applies the manifest gets the new image too")
     return Step(Action.RESTORE, primary.name, patch(primary, *operations), before=primary.images,
                 after=successor.images, warning=warning)
 
 
-def _give_back(request: Request, observed: Observed, primary: Controller, successor: Controller,
-               mark: Takeover) -> Decision:
+def _undo(request: Request, observed: Observed, primary: Controller, successor: Controller,
+          takeover: Takeover) -> Decision:
     """Undo the handover, because another client replaced the primary by an open template.
 
     The update resumes from the phase where both controllers have pods. With the successor's pods as
     well, the primary would have too many, and the controller manager would choose pods to delete.
     """
     if not successor.is_observed or observed.pods is None:
-        return Wait(f"the controller manager sees {successor.name}")
-    # | open | closed | next's status counts pods that it no longer has | wait |
+        return Wait(f"the controller manager observes {successor.name}")
+    # | open | closed | the successor's status counts more pods than exist | wait |
     # With the pods back, an outdated status would look like a current one.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"{successor.name} {successor.current} pods")
-    # | open | closed | pods of next's template are foo's | hand over: back to next |
+    # | open | closed | the primary has pods of the successor's template | hand over: back |
     label = own_label(request, successor)
     back = tuple(pod for pod in observed.pods if pod.labels.get(request.label_key) == label)
-    if step := give(back, primary.uid, primary.name, successor):
+    if step := reparent_step(back, primary.uid, primary.name, successor):
         return step
-    # | open | closed | next has its pods | restore next: opened, without the mark |
+    # | open | closed | the successor has its pods | restore: open it, remove the annotation |
     if not may_open(successor, primary.uid, tuple(pod for pod in back if pod.owner)):
         return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
     if _leave_no_room(request, observed, successor):
         return wait(f"{successor.name} {successor.current}/{successor.replicas} pods", observed)
     write = patch(successor, *annotate(successor, {TAKEOVER: None}),
-                  *opening(mark["priorityClassName"]))
+                  *opening(takeover["priorityClassName"]))
     return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
-                warning=f"somebody replaced {primary.name} when its update was almost finished; "
-                f"the update continues from there")
+                warning=f"another client replaced {primary.name} at the end of its update; the "
+                        "update continues with the successor")
 
 
-def _end(request: Request, observed: Observed, primary: Controller, mark: Takeover) -> Decision:
+def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
     """Return the last steps: open the primary and remove the annotations, in one patch if possible.
 
     The annotations stay until all pods are available, so a task that resumes after a kill waits for
     the pods as well.
     """
     is_open = not is_closed(primary)
-    operations = () if is_open else opening(mark["priorityClassName"])
+    operations = () if is_open else opening(takeover["priorityClassName"])
     if not primary.is_settled:
-        # | closed | gone | pods are next's still, which the garbage collector is about to delete | hand over |
-        step = None if is_open else give(observed.pods or (), mark["uid"], mark["next"], primary)
+        # | closed | deleted | pods await the garbage collector | hand over: to the primary |
+        step = None if is_open else reparent_step(
+            observed.pods or (), takeover["uid"], takeover["next"], primary)
         if step and primary.is_observed:
             return step
-        # | closed | gone | every living pod is foo's, not all are available | restore: opened |
-        if not is_open and may_open(primary, mark["uid"], observed.pods):
+        # | closed | deleted | the primary has all living pods | restore: open it |
+        if not is_open and may_open(primary, takeover["uid"], observed.pods):
             if _leave_no_room(request, observed, primary):
                 return wait(f"{primary.name} {primary.available}/{primary.replicas} available "
                             "after the handover", observed)
@@ -338,37 +355,38 @@ def _end(request: Request, observed: Observed, primary: Controller, mark: Takeov
                         before="closed template", after="template")
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available after the "
                     "handover")
-    # | any | gone | all are available | annotate: opened, the marks go |
+    # | any | deleted | all pods are available | annotate: open it, remove the annotations |
     images = images_of(primary.template)
-    record = {"outcome": "updated", "from": mark["from"], "to": images, **observed.stamp}
+    record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
     # no other client has edited the template meanwhile
-    is_successors = mark["template"] == provenance.digest(primary.template, mark["label"])
+    is_successors = takeover["template"] == provenance.digest(primary.template, takeover["label"])
     if is_successors:
-        record["request"] = provenance.result(mark["request"], primary, mark["label"])
+        record["request"] = provenance.result(takeover["request"], primary, takeover["label"])
     changes = {**dict.fromkeys(MARKS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
     # The last write: a template applied by another client unobserved would never be noticed.
-    is_as_seen = test("/metadata/resourceVersion", primary.resource_version)
-    original = {"priorityClassName": mark["priorityClassName"]} if mark["priorityClassName"] else {}
-    spec = {**provenance.without_priority(primary.template)["spec"], **original}
-    warning = (""
-               if primary.successor_spec in (None,
-                                             stored_template_hash({**primary.template,
-                                                                   "spec": spec})) else (
-                   f"somebody applied another template to {primary.name} when its update was "
-                   f"almost finished: {image_names(images)}. It is updated once more; make sure "
-                   "that whatever applies that manifest (a GitOps controller, a pipeline) gets "
-                   "the new image too"))
+    is_unchanged = test("/metadata/resourceVersion", primary.resource_version)
+    spec = provenance.without_priority(primary.template)["spec"]
+    if takeover["priorityClassName"]:
+        spec = {**spec, "priorityClassName": takeover["priorityClassName"]}
+    warning = ""
+    if primary.successor_spec not in (
+            None, stored_template_hash({**primary.template, "spec": spec})):
+        warning = (f"another client applied another template to {primary.name} at the end of its "
+                   f"update: {image_names(images)}. The update is repeated; make sure that the "
+                   "GitOps controller or pipeline that applies the manifest gets the new image too")
     return Step(Action.ANNOTATE, primary.name,
-                patch(primary, is_as_seen, *annotate(primary, changes), *operations),
+                patch(primary, is_unchanged, *annotate(primary, changes), *operations),
                 before="taking over", after="updated", is_end=True,
-                is_last=is_successors and mark["request"] == request.fingerprint, warning=warning)
+                is_last=is_successors and takeover["request"] == request.fingerprint,
+                warning=warning)
 
 
 # The takeover annotation
 
 
-def mark_for(request: Request, successor: Controller, desired: int, before: Json) -> Takeover:
+def takeover_annotation(request: Request, successor: Controller, desired: int,
+                        before: Json) -> Takeover:
     """Return the takeover annotation, sufficient to finish after the successor is deleted.
 
     The annotation identifies the successor, and stores the size and the template's own priority

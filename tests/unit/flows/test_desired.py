@@ -46,9 +46,9 @@ def test_a_definition_is_completed_under_a_name_that_is_free_and_without_pods():
 
 
 def test_a_replica_set_has_no_default_for_the_selector_that_a_definition_leaves_out():
-    it = Controller.from_api(rs(), Kind.REPLICA_SET)
+    controller = Controller.from_api(rs(), Kind.REPLICA_SET)
 
-    write = dry_run_of(Request("foo", definition=DEFINITION, kind=Kind.REPLICA_SET), it)
+    write = dry_run_of(Request("foo", definition=DEFINITION, kind=Kind.REPLICA_SET), controller)
 
     assert write.manifest["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
 
@@ -91,34 +91,34 @@ class Admission(IdleGateway):
 
     def dry_run(self, write):
         self.asked += 1
-        there = (write.manifest["spec"]["template"] if isinstance(write, Create)
+        present = (write.manifest["spec"]["template"] if isinstance(write, Create)
                  else write.operations[0]["value"])
-        return {"spec": {"template": self.changes(write, there)}}
+        return {"spec": {"template": self.changes(write, present)}}
 
 
-def to_mirror(_write, there):
-    return with_image(there, "mirror/" + images_of(there)["web"].removeprefix("mirror/"))
+def to_mirror(_write, present):
+    return with_image(present, "mirror/" + images_of(present)["web"].removeprefix("mirror/"))
 
 
-def with_image(there, image):
-    (container,) = there["spec"]["containers"]
-    return {**there, "spec": {**there["spec"], "containers": [{**container, "image": image}]}}
+def with_image(present, image):
+    (container,) = present["spec"]["containers"]
+    return {**present, "spec": {**present["spec"], "containers": [{**container, "image": image}]}}
 
 
-def to_mirror_when_created(write, there):
-    return to_mirror(write, there) if isinstance(write, Create) else there
+def to_mirror_when_created(write, present):
+    return to_mirror(write, present) if isinstance(write, Create) else present
 
 
-def to_mirror_with_time(write, there, time=itertools.count()):  # noqa: B008 - the count continues
-    there = to_mirror(write, there)
-    return {**there, "metadata": {**there["metadata"], "annotations": {"time": str(next(time))}}}
+def to_mirror_with_time(write, present, time=itertools.count()):  # noqa: B008 - the count continues
+    present = to_mirror(write, present)
+    return {**present, "metadata": {**present["metadata"], "annotations": {"time": str(next(time))}}}
 
 
 @pytest.mark.parametrize("changes, present, expected", [
     (to_mirror, "mirror/myimage:v2", True),
     (to_mirror_with_time, "mirror/myimage:v2", True),
     (to_mirror_when_created, "mirror/myimage:v2", True),
-    (lambda _write, there: there, "myimage:v1", False),
+    (lambda _write, present: present, "myimage:v1", False),
     (to_mirror, "mirror/myimage:v1", False),
     (to_mirror_with_time, "mirror/myimage:v1", False),
 ], ids=["mirror", "mirror and time", "mirror, for what is created", "forged", "forged, mirror",

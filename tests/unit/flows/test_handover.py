@@ -9,7 +9,23 @@ import dataclasses
 import json
 
 import pytest
-from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended, look, new, old, rc, record, summary, template
+from builders import (
+    BACK,
+    LABEL,
+    NOW,
+    SUCCESSOR,
+    UPDATE,
+    apply,
+    assumed,
+    ended,
+    look,
+    new,
+    old,
+    rc,
+    record,
+    summary,
+    template,
+)
 from cluster_models import ClusterModel
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
@@ -50,14 +66,14 @@ def settled(item, observed=True, replicas=3, available=None):
 
 def changed(item, *, without=(), annotations=None, image=None, **spec):
     """Return a copy with another spec, other annotations, or without some."""
-    kept = {key: text
+    remaining = {key: text
             for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()
             if key not in without}
     if image:
         labels = item["spec"]["template"]["metadata"]["labels"]
         spec["template"] = {**template(image, priorityClassName=CLOSED),
                             "metadata": {"labels": labels}}
-    return {**item, "metadata": {**item["metadata"], "annotations": kept},
+    return {**item, "metadata": {**item["metadata"], "annotations": remaining},
             "spec": {**item["spec"], **spec}}
 
 
@@ -85,7 +101,8 @@ class World:
 
     def __init__(self, kind):
         self.kind = kind
-        self.update, self.back = (dataclasses.replace(it, kind=kind) for it in (UPDATE, BACK))
+        self.update, self.back = (dataclasses.replace(request, kind=kind)
+                                  for request in (UPDATE, BACK))
 
     def of_kind(self, item):
         if self.kind is Kind.REPLICATION_CONTROLLER:
@@ -118,8 +135,8 @@ class World:
 
     def replaced(self, **changes):
         """Return foo with the old, open template, pods of the template, and the annotation."""
-        it = self.renamed(replicas=3)
-        return changed(it,
+        world = self.renamed(replicas=3)
+        return changed(world,
                        **{"template": template("myimage:v1"),
                           "selector": self.old()["spec"]["selector"], **changes})
 
@@ -133,148 +150,186 @@ WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS
 
 TABLE = {
     "1 is done: next is closed":
-        (lambda it: [it.renamed(), it.new(3)], None, ("annotate", SUCCESSOR, None, "no more pods are created for it")),
+        (lambda world: [world.renamed(), world.new(3)], None,
+         ("annotate", SUCCESSOR, None, "no more pods are created for it")),
     "1 is done, the controller manager has not seen it: next is closed all the same":
-        (lambda it: [it.renamed(observed=False), it.new(3)], None,
+        (lambda world: [world.renamed(observed=False), world.new(3)], None,
          ("annotate", SUCCESSOR, None, "no more pods are created for it")),
     "2 is done, foo has not been seen: wait":
-        (lambda it: [it.renamed(observed=False), it.closed()], pods(3),
-         ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+        (lambda world: [world.renamed(observed=False), world.closed()], pods(3),
+         ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     "2 is done, next has not been seen: wait":
-        (lambda it: [it.renamed(), it.closed(observed=False)], pods(3),
-         ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+        (lambda world: [world.renamed(), world.closed(observed=False)], pods(3),
+         ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     "2 is done, both have been seen, nobody has looked at the pods: wait":
-        (lambda it: [it.renamed(), it.closed()], None, ("wait", f"{SUCCESSOR} 3 pods")),
+        (lambda world: [world.renamed(), world.closed()], None, ("wait", f"{SUCCESSOR} 3 pods")),
     "2 is done, both have been seen: hand over all pods":
-        (lambda it: [it.renamed(), it.closed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+        (lambda world: [world.renamed(), world.closed()], pods(3),
+         ("hand over", SUCCESSOR, 3, "foo")),
     "3 has begun: hand over those that are next's still":
-        (lambda it: [it.renamed(), it.closed()], pods(1, primary=2), ("hand over", SUCCESSOR, 1, "foo")),
+        (lambda world: [world.renamed(), world.closed()], pods(1, primary=2),
+         ("hand over", SUCCESSOR, 1, "foo")),
     "3 has begun, the controller manager has heard of some: hand over the rest":
-        (lambda it: [it.renamed(replicas=2), it.closed(replicas=1)], pods(1, primary=2), ("hand over", SUCCESSOR, 1, "foo")),
+        (lambda world: [world.renamed(replicas=2), world.closed(replicas=1)], pods(1, primary=2),
+         ("hand over", SUCCESSOR, 1, "foo")),
     "3 is done, next's status has not come after it: wait":
-        (lambda it: [it.renamed(replicas=2), it.closed(replicas=1)], pods(primary=3), ("wait", f"{SUCCESSOR} 1 pods")),
+        (lambda world: [world.renamed(replicas=2), world.closed(replicas=1)], pods(primary=3),
+         ("wait", f"{SUCCESSOR} 1 pods")),
     "3 is done, next counts none, but nobody has looked: wait":
-        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0)], None, ("wait", f"{SUCCESSOR} 0 pods")),
+        (lambda world: [world.renamed(replicas=3), world.closed(replicas=0)], None,
+         ("wait", f"{SUCCESSOR} 0 pods")),
     "3 is done, next counts none: delete it":
-        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0)], pods(primary=3), ("delete", SUCCESSOR, 0, None)),
+        (lambda world: [world.renamed(replicas=3), world.closed(replicas=0)], pods(primary=3),
+         ("delete", SUCCESSOR, 0, None)),
     "3 is done, all of the pods have died: delete next":
-        (lambda it: [it.renamed(), it.closed(replicas=0)], (), ("delete", SUCCESSOR, 0, None)),
+        (lambda world: [world.renamed(), world.closed(replicas=0)], (),
+         ("delete", SUCCESSOR, 0, None)),
     "4 is under way, next is not gone yet: foo is opened, since finalizers may keep it":
-        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0, deletionTimestamp=NOW)], pods(primary=3),
+        (lambda world: [world.renamed(replicas=3), world.closed(replicas=0, deletionTimestamp=NOW)],
+         pods(primary=3),
          ("restore", "foo", "closed template", "template")),
     "4 is under way, a finalizer keeps next, whose status is not of its deletion: wait":
-        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0, observed=False, **KEPT_BY_A_FINALIZER)], pods(primary=3),
-         ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+        (lambda world: [world.renamed(replicas=3),
+                        world.closed(replicas=0, observed=False, **KEPT_BY_A_FINALIZER)],
+         pods(primary=3),
+         ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     "4 is under way, a finalizer keeps next, foo has not heard of all pods: wait":
-        (lambda it: [it.renamed(replicas=2), it.closed(replicas=0, **KEPT_BY_A_FINALIZER)], pods(primary=2, nobody=1),
+        (lambda world: [world.renamed(replicas=2), world.closed(replicas=0, **KEPT_BY_A_FINALIZER)],
+         pods(primary=2, nobody=1),
          ("wait", f"{SUCCESSOR} is gone (its finalizers: example.com/a)")),
     "4 is under way, a finalizer keeps next, foo is opened: wait, and name it":
-        (lambda it: [changed(it.renamed(replicas=3), template=template("myimage:v2", LABEL)),
-                     it.closed(replicas=0, **KEPT_BY_A_FINALIZER)], pods(primary=3),
+        (lambda world: [changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL)),
+                     world.closed(replicas=0, **KEPT_BY_A_FINALIZER)], pods(primary=3),
          ("wait", f"{SUCCESSOR} is gone (its finalizers: example.com/a)")),
     "somebody deletes next in the foreground: its pods are handed over":
-        (lambda it: [it.renamed(), it.closed(deletionTimestamp=NOW)], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+        (lambda world: [world.renamed(), world.closed(deletionTimestamp=NOW)], pods(3),
+         ("hand over", SUCCESSOR, 3, "foo")),
     "4 is done, foo has not heard of all pods: wait":
-        (lambda it: [it.renamed(replicas=2)], pods(primary=3), ("wait", "foo 2/3 available after "
+        (lambda world: [world.renamed(replicas=2)], pods(primary=3),
+         ("wait", "foo 2/3 available after "
                                                                         "the handover")),
     "4 is done, nobody has looked: wait":
-        (lambda it: [it.renamed(replicas=2)], None, ("wait", "foo 2/3 available after the handover")),
+        (lambda world: [world.renamed(replicas=2)], None,
+         ("wait", "foo 2/3 available after the handover")),
     "4 is done, foo has not been seen: wait":
-        (lambda it: [it.renamed(observed=False, replicas=3)], pods(primary=3), ("wait", "foo 3/3 available after the handover")),
+        (lambda world: [world.renamed(observed=False, replicas=3)], pods(primary=3),
+         ("wait", "foo 3/3 available after the handover")),
     "4 is done, a pod has died, every living one is foo's: foo is opened":
-        (lambda it: [it.renamed(replicas=2)], pods(primary=2), ("restore", "foo", "closed template", "template")),
+        (lambda world: [world.renamed(replicas=2)], pods(primary=2),
+         ("restore", "foo", "closed template", "template")),
     "4 is done, all pods have died: foo is opened":
-        (lambda it: [it.renamed()], (), ("restore", "foo", "closed template", "template")),
+        (lambda world: [world.renamed()], (), ("restore", "foo", "closed template", "template")),
     "4 is done, a pod has lost its readiness: foo is opened":
-        (lambda it: [it.renamed(replicas=3, available=2)], None, ("restore", "foo", "closed template", "template")),
+        (lambda world: [world.renamed(replicas=3, available=2)], None,
+         ("restore", "foo", "closed template", "template")),
     "4 is done, a pod has nobody and will be adopted: wait":
-        (lambda it: [it.renamed(replicas=2)], pods(primary=2, nobody=1), ("wait", "foo 2/3 available after the handover")),
+        (lambda world: [world.renamed(replicas=2)], pods(primary=2, nobody=1),
+         ("wait", "foo 2/3 available after the handover")),
     "foo is opened, not all pods are available: wait":
-        (lambda it: [changed(it.renamed(replicas=2), template=template("myimage:v2", LABEL))], pods(primary=2),
+        (lambda world: [changed(world.renamed(replicas=2), template=template("myimage:v2", LABEL))],
+         pods(primary=2),
          ("wait", "foo 2/3 available after the handover")),
     "foo has all pods, all are available: the marks go":
-        (lambda it: [it.renamed(replicas=3)], None, ("annotate", "foo", "taking over", "updated")),
+        (lambda world: [world.renamed(replicas=3)], None,
+         ("annotate", "foo", "taking over", "updated")),
     "foo is opened, all pods are available: the marks go":
-        (lambda it: [changed(it.renamed(replicas=3), template=template("myimage:v2", LABEL))], None,
+        (lambda world: [changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL))],
+         None,
          ("annotate", "foo", "taking over", "updated")),
     "another controller has next's name: it is none of this handover's":
-        (lambda it: [it.renamed(replicas=3), it.new(1, uid="another")], None, ("annotate", "foo", "taking over", "updated")),
+        (lambda world: [world.renamed(replicas=3), world.new(1, uid="another")], None,
+         ("annotate", "foo", "taking over", "updated")),
 
     # Another client deletes next
     "next is gone, its pods name it still: they are saved":
-        (lambda it: [it.renamed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+        (lambda world: [world.renamed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
     "next is gone, some pods name it still, foo has the others: they are saved":
-        (lambda it: [it.renamed(replicas=1)], pods(2, primary=1), ("hand over", SUCCESSOR, 2, "foo")),
+        (lambda world: [world.renamed(replicas=1)], pods(2, primary=1),
+         ("hand over", SUCCESSOR, 2, "foo")),
     "next is gone, its pods name it still, foo has not been seen: wait":
-        (lambda it: [it.renamed(observed=False)], pods(3), ("wait", "foo 0/3 available after the "
+        (lambda world: [world.renamed(observed=False)], pods(3),
+         ("wait", "foo 0/3 available after the "
                                                                     "handover")),
     "another controller has next's name, the pods name the one of before: they are saved":
-        (lambda it: [it.renamed(), it.new(1, uid="another")], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+        (lambda world: [world.renamed(), world.new(1, uid="another")], pods(3),
+         ("hand over", SUCCESSOR, 3, "foo")),
 
     # Another client scales foo
     "foo is scaled down before next is closed: back, or it would delete pods":
-        (lambda it: [changed(it.renamed(), replicas=1), it.new(3)], None, ("restore", "foo", 1, 3)),
+        (lambda world: [changed(world.renamed(), replicas=1), world.new(3)], None,
+         ("restore", "foo", 1, 3)),
     "foo is scaled down before its pods come: back, or it would delete them":
-        (lambda it: [changed(it.renamed(), replicas=0), it.closed()], pods(3), ("restore", "foo", 0, 3)),
+        (lambda world: [changed(world.renamed(), replicas=0), world.closed()], pods(3),
+         ("restore", "foo", 0, 3)),
     "foo is scaled up: its pods come first":
-        (lambda it: [changed(it.renamed(), replicas=5), it.closed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+        (lambda world: [changed(world.renamed(), replicas=5), world.closed()], pods(3),
+         ("hand over", SUCCESSOR, 3, "foo")),
     "foo is scaled up, all pods are its own: it is opened":
-        (lambda it: [changed(it.renamed(replicas=3), replicas=5)], pods(primary=3),
+        (lambda world: [changed(world.renamed(replicas=3), replicas=5)], pods(primary=3),
          ("restore", "foo", "closed template", "template")),
     "foo is scaled down when next has gone: that is its size":
-        (lambda it: [settled(changed(it.renamed(), replicas=1), replicas=1)], None, ("annotate", "foo", "taking over", "updated")),
+        (lambda world: [settled(changed(world.renamed(), replicas=1), replicas=1)], None,
+         ("annotate", "foo", "taking over", "updated")),
 
     # Another client changes foo, which stays closed
     "another image is applied to foo before next is closed: back":
-        (lambda it: [changed(it.renamed(), image="myimage:v9"), it.new(3)], None,
+        (lambda world: [changed(world.renamed(), image="myimage:v9"), world.new(3)], None,
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
     "another image is applied to foo before its pods come: back":
-        (lambda it: [changed(it.renamed(), image="myimage:v9"), it.closed()], pods(3),
+        (lambda world: [changed(world.renamed(), image="myimage:v9"), world.closed()], pods(3),
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
     "foo has lost its mark: next has a copy":
-        (lambda it: [changed(it.renamed(), without=[object_meta.TAKEOVER]), it.closed()], pods(1, primary=2),
+        (lambda world: [changed(world.renamed(), without=[object_meta.TAKEOVER]), world.closed()],
+         pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost all marks: next has a copy":
-        (lambda it: [changed(it.renamed(), without=object_meta.MARKS), it.closed()], pods(1, primary=2),
+        (lambda world: [changed(world.renamed(), without=object_meta.MARKS), world.closed()],
+         pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost its mark and runs another image: next has a copy":
-        (lambda it: [changed(it.renamed(), without=[object_meta.TAKEOVER], image="myimage:v9"), it.closed()], pods(3),
+        (lambda world: [changed(world.renamed(), without=[object_meta.TAKEOVER], image="myimage:v9"),
+                        world.closed()],
+         pods(3),
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
     "next has lost its mark: foo has it":
-        (lambda it: [it.renamed(), changed(it.closed(), without=[object_meta.TAKEOVER])], pods(3),
+        (lambda world: [world.renamed(), changed(world.closed(), without=[object_meta.TAKEOVER])],
+         pods(3),
          ("hand over", SUCCESSOR, 3, "foo")),
     "somebody has opened next: it is closed again":
-        (lambda it: [it.renamed(), changed(it.closed(), template=template("myimage:v2", LABEL))], pods(3),
+        (lambda world: [world.renamed(), changed(world.closed(), template=template("myimage:v2",
+                        LABEL))],
+         pods(3),
          ("annotate", SUCCESSOR, None, "no more pods are created for it")),
 
     # Another client replaces foo by an open manifest
     "foo is replaced: the pods that it had got go back to next":
-        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(1, primary=2),
+        (lambda world: [world.replaced(), world.closed(replicas=1)], pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced and has lost its marks: the pods that it had got go back to next":
-        (lambda it: [it.replaced(without=object_meta.MARKS), it.closed(replicas=1)],
+        (lambda world: [world.replaced(without=object_meta.MARKS), world.closed(replicas=1)],
          pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced, nobody has looked at the pods: wait":
-        (lambda it: [it.replaced(), it.closed()], None,
-         ("wait", f"the controller manager sees {SUCCESSOR}")),
+        (lambda world: [world.replaced(), world.closed()], None,
+         ("wait", f"the controller manager observes {SUCCESSOR}")),
     "foo is replaced, next has not been seen: wait":
-        (lambda it: [it.replaced(), it.closed(observed=False)], pods(3),
-         ("wait", f"the controller manager sees {SUCCESSOR}")),
+        (lambda world: [world.replaced(), world.closed(observed=False)], pods(3),
+         ("wait", f"the controller manager observes {SUCCESSOR}")),
     "foo is replaced, next has not heard of its pods: wait":
-        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(3),
+        (lambda world: [world.replaced(), world.closed(replicas=1)], pods(3),
          ("wait", f"{SUCCESSOR} 1/3 pods")),
     "foo is replaced, next has its pods: it is opened":
-        (lambda it: [it.replaced(), it.closed()], pods(3),
+        (lambda world: [world.replaced(), world.closed()], pods(3),
          ("restore", SUCCESSOR, "closed template", "template")),
     "foo is replaced, one of next's pods has died: it is opened":
-        (lambda it: [it.replaced(), it.closed(replicas=2)], pods(2),
+        (lambda world: [world.replaced(), world.closed(replicas=2)], pods(2),
          ("restore", SUCCESSOR, "closed template", "template")),
     "foo is replaced and makes pods, which stay its own: next is opened":
-        (lambda it: [it.replaced(), it.closed()], pods(3) + pods(primary=2, label="of before"),
+        (lambda world: [world.replaced(), world.closed()],
+         pods(3) + pods(primary=2, label="of before"),
          ("restore", SUCCESSOR, "closed template", "template")),
     "foo is replaced, next is open: the mark goes from foo":
-        (lambda it: [it.replaced(), it.new(3)], None,
+        (lambda world: [world.replaced(), world.new(3)], None,
          ("annotate", "foo", "taking over", "updating")),
 }
 
@@ -361,7 +416,7 @@ def test_renaming_writes_nothing_of_a_selector_that_cannot_be_changed():
 def test_a_selector_that_the_new_pods_do_not_match_is_refused_before_the_first_write(change):
     primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=change)
 
-    with pytest.raises(RolloutError, match="its selector is immutable and does not match") as refused:
+    with pytest.raises(RolloutError, match="its selector is immutable and does not") as refused:
         decide(REPLICA_SETS.update, primary)
 
     assert "next_name=" in refused.value.next_command
@@ -414,14 +469,14 @@ def test_a_pod_s_patch_replaces_the_reference_to_next_by_one_to_foo_in_this_very
 def test_a_pod_s_other_owner_references_stay():
     pod = Pod("a", "uid of a", {}, SUCCESSOR_UID, position=2)
 
-    (patch,) = handover.give((pod,), SUCCESSOR_UID, SUCCESSOR, parse(rc())).write.patches()
+    (patch,) = handover.reparent_step((pod,), SUCCESSOR_UID, SUCCESSOR, parse(rc())).write.patches()
 
     assert [each["path"] for each in patch.operations] == [
         "/metadata/uid", "/metadata/ownerReferences/2/uid", "/metadata/ownerReferences/2"]
 
 
 def test_labels_are_put_on_each_pod_in_the_same_patch():
-    step = handover.hand_over(pods(1), parse(rc(SUCCESSOR)), parse(rc()), {"example.com/hash": "x"})
+    step = handover.reparent(pods(1), parse(rc(SUCCESSOR)), parse(rc()), {"example.com/hash": "x"})
 
     (patch,) = step.write.patches()
     assert patch.operations[2:] == (
@@ -431,9 +486,9 @@ def test_labels_are_put_on_each_pod_in_the_same_patch():
 
 @pytest.mark.parametrize("seen_pods, giver, taker, expected", [
     (pods(3), rc(SUCCESSOR, observed=False), rc(),
-     ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+     ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     (pods(3), rc(SUCCESSOR), rc(observed=False),
-     ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+     ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     (None, rc(SUCCESSOR), rc(), ("wait", f"{SUCCESSOR} 3 pods")),
     (pods(2, primary=1), rc(SUCCESSOR), rc(), ("hand over", SUCCESSOR, 2, "foo")),
     (pods(primary=1, nobody=1), rc(SUCCESSOR), rc(), None),
@@ -441,7 +496,7 @@ def test_labels_are_put_on_each_pod_in_the_same_patch():
 ], ids=["giver not seen", "taker not seen", "nobody has looked", "some are the giver's",
         "none is the giver's", "there are none"])
 def test_handing_over(seen_pods, giver, taker, expected):
-    decision = handover.hand_over(seen_pods, parse(giver), parse(taker))
+    decision = handover.reparent(seen_pods, parse(giver), parse(taker))
 
     assert (decision and summary(decision)) == expected
 
@@ -628,8 +683,8 @@ def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_war
     restored = apply(step, primary)["foo"]
     assert (restored["spec"] == world.renamed()["spec"]
             and annotations(restored) == annotations(world.renamed()))
-    assert "somebody applied another template to foo" in step.warning
-    assert "myimage:v9. It is back at myimage:v2" in step.warning
+    assert "another client applied another template to foo" in step.warning
+    assert "myimage:v9. The template is restored to myimage:v2" in step.warning
     assert assumed(step)[PRIORITY] == CLOSED
 
 
@@ -660,7 +715,7 @@ def test_when_foo_is_replaced_the_update_goes_on_from_there_and_a_warning_says_s
 
     step = decide(world.update, primary, successor, pods=pods(3))
 
-    assert "somebody replaced foo when its update was almost finished; the update continues from there" in step.warning
+    assert "another client replaced foo at the end of its update" in step.warning
     successor = settled(apply(step, primary, successor)[SUCCESSOR])
     assert (successor["spec"]["template"] == template("myimage:v2", LABEL)
             and object_meta.TAKEOVER not in annotations(successor))
@@ -707,7 +762,8 @@ def test_a_mark_that_names_a_controller_that_is_no_next_is_refused(world, named)
         f"the annotation {object_meta.TAKEOVER} names bar, which is not the successor in this "
         "update: "
         "its own annotations do not name foo")
-    assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo bar -o yaml"
+    assert (refused.value.next_command
+            == f"kubectl -n default get {world.kind.short} foo bar -o yaml")
 
 
 UNREADABLE = {
@@ -735,7 +791,8 @@ def test_a_mark_that_cannot_be_read_is_an_error_that_shows_where_to_look(mark, w
     with pytest.raises(RolloutError) as refused:
         decide(world.update, world.old(0, marks={object_meta.TAKEOVER: mark}), world.new(3))
 
-    assert refused.value.what == f"the annotation {object_meta.TAKEOVER} cannot be read, so the handover cannot be finished"
+    assert refused.value.what == (f"the annotation {object_meta.TAKEOVER} cannot be read, so the "
+                                  "handover cannot be finished")
     assert refused.value.where == f"{world.kind} default/foo"
     assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo -o yaml"
 

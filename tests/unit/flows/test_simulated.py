@@ -43,8 +43,8 @@ def run(cluster, *moves):
 
 def status(cluster, name="foo"):
     """Return replicas and available replicas as shown by the API."""
-    it = cluster.controllers()[name]
-    return it.is_observed, it.current, it.available
+    controller = cluster.controllers()[name]
+    return controller.is_observed, controller.current, controller.available
 
 
 def owners(cluster):
@@ -394,12 +394,12 @@ def test_a_cluster_at_rest_has_what_was_asked_for(data):
     cluster.settle()
 
     assert cluster.moves() == [] and cluster.unseen == []
-    for it in cluster.controllers().values():
-        assert it.is_settled and not it.is_deleting
-        assert [pod.ready for pod in cluster.pods if pod.owner == it.uid] == [True] * it.replicas
+    for controller in cluster.controllers().values():
+        assert controller.is_settled and not controller.is_deleting
+        assert [pod.ready for pod in cluster.pods if pod.owner == controller.uid] == [True] * controller.replicas
     assert {pod.owner for pod in cluster.pods} <= {"",
-                                                   *(it.uid
-                                                     for it in cluster.controllers().values())}
+                                                   *(controller.uid
+                                                     for controller in cluster.controllers().values())}
 
 
 @given(st.data())
@@ -419,19 +419,19 @@ def test_check_mode_settles_in_the_state_in_which_every_order_of_moves_ends(data
     explored.settle()
     shipped.settle()
 
-    assert [(name, it.replicas, it.current, it.available)
-            for name, it in explored.controllers().items()] == [
-        (name, it.replicas, it.current, it.available) for name, it in shipped.controllers().items()]
+    assert [(name, controller.replicas, controller.current, controller.available)
+            for name, controller in explored.controllers().items()] == [
+        (name, controller.replicas, controller.current, controller.available) for name, controller in shipped.controllers().items()]
     assert sorted((pod.labels, pod.ready) for pod in explored.pods) == sorted(
         (pod.labels, pod.ready) for pod in shipped.pods)
 
 
 def test_more_pods_than_fit_into_memory_are_told_and_not_made():
     """A status or a size can contain any number."""
-    it = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1), rc("another", 1, current=2**31 - 1)])
+    cluster = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1), rc("another", 1, current=2**31 - 1)])
 
-    it.settle()
-    assert len(it.pods) == 1
+    cluster.settle()
+    assert len(cluster.pods) == 1
     with pytest.raises(RolloutError,
                        match="check mode cannot simulate 1000000000 pods of foo"):
-        it.write(Patch("foo", (put("/spec/replicas", 10**9),)))
+        cluster.write(Patch("foo", (put("/spec/replicas", 10**9),)))

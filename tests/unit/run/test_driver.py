@@ -439,7 +439,7 @@ def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
     cluster.allows = edit_once
     result = cluster.run()
 
-    assert "somebody applied another template to foo" in result["warnings"][-1]
+    assert "another client applied another template to foo" in result["warnings"][-1]
     assert ("restore", "foo", {"web": "myimage:v2"}) in actions(result)
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 

@@ -100,7 +100,7 @@ def _forward(request: Request, observed: ClientDrivenObserved) -> Decision:
         return _without_primary(request, observed, successor)
     # | yes | - | the handover has begun | finish the handover |
     if handover.is_under_way(observed):
-        return handover.finish(request, observed)
+        return handover.finish(request, observed, primary)
     if successor is None:
         return _without_successor(request, observed, primary)
     return _with_both(request, observed, primary, successor)
@@ -186,7 +186,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
                                next_command=command)
     # The handover's first patch is the point of no return.
     if handover.is_under_way(observed):
-        return handover.finish(request, observed)
+        return handover.finish(request, observed, primary)
     if successor is None:
         if primary.is_marked or primary.last_rollout.get("outcome") == "rolled_back":
             return (_clean(request, observed, primary, "rolled_back")

@@ -104,7 +104,7 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
     """
     written = {**dict.fromkeys(MARKS, "x" * 36), PARTNER: successor.name,
                TAKEOVER: identity.canonical(
-                   handover.mark_for(request, successor, desired, primary.images)) + "x" * 36}
+                   handover.takeover_annotation(request, successor, desired, primary.images)) + "x" * 36}
     for controller in (primary, successor):
         refusals.refuse_without_room(request, primary, {**controller.annotations, **written})
 

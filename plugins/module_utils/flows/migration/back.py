@@ -18,34 +18,35 @@ from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
 from ...model.steps import Action, Decision, Step, Wait, annotation, patch, put, test
 from .. import handover
-from .manifests import forget, is_ours, taken
+from .manifests import delete_stored, is_result, name_conflict
 from .observed import MigrationObserved
 
 
 def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     """Return the next step or wait of a rollback. Raises RolloutError."""
-    primary, replica_set, stored, config = observed.controller, observed.replica_set, observed.stored, observed.config
+    primary, replica_set = observed.controller, observed.replica_set
+    stored, config = observed.stored, observed.config
     migrate = request.command(State.MIGRATED)
-    # | DeploymentConfig | kept | ReplicationController, ReplicaSet | step |
+    # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
     if stored is None:
         # | - | - | - | error: no such controller |
         if config is None:
             raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-        # | paused by its migration | - | any | let it go on |
+        # | paused by its migration | - | any | resume the DeploymentConfig |
         if config.is_held:
             return resume(config)
         # | any | - | any | error |
-        raise RolloutError("no migration of it is in progress", where=request.where,
-                           next_command=("to begin one:", migrate))
-    # | any | yes | gone | error |
+        raise RolloutError("there is no migration in progress to roll back", where=request.where,
+                           next_command=("to begin a migration:", migrate))
+    # | any | yes | deleted | error |
     if primary is None or primary.uid != stored["uid"] or primary.is_deleting:
         raise RolloutError("its pods are no longer a ReplicationController's, so its migration "
                            "cannot be rolled back",
                            where=request.where, next_command=("to finish it:", migrate))
-    if replica_set and not is_ours(request, replica_set, observed, stored):
-        raise taken(request, replica_set)
+    if replica_set and not is_result(request, replica_set, observed, stored):
+        raise name_conflict(request, replica_set)
     if handover.is_closed(primary):
-        # | any | yes | closed, closed with pods that its status does not count | wait |
+        # | any | yes | closed, closed with uncounted pods | wait |
         # The ReplicationController's status is equal before the pods leave and after they return.
         # But the controller manager has one pod cache for both kinds: wait until the ReplicaSet's
         # status counts the pods, then until it counts none.
@@ -53,9 +54,9 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
             return Wait(f"the controller manager counts the pods of {replica_set.name}")
-        # | any | yes | closed, closed with pods | hand over: back to the ReplicationController, without the label |
+        # | any | yes | closed, closed with pods | hand over: back, without the label |
         if (replica_set
-                and (decision := handover.hand_over(
+                and (decision := handover.reparent(
                     observed.pods, replica_set, primary, {object_meta.HASH_LABEL: None}))):
             return decision
         # | any | yes | closed, closed without pods | open the ReplicationController |
@@ -66,12 +67,12 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         original = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
         return Step(Action.RESTORE, primary.name, patch(primary, *handover.opening(original)),
                     before="closed template", after="template")
-    # | any | yes | open, there | delete the ReplicaSet |
+    # | any | yes | open, any | delete the ReplicaSet |
     if replica_set:
         return handover.delete_empty(replica_set)
-    # | any | yes | open, - | forget what it was |
+    # | any | yes | open, - | delete the stored controller |
     is_last = config is None or not config.is_held
-    return forget(request, f"{primary.name} has all pods", is_last=is_last)
+    return delete_stored(request, f"{primary.name} has all pods", is_last=is_last)
 
 
 def pause(config: DeploymentConfig) -> Step:

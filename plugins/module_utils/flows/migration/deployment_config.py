@@ -28,7 +28,7 @@ from ..flow import Cluster
 #: Phases of an ended rollout.
 COMPLETE, FAILED = "Complete", "Failed"
 #: Annotation of a rollout's ReplicationController: the rollout's DeploymentConfig, in JSON.
-_AT_THAT_TIME = "openshift.io/encoded-deployment-config"
+_ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 #: Defaults of the API server, in seconds.
 _DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1, "activeDeadlineSeconds": 21600}
 _DEADLINE = 600
@@ -119,10 +119,11 @@ def _differences(request: Request, config: DeploymentConfig,
                f"To pause it afterwards: {request.kubectl} rollout pause deployment {name}")
     if _has_changed(config, rollout):
         yield (f"the template of {name} has changes that were not rolled out "
-               f"({image_names(config.images)}): the Deployment gets "
-               f"the template of {rollout.name}, which its pods run ({image_names(rollout.images)})")
+               f"({image_names(config.images)}): the Deployment gets the template of "
+               f"{rollout.name}, which its pods run ({image_names(rollout.images)})")
     if config.replicas != rollout.replicas and not is_test:
-        yield f"{name} asks for {config.replicas} replicas, and {rollout.name} for {rollout.replicas}, which the Deployment gets"
+        yield (f"{name} requests {config.replicas} replicas, and {rollout.name} "
+               f"{rollout.replicas}, which the Deployment gets")
 
 
 def _triggers_lost(request: Request, config: DeploymentConfig) -> t.Iterator[str]:
@@ -155,14 +156,17 @@ def _strategy_lost(config: DeploymentConfig) -> t.Iterator[str]:
                f"hook{'s' if plural else ''} of {config.name} will not run any more. Let an init "
                f"container, a Job or the pipeline do what {'they do' if plural else 'it does'}")
     if kind == "Custom" or mapping(config.spec, "strategy", "customParams"):
+        strategy = ("RollingUpdate" if kind == "Custom"
+                    else text(mapping(spec_of(config), "strategy"), "type"))
         yield ("a Deployment has no custom strategy: what the image of customParams does is not "
                "done any more, and the Deployment gets the strategy "
-               f"{'RollingUpdate' if kind == 'Custom' else text(mapping(spec_of(config), 'strategy'), 'type')}")
+               f"{strategy}")
     fields = {**params, **mapping(config.spec, "strategy")}
     unsupported = [field for field in (*_DEFAULTS, "resources", "labels", "annotations")
                    if fields.get(field) and fields[field] != _DEFAULTS.get(field)]
     if unsupported:
-        yield f"these fields of the strategy of {config.name} have no counterpart in a Deployment: {', '.join(unsupported)}"
+        yield (f"these fields of the strategy of {config.name} have no counterpart in a "
+               f"Deployment: {', '.join(unsupported)}")
 
 
 def _strategy(config: DeploymentConfig) -> tuple[str, Json]:
@@ -179,7 +183,7 @@ def _has_changed(config: DeploymentConfig, rollout: Controller) -> bool:
     Source: hasLatestPodTemplate in OpenShift's own controller.
     """
     try:
-        then = mapping(json.loads(rollout.annotations.get(_AT_THAT_TIME, "")), "spec", "template")
+        then = mapping(json.loads(rollout.annotations.get(_ENCODED_CONFIG, "")), "spec", "template")
     except (ValueError, RecursionError):
         return config.images != rollout.images
     return canonical(without_label(then, "")) != canonical(without_label(config.template, ""))

@@ -74,7 +74,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
         phase, direction = (("progressing", "forward") if observed.in_progress
                             else ("complete", None))
-        is_past_return = observed.stored is not None and not _may_go_back(request, observed)
+        is_past_return = observed.stored is not None and not _may_roll_back(request, observed)
         return RolloutStatus(
             dataclasses.replace(primary, name=request.name), phase=phase, direction=direction,
             old=Side.of(primary), goal=goal, surge=surge, unavailable=unavailable,
@@ -86,16 +86,17 @@ class MigrationFlow(Flow[MigrationObserved]):
                  observed: MigrationObserved) -> tuple[str | None, str | None]:
         if not observed.in_progress:
             return None, None
-        may_go_back = _may_go_back(request, observed)
+        may_roll_back = _may_roll_back(request, observed)
         return (request.command(State.MIGRATED),
-                request.command(State.ROLLED_BACK) if may_go_back else None)
+                request.command(State.ROLLED_BACK) if may_roll_back else None)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """Return warnings about lost DeploymentConfig settings and about an autoscaler."""
         observed = memory.observed
         warnings = (lost(request, observed.config, observed.controller)
                     if isinstance(observed, MigrationObserved) and observed.config
-                    and observed.controller and observed.stored is None and not request.undoes else [])
+                    and observed.controller and observed.stored is None and not request.undoes
+                    else [])
         scaler = autoscaler.autoscaler_of(request, memory.autoscalers)
         if scaler is None or request.undoes:
             return warnings
@@ -126,7 +127,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         return observed.controller if observed.stored is None and not request.undoes else None
 
 
-def _may_go_back(request: Request, observed: MigrationObserved) -> bool:
+def _may_roll_back(request: Request, observed: MigrationObserved) -> bool:
     """Return whether state=rolled_back can return the pods to a DeploymentConfig's rollout."""
     return request.kind is Kind.DEPLOYMENT_CONFIG and observed.controller is not None
 

@@ -114,15 +114,16 @@ def images(stored: StoredRevision) -> dict[str, str]:
 # Comparison with existing objects
 
 
-def is_of(request: Request, primary: Controller, stored: StoredRevision) -> bool:
+def has_stored_template(request: Request, primary: Controller,
+                        stored: StoredRevision) -> bool:
     """Return whether a controller has the stored selector and template, closed or open."""
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
                                                              template_of(request, spec["template"]))
 
 
-def is_ours(request: Request, controller: Controller, observed: MigrationObserved,
-            stored: StoredRevision) -> bool:
+def is_result(request: Request, controller: Controller, observed: MigrationObserved,
+              stored: StoredRevision) -> bool:
     """Return whether a ReplicaSet or a Deployment is the result of this migration.
 
     A Deployment that has adopted the ReplicaSet may have been edited since.
@@ -143,7 +144,7 @@ def _is_same(template: Json, other_template: Json) -> bool:
     return same_template(handover.closed(template), handover.closed(other_template), "")
 
 
-def taken(request: Request, controller: Controller) -> RolloutError:
+def name_conflict(request: Request, controller: Controller) -> RolloutError:
     return RolloutError(f"a {controller.kind} named {controller.name} already exists and does not "
                         "belong to this migration",
                         where=request.where,
@@ -151,7 +152,7 @@ def taken(request: Request, controller: Controller) -> RolloutError:
                                      f"{controller.name}")
 
 
-def forget(request: Request, why: str, is_last: bool) -> Step:
+def delete_stored(request: Request, why: str, is_last: bool) -> Step:
     name = stored_revision_name(request)
     return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, is_last=is_last,
                 is_end=is_last)

@@ -94,9 +94,9 @@ def readable(request: Request, revision: Json) -> StoredRevision:
             != identity.digest(template_of(request, stored["manifest"]["spec"]["template"]))
             or not _may_be_of(request, stored["manifest"]["metadata"]["name"])):
         raise RolloutError(
-            f"the ControllerRevision {stored_revision_name(request)} is not readable as what a "
-            f"migration keeps of {request.name}",
-            where=request.where, next_command=("look at it, and delete it if it is of no use:",
+            f"the ControllerRevision {stored_revision_name(request)} is not a readable record of "
+            f"the migration of {request.name}",
+            where=request.where, next_command=("inspect it, and delete it if it is not needed:",
                                                f"{request.kubectl} get {REVISION.lower()} "
                                                f"{stored_revision_name(request)} -o yaml"))
     return stored

@@ -26,12 +26,34 @@ from ...model.object_meta import StoredRevision
 from ...model.observed import Controller, revision_of
 from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
-from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, gone, patch, scale, test
+from ...model.steps import (
+    REVISION,
+    Action,
+    Create,
+    Decision,
+    Delete,
+    Done,
+    Step,
+    Wait,
+    gone,
+    patch,
+    scale,
+    test,
+)
 from .. import handover
 from ..refusals import refuse_deleting, refuse_finalizers
 from .back import pause, plan_back
 from .deployment_config import active, rolling
-from .manifests import deployment_of, forget, images, is_of, is_ours, replica_set_of, stored_revision, taken
+from .manifests import (
+    delete_stored,
+    deployment_of,
+    has_stored_template,
+    images,
+    is_result,
+    name_conflict,
+    replica_set_of,
+    stored_revision,
+)
 from .observed import MigrationObserved, stored_revision_name
 
 
@@ -45,24 +67,24 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
             # | - | - | a Deployment | done, unchanged |
             return Done(f"{request.name} is already a Deployment")
         _refuse_to_begin(request, observed)
-    if config and (decision := _hold(request, observed, config)):
+    if config and (decision := _pause(request, observed, config)):
         return decision
     if stored is None:
         return _begin(request, observed)
-    # | any | yes | another ReplicaSet or Deployment of these names | error |
+    # | any | yes | another ReplicaSet or Deployment with these names | error |
     for existing in (observed.replica_set, observed.deployment):
-        if existing and not is_ours(request, existing, observed, stored):
-            raise taken(request, existing)
+        if existing and not is_result(request, existing, observed, stored):
+            raise name_conflict(request, existing)
     if primary:
-        return _take_over(request, primary, observed, stored)
-    # | gone | yes | - | create the ReplicaSet, closed |
+        return _with_controller(request, primary, observed, stored)
+    # | deleted | yes | - | create the ReplicaSet, closed |
     if observed.replica_set is None:
         return _create_replica_set(request, stored)
     return _become_deployment(request, observed, observed.replica_set, stored)
 
 
 def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
-    # | foo | kept | ReplicaSet, Deployment | step |
+    # | controller | stored | ReplicaSet, Deployment | step |
     # | - | - | - | error: no such controller |
     primary, config = observed.controller, observed.config
     if primary is None and config is None:
@@ -71,7 +93,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
         _refuse_rollouts(request, observed, config)
     if primary is None:
         return
-    # | yes | - | an update is in progress, it goes, it is another object's, or one of these names is taken | error |
+    # | yes | - | an update or deletion is in progress, another owner, or a name conflict | error |
     if primary.is_marked:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
@@ -91,22 +113,23 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
                 "or remove it:",
                 f"{request.kubectl} edit {primary.kind.short} {primary.name}"))
     for existing in filter(None, (observed.deployment, observed.replica_set)):
-        raise taken(request, existing)
-    # | yes | - | finalizers would keep what the migration deletes | error |
+        raise name_conflict(request, existing)
+    # | yes | - | finalizers would delay the deletions of the migration | error |
     refuse_finalizers(request, *observed.to_delete)
 
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
-    # | yes | - | - | keep what it is |
+    # | yes | - | - | store the controller |
+    # _refuse_to_begin and _pause raise if no controller has the pods.
     primary = t.cast(Controller, observed.controller)
     manifest = stored_revision(request, primary, observed.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
 
 
-def _take_over(request: Request, primary: Controller, observed: MigrationObserved,
-               stored: StoredRevision) -> Decision:
+def _with_controller(request: Request, primary: Controller, observed: MigrationObserved,
+                     stored: StoredRevision) -> Decision:
     """Reparent the existing controller's pods to the ReplicaSet, then delete the controller."""
-    # | another one | yes | | error |
+    # | another uid | yes | | error |
     if primary.uid != stored["uid"]:
         raise RolloutError("it was created again during its migration, when its pods already "
                            "belonged to the ReplicaSet",
@@ -121,17 +144,17 @@ def _take_over(request: Request, primary: Controller, observed: MigrationObserve
         _refuse_another_template(request, primary, stored)
     if replica_set is None:
         return _without_replica_set(request, primary, observed, stored)
-    # | any | yes | being deleted: its pods would go with it | hand over: back to the controller; then wait, and create it again |
+    # | any | yes | being deleted | hand over: back; wait, and create it again |
     if replica_set.is_deleting:
-        back = handover.give(observed.pods or (), replica_set.uid, replica_set.name, primary,
-                             {object_meta.HASH_LABEL: None})
+        back = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
+                                      primary, {object_meta.HASH_LABEL: None})
         return back if back and not primary.is_deleting else gone(replica_set)
     # | yes | yes | of another size | scale the ReplicaSet |
     if replica_set.replicas != primary.replicas and not primary.is_deleting:
         return scale(replica_set, primary.replicas)
     # | open | yes | closed | annotate the controller: closed |
     if not handover.is_closed(primary):
-        # | open | yes | closed, and finalizers would keep what the migration deletes | error |
+        # | open | yes | closed, and finalizers would delay the deletions | error |
         if not primary.is_deleting:
             refuse_finalizers(request, *observed.to_delete)
         return handover.close(primary, {})
@@ -141,14 +164,14 @@ def _take_over(request: Request, primary: Controller, observed: MigrationObserve
 def _without_replica_set(request: Request, primary: Controller, observed: MigrationObserved,
                          stored: StoredRevision) -> Decision:
     """Return the decision without a ReplicaSet for the pods."""
-    # | yes | of something else | - | begin anew: what is kept cannot be changed |
+    # | yes | another state | - | delete the stored controller, and store it again |
     # A closed controller had a ReplicaSet, deleted since; the open template is the stored template.
     if (not handover.is_closed(primary)
             and stored_revision(request, primary, observed.config)["data"] != stored):
-        return forget(request, "it has changed since", is_last=False)
+        return delete_stored(request, "the controller has changed", is_last=False)
     if primary.is_deleting:
         return gone(primary)
-    # | yes | yes | - | release it, on request |
+    # | yes | yes | - | remove the owner reference, on request |
     if primary.owner and observed.config is None:
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, {"op": "remove", "path": "/metadata/ownerReferences"}),
@@ -163,23 +186,23 @@ def _hand_over(primary: Controller, replica_set: Controller, observed: Migration
     # | being deleted, no pods | yes | open | wait |
     if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
         return gone(primary)
-    # | closed | yes | closed | hand over: each pod gets the label in the same patch; then delete the controller |
+    # | closed | yes | closed | hand over and label each pod; then delete the controller |
     labels = {object_meta.HASH_LABEL: stored["hash"]}
-    if decision := handover.hand_over(observed.pods, primary, replica_set, labels):
+    if decision := handover.reparent(observed.pods, primary, replica_set, labels):
         return decision
-    # | being deleted, no pods | yes | closed, with all pods | open: finalizers may keep the controller for long |
+    # | being deleted, no pods | yes | closed, with all pods | open the ReplicaSet |
     if primary.is_deleting and not primary.current:
         return _open(observed, replica_set, stored)
     return handover.delete_empty(primary)
 
 
 def _refuse_another_template(request: Request, primary: Controller, stored: StoredRevision) -> None:
-    # | yes | of another template or selector | yes | error: whoever has written both must not get its pods |
-    if not is_of(request, primary, stored):
+    # | yes | another template or selector | yes | error: both objects may be forged |
+    if not has_stored_template(request, primary, stored):
         raise RolloutError(
-            "its template or selector is not what the ControllerRevision "
-            f"{stored_revision_name(request)} keeps for its migration",
-            where=request.where, next_command=("give it back what it had, or look at what is kept:",
+            "its template or selector differs from the ControllerRevision "
+            f"{stored_revision_name(request)} of its migration",
+            where=request.where, next_command=("restore the template, or inspect the stored one:",
                                                f"{request.kubectl} get {REVISION.lower()} "
                                                f"{stored_revision_name(request)} -o yaml"))
 
@@ -192,19 +215,19 @@ def _create_replica_set(request: Request, stored: StoredRevision) -> Step:
 def _become_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
                        stored: StoredRevision) -> Decision:
     """Let a Deployment adopt the ReplicaSet with the pods."""
-    # | gone | yes | the ReplicaSet or the Deployment is being deleted | wait, and create the ReplicaSet again; error |
+    # | deleted | yes | the ReplicaSet, or the Deployment, is being deleted | wait, or error |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
     elif replica_set.is_deleting:
         return gone(replica_set)
-    # | gone | yes | closed, with all pods | open |
+    # | deleted | yes | closed, with all pods | open |
     if handover.is_closed(replica_set):
-        # | gone | yes | closed, pods are the controller's still, which the garbage collector is about to delete | hand over |
+        # | deleted | yes | closed, and pods await the garbage collector | hand over |
         labels = {object_meta.HASH_LABEL: stored["hash"]}
-        step = handover.give(observed.pods or (), stored["uid"],
+        step = handover.reparent_step(observed.pods or (), stored["uid"],
                              stored["manifest"]["metadata"]["name"], replica_set, labels)
         return step if step and replica_set.is_observed else _open(observed, replica_set, stored)
-    # | gone | yes | open, no Deployment | Deployment, paused |
+    # | deleted | yes | open, no Deployment | create the Deployment, paused |
     deployment = observed.deployment
     if deployment is None:
         return Step(Action.CREATE, request.name, Create(deployment_of(request, observed, stored)),
@@ -212,7 +235,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet "
                     f"{replica_set.name}")
-    # | gone | yes | the ReplicaSet is the Deployment's | unpause |
+    # | deleted | yes | adopted by the Deployment | unpause |
     if deployment.settings["paused"]:
         write = patch(deployment, test("/spec/paused", True),
                       {"op": "remove", "path": "/spec/paused"})
@@ -221,10 +244,10 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
             and deployment.updated == deployment.current == deployment.available
             == deployment.replicas):
         return Wait(f"{deployment.name} {deployment.available}/{deployment.replicas} available")
-    # | gone | yes | all is well | delete the DeploymentConfig, and then forget what it was |
-    if observed.config and (decision := _leave(request, observed, observed.config)):
+    # | deleted | yes | all pods are available | delete the DeploymentConfig, then the stored one |
+    if observed.config and (decision := _delete_config(request, observed, observed.config)):
         return decision
-    return forget(request, "the Deployment has all pods", is_last=True)
+    return delete_stored(request, "the Deployment has all pods", is_last=True)
 
 
 def _open(observed: MigrationObserved, replica_set: Controller, stored: StoredRevision) -> Decision:
@@ -247,8 +270,8 @@ def _open(observed: MigrationObserved, replica_set: Controller, stored: StoredRe
 
 def _refuse_rollouts(request: Request, observed: MigrationObserved,
                      config: DeploymentConfig) -> None:
-    # | DeploymentConfig | kept | its rollouts | step |
-    # | yes | - | one is in progress | error |
+    # | DeploymentConfig | stored | its rollouts | step |
+    # | yes | - | a rollout is in progress | error |
     if name := rolling(config, observed.rollouts):
         raise RolloutError(f"its rollout {name} is in progress", where=request.where,
                            next_command=(*either(f"{request.oc} rollout status dc/{config.name}",
@@ -260,13 +283,13 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
 def _refuse_others(request: Request, observed: MigrationObserved, config: DeploymentConfig) -> None:
     """Raise RolloutError unless exactly one rollout of the DeploymentConfig has pods."""
     rollout = active(config, observed.rollouts)
-    # | yes | - | none is complete | error |
+    # | yes | - | no rollout is complete | error |
     if rollout is None:
-        raise RolloutError("it has no complete rollout whose pods a Deployment could get",
+        raise RolloutError("it has no complete rollout to migrate",
                            where=request.where,
                            next_command=(f"{request.oc} rollout latest dc/{config.name}", "then:",
                                          request.command()))
-    # | yes | - | another one has pods | error |
+    # | yes | - | several rollouts have pods | error |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and other_rollout.replicas:
             raise RolloutError(f"{other_rollout.name} has pods as well as {rollout.name}, its "
@@ -276,53 +299,54 @@ def _refuse_others(request: Request, observed: MigrationObserved, config: Deploy
                                              request.command()))
 
 
-def _hold(request: Request, observed: MigrationObserved,
-          config: DeploymentConfig) -> Decision | None:
+def _pause(request: Request, observed: MigrationObserved,
+           config: DeploymentConfig) -> Decision | None:
     """Return the next step or wait until the DeploymentConfig is paused and at rest, then None.
 
     A paused DeploymentConfig neither starts rollouts nor scales ReplicationControllers.
     """
     if config.is_deleting:
-        # | goes | - | any | error |
+        # | being deleted | - | any | error |
         if observed.stored is None:
             refuse_deleting(request, config)
         return None
-    # | not paused | any | any | pause it |
+    # | not paused | any | any | pause the DeploymentConfig |
     if not config.is_paused:
         return pause(config)
     rollout = active(config, observed.rollouts)
     if observed.stored:
-        # | paused | yes, no ReplicaSet | the one with the pods is another | begin anew: what is kept cannot be changed |
+        # | paused | yes, no ReplicaSet | another rollout has the pods | delete the stored one |
         is_another = (rollout and rollout.uid != observed.stored["uid"]
                       and observed.replica_set is None)
-        return (forget(request, "there is another rollout since", is_last=False) if is_another
+        return (delete_stored(request, "another rollout has the pods", is_last=False) if is_another
                 else None)
-    # | paused, which OpenShift has not seen | - | any | wait |
+    # | paused, not yet observed | - | any | wait |
     if not config.is_observed:
-        return Wait(f"OpenShift sees that {config.name} is paused")
-    # | paused | - | one has begun just before | wait |
+        return Wait(f"OpenShift observes that {config.name} is paused")
+    # | paused | - | a rollout began before the pause | wait |
     if name := rolling(config, observed.rollouts):
         return Wait(f"the rollout {name} has ended")
     _refuse_others(request, observed, config)
-    # | paused | - | another one has pods that are about to go | wait |
+    # | paused | - | another rollout has terminating pods | wait |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and not other_rollout.is_empty:
             return Wait(f"{other_rollout.name} {other_rollout.current} pods")
     return None
 
 
-def _leave(request: Request, observed: MigrationObserved, config: DeploymentConfig) -> Decision:
+def _delete_config(request: Request, observed: MigrationObserved,
+                   config: DeploymentConfig) -> Decision:
     """Delete the empty ReplicationControllers in turn, then the DeploymentConfig."""
     for rollout in observed.rollouts:
-        # | paused | yes | one has pods, which would go with it | error |
+        # | paused | yes | a rollout requests pods | error |
         if rollout.replicas:
-            raise RolloutError(f"{rollout.name}, which would be deleted with it, asks for "
+            raise RolloutError(f"{rollout.name}, which would be deleted with it, requests "
                                f"{rollout.replicas} pods", where=request.where,
                                next_command=(_empty(request, rollout), "then:", request.command()))
-        # | paused | yes | one is left, without pods | delete that |
+        # | paused | yes | a rollout without pods remains | delete the rollout |
         return (handover.delete_empty(rollout) if rollout.is_observed
-                else Wait(f"the controller manager sees {rollout.name}"))
-    # | paused | yes | none is left | delete the DeploymentConfig |
+                else Wait(f"the controller manager observes {rollout.name}"))
+    # | paused | yes | no rollout remains | delete the DeploymentConfig |
     if config.is_deleting:
         return gone(config)
     write = Delete(config.name, {"uid": config.uid, "resourceVersion": config.resource_version},

@@ -35,11 +35,11 @@ class SimulatedMigration(Model):
                  configs: t.Iterable[Json] | None = None) -> None:
         self._real_find, self._real_pods = find, pods
         self._kind = Kind.REPLICATION_CONTROLLER if configs is None else Kind.DEPLOYMENT_CONFIG
-        followed = {Kind.REPLICATION_CONTROLLER: controllers,
-                    Kind.DEPLOYMENT_CONFIG: configs or ()}
+        listed = {Kind.REPLICATION_CONTROLLER: controllers,
+                  Kind.DEPLOYMENT_CONFIG: configs or ()}
         self._items: dict[tuple[str, str], Json | None] = {
             (kind, item["metadata"]["name"]): item
-            for kind, items in followed.items() for item in items}
+            for kind, items in listed.items() for item in items}
         self._pods: tuple[Pod, ...] | None = None
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
@@ -77,16 +77,19 @@ class SimulatedMigration(Model):
             self.settle()
             return True
         key = write.kind, write.name
+        item = self._items.get(key)
         if isinstance(write, Create):
             metadata = {**write.manifest["metadata"], "uid": f"uid of {write.kind} {write.name}",
                         "generation": 1}
             self._items[key] = self._settled(write.kind, {**write.manifest, "metadata": metadata})
+        elif item is None:
+            return False
         elif isinstance(write, Delete):
-            remaining = deleted(t.cast(Json, self._items[key]))
+            remaining = deleted(item)
             self._items[key] = remaining and self._settled(write.kind, remaining)
         else:
             try:
-                self._items[key] = patched(t.cast(Json, self._items[key]), write)
+                self._items[key] = patched(item, write)
             except DoesNotHold:
                 return False
         return True
@@ -100,9 +103,9 @@ class SimulatedMigration(Model):
         if kind == Kind.DEPLOYMENT_CONFIG:
             return {**item, "status": status}
         if kind == Kind.DEPLOYMENT:
-            for (other_kind, name), other in list(self._items.items()):
-                if other_kind == Kind.REPLICA_SET and other:
-                    self._items[other_kind, name] = _adopted(other, item)
+            for (item_kind, name), replica_set in list(self._items.items()):
+                if item_kind == Kind.REPLICA_SET and replica_set:
+                    self._items[item_kind, name] = _adopted(replica_set, item)
             counts = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas")
             return {**item, "spec": {"strategy": {"type": "RollingUpdate"}, **item["spec"]},
                     "status": {**status, **dict.fromkeys(counts, item["spec"].get("replicas", 0))}}

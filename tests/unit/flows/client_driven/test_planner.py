@@ -551,10 +551,10 @@ def test_refused(request_, items, what, why, next_command):
     assert isinstance(error, NoSuchController) == (what == "there is no such ReplicationController")
 
 
-def with_pods(seen, cluster):
+def with_pods(state, cluster):
     """Return the decision, with the pods if the decision depends on them."""
-    return (dataclasses.replace(seen, pods=cluster.live_pods({"app": "foo"}))
-            if handover.needs_pods(seen) else seen)
+    return (dataclasses.replace(state, pods=cluster.live_pods({"app": "foo"}))
+            if handover.needs_pods(state) else state)
 
 
 def stages(request, *items):
@@ -875,7 +875,7 @@ BY_ADMISSION, OTHERWISE = {"stored": template(MIRRORED, LABEL)}, {
     "stored": template("myimage:v2", LABEL)}
 
 
-@pytest.mark.parametrize("known, pods, facts, expected", [
+@pytest.mark.parametrize("annotations, pods, facts, expected", [
     (stored(MIRRORED), 1, OTHERWISE, ("scale", "foo", 3, 2)),
     (stored(MIRRORED), 0, BY_ADMISSION, ("scale", SUCCESSOR, 0, 1)),
     (stored(MIRRORED), 0, MADE_HERE, ("scale", SUCCESSOR, 0, 1)),
@@ -883,39 +883,39 @@ BY_ADMISSION, OTHERWISE = {"stored": template(MIRRORED, LABEL)}, {
     (UNHEARD, 0, MADE_HERE, ("annotate", "foo", 0, "updating, 0 desired")),
 ], ids=["its pods were made from it", "the server would store it so", "made by this task",
         "unheard of, and the server would store it so", "unheard of, and made by this task"])
-def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(known, pods, facts, expected):
-    assert summary(decide(UPDATE, old(marks=known), mirrored(new(pods)), **facts)) == expected
+def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(annotations, pods, facts, expected):
+    assert summary(decide(UPDATE, old(marks=annotations), mirrored(new(pods)), **facts)) == expected
 
 
-@pytest.mark.parametrize("known, pods, facts", [
+@pytest.mark.parametrize("annotations, pods, facts", [
     (stored("myimage:v2"), 1, OTHERWISE), (stored("myimage:v2"), 0, MADE_HERE),
     (stored(MIRRORED), 0, OTHERWISE),
     (UNHEARD, 0, OTHERWISE), (UNHEARD, 1, OTHERWISE), (UNHEARD, 1, {}),
 ], ids=["edited since", "edited since this task made it",
         "foo's annotation says so, and there are no pods", "made beforehand",
         "made beforehand with pods", "nothing is known of it"])
-def test_a_next_that_somebody_has_edited_or_made_beforehand_is_another_update(known, pods, facts):
+def test_a_next_that_somebody_has_edited_or_made_beforehand_is_another_update(annotations, pods, facts):
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to mirror\.example\.com/myimage:v2"):
-        decide(UPDATE, old(marks=known), mirrored(new(pods)), **facts)
+        decide(UPDATE, old(marks=annotations), mirrored(new(pods)), **facts)
 
 
 @pytest.mark.parametrize("request_, name", [(UPDATE, "foo"), (KEPT, "bar")],
                          ids=["taken over", "next_name"])
 def test_an_update_that_an_admission_has_changed_has_ended_for_the_same_request_only(
         request_, name):
-    it = mirrored(rc(name, annotations={object_meta.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
+    item = mirrored(rc(name, annotations={object_meta.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
 
-    assert summary(decide(request_, it, is_confirmed=True))[0] == "done"
+    assert summary(decide(request_, item, is_confirmed=True))[0] == "done"
     with contextlib.suppress(RolloutError):
-        assert summary(decide(request_, it))[0] == "annotate", (
+        assert summary(decide(request_, item))[0] == "annotate", (
             "an annotation says so, and nothing else")
-    other = dataclasses.replace(request_, images={"": "myimage:v3"})
+    another_request = dataclasses.replace(request_, images={"": "myimage:v3"})
     with contextlib.suppress(RolloutError):
-        assert summary(decide(other, it))[0] == "annotate"
-    it["spec"]["template"]["spec"]["containers"][0]["image"] = "myimage:by-hand"
+        assert summary(decide(another_request, item))[0] == "annotate"
+    item["spec"]["template"]["spec"]["containers"][0]["image"] = "myimage:by-hand"
     with contextlib.suppress(RolloutError):
-        assert summary(decide(request_, it))[0] == "annotate"
+        assert summary(decide(request_, item))[0] == "annotate"
 
 
 def test_a_restart_is_never_done_already():
@@ -939,11 +939,11 @@ def test_a_next_that_a_dry_run_would_make_differently_each_time_is_known_by_its_
     """A timestamp added by admission must not turn a rerun into another update."""
     request = Request("foo", template={"spec": {"priority": 1}})
     name, label = expected_successor(request, Controller.from_api(rc()))
-    known = {object_meta.PARTNER: name, object_meta.PARTNER_UID: f"uid of {name}",
-             object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(
-                 template("myimage:v2", label))}
+    annotations = {object_meta.PARTNER: name, object_meta.PARTNER_UID: f"uid of {name}",
+                   object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(
+                       template("myimage:v2", label))}
 
-    decision = decide(request, old(marks=known), new(1, name=name, label=label),
+    decision = decide(request, old(marks=annotations), new(1, name=name, label=label),
                       desired=template(priority=1, schedulerName="another at each dry run"))
 
     assert summary(decision) == ("scale", "foo", 3, 2)

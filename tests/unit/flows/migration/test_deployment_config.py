@@ -142,11 +142,11 @@ def test_how_pods_of_two_rollouts_become_those_of_one(held, command):
 
 def test_a_rollout_that_only_a_look_at_itself_shows_is_seen():
     """News of the two kinds come on two ways."""
-    found = rollout(2, 0, "New")
+    newest = rollout(2, 0, "New")
     world = World(config(latest=2, paused=True, annotations={object_meta.HELD: "true"}),
-                  look_up=lambda kind, name: found if name == "foo-2" else None)
+                  look_up=lambda kind, name: newest if name == "foo-2" else None)
     assert world.decide() == Wait("the rollout foo-2 has ended")
-    found["metadata"]["ownerReferences"] = []
+    newest["metadata"]["ownerReferences"] = []
     assert world.observe().rollouts[0].name == "foo-1"
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_kept_before_openshift_has_seen_the_pause():
     world = World()
     world.go(1)
     world.becomes("DeploymentConfig", metadata={"generation": 2})
-    assert world.decide() == Wait("OpenShift sees that foo is paused")
+    assert world.decide() == Wait("OpenShift observes that foo is paused")
     world.becomes("DeploymentConfig", status={"observedGeneration": 2})
     assert world.go(1) == ["create ControllerRevision"]
 
@@ -188,7 +188,7 @@ def test_an_old_rollout_that_somebody_has_scaled_stops_the_end():
     world.go(9)
     world.becomes("ReplicationController", "foo-1", spec={"replicas": 1})
     with pytest.raises(RolloutError,
-                       match="foo-1, which would be deleted with it, asks for 1 pods"):
+                       match="foo-1, which would be deleted with it, requests 1 pods"):
         world.decide()
 
 
@@ -201,12 +201,12 @@ def test_its_deletion_names_the_version_that_was_seen():
 def test_what_is_kept_of_another_name_is_not_readable():
     world = World()
     world.go(2)
-    kept = world.cluster.find(REVISION, "foo-migration")
+    stored = world.cluster.find(REVISION, "foo-migration")
     for name in ("payments", "foo", "foo-x", "foo-1/../../x", ""):
-        forged = {**kept["data"]["manifest"],
-                  "metadata": {**kept["data"]["manifest"]["metadata"], "name": name}}
+        forged = {**stored["data"]["manifest"],
+                  "metadata": {**stored["data"]["manifest"]["metadata"], "name": name}}
         world.becomes(REVISION, "foo-migration", data={"manifest": forged})
-        with pytest.raises(RolloutError, match="is not readable as what a migration keeps of foo"):
+        with pytest.raises(RolloutError, match="is not a readable record of the migration of foo"):
             world.observe()
 
 
@@ -291,7 +291,7 @@ def test_a_priority_class_comes_back():
 
 
 def test_nothing_to_go_back_from():
-    with pytest.raises(RolloutError, match="no migration of it is in progress"):
+    with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
         World().decide(BACK)
     world = World()
     world.go(6)
@@ -318,7 +318,7 @@ def test_nothing_is_lost_of_a_plain_one():
     (config(triggers=[]), "has no ConfigChange trigger"),
     (config(test=True), "test: true has no counterpart"),
     (config(paused=True), "kubectl -n default rollout pause deployment foo"),
-    (config(replicas=5), "foo asks for 5 replicas, and foo-1 for 2"),
+    (config(replicas=5), "foo requests 5 replicas, and foo-1 2"),
     (config(strategy={"rollingParams": {"pre": {"failurePolicy": "Abort"}}}),
      "the pre hook of foo will not run any more"),
     (config(strategy={"type": "Recreate", "recreateParams": {"mid": {"x": 1}, "post": {"x": 1}}}),
@@ -368,22 +368,22 @@ def test_an_autoscaler_of_it_is_told_with_what_to_type():
 def test_who_has_a_manifest_of_it_is_told_and_not_of_its_rollout():
     item = config(annotations={
         gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
-    seen = World(item).observe()
-    (warning,) = gitops.warnings(choose(MIGRATE), MIGRATE, seen.named)
+    observed = World(item).observe()
+    (warning,) = gitops.warnings(choose(MIGRATE), MIGRATE, observed.named)
     assert (warning.startswith("Argo CD (application shop) manages foo")
             and "creates the DeploymentConfig foo again" in warning)
-    assert gitops.warnings(choose(MIGRATE), MIGRATE, seen.primary) == []
+    assert gitops.warnings(choose(MIGRATE), MIGRATE, observed.primary) == []
 
 
 def test_where_it_stands_is_told_with_both_commands():
     world, flow = World(), choose(BACK)
     assert flow.commands(BACK, world.observe(BACK)) == (None, None)
     world.go(3)
-    seen = world.observe(BACK)
-    resume, back = flow.commands(BACK, seen)
+    observed = world.observe(BACK)
+    resume, back = flow.commands(BACK, observed)
     assert ("kind=DeploymentConfig state=migrated to_kind=Deployment" in resume
             and "state=rolled_back" in back)
-    assert "deployment_label_key" not in resume and flow.status(BACK, seen).survivor.name == "foo"
+    assert "deployment_label_key" not in resume and flow.status(BACK, observed).survivor.name == "foo"
 
 
 @pytest.mark.parametrize("params, words", [

@@ -34,13 +34,13 @@ def test_what_the_deployment_is_made_of():
     item["spec"]["minReadySeconds"] = 700
     world = World(item)
     world.go()
-    it = world.find("Deployment")
-    assert (it["metadata"]["labels"] == {"app": "foo"}
-            and it["metadata"]["annotations"] == {"note": "x"})
-    assert it["spec"]["selector"] == {"matchLabels": {"app": "foo"}} and it["spec"]["replicas"] == 2
-    assert it["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
-    assert (it["spec"]["progressDeadlineSeconds"] > it["spec"]["minReadySeconds"] == 700
-            and "paused" not in it["spec"])
+    item = world.find("Deployment")
+    assert (item["metadata"]["labels"] == {"app": "foo"}
+            and item["metadata"]["annotations"] == {"note": "x"})
+    assert item["spec"]["selector"] == {"matchLabels": {"app": "foo"}} and item["spec"]["replicas"] == 2
+    assert item["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
+    assert (item["spec"]["progressDeadlineSeconds"] > item["spec"]["minReadySeconds"] == 700
+            and "paused" not in item["spec"])
 
 
 def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
@@ -48,9 +48,9 @@ def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
     item["spec"]["selector"] = {object_meta.DEPLOYMENT_LABEL: "abc"}
     world = World(item)
     world.go()
-    it = world.find("Deployment")
-    assert it["spec"]["selector"] == {"matchLabels": {object_meta.DEPLOYMENT_LABEL: "abc"}}
-    assert it["spec"]["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
+    item = world.find("Deployment")
+    assert item["spec"]["selector"] == {"matchLabels": {object_meta.DEPLOYMENT_LABEL: "abc"}}
+    assert item["spec"]["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
 
 
 @pytest.mark.parametrize("number", range(len(ALL)))
@@ -63,9 +63,9 @@ def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
 
 def test_neither_can_make_a_pod_while_they_are_handed_over():
     world = after("annotate ReplicationController")
-    for it in (world.find("ReplicationController"), world.replica_set):
-        assert (it["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
-                and it["spec"]["replicas"] == 2)
+    for item in (world.find("ReplicationController"), world.replica_set):
+        assert (item["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
+                and item["spec"]["replicas"] == 2)
 
 
 def test_each_pod_gets_the_replica_set_as_its_controller_and_its_label():
@@ -84,7 +84,7 @@ def test_no_pod_is_handed_over_before_the_controller_manager_has_seen_both(whose
     world.becomes(world.replica_set if whose == "ReplicaSet" else world.find(whose),
                   observedGeneration=-1)
     assert world.decide() == Wait(
-        f"the controller manager sees {world.replica_set['metadata']['name']} and foo")
+        f"the controller manager observes {world.replica_set['metadata']['name']} and foo")
 
 
 def test_the_controller_goes_only_when_its_status_counts_no_pod():
@@ -261,8 +261,8 @@ def test_a_replica_set_that_somebody_deletes_is_created_again_from_what_is_kept(
     world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
     world.go()
     assert world.decide() == Done("foo is already a Deployment")
-    it = world.find("Deployment")["spec"]
-    assert it["template"] == rc()["spec"]["template"] and it["replicas"] == replicas
+    item = world.find("Deployment")["spec"]
+    assert item["template"] == rc()["spec"]["template"] and item["replicas"] == replicas
 
 
 def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
@@ -338,16 +338,16 @@ def test_an_autoscaler_is_told_with_what_to_type():
 # Other hands
 
 
-def changed(kept, *path, value):
+def changed(stored, *path, value):
     """Return a copy with another value at a path, or without the field."""
-    it = copy.deepcopy(kept)
-    inner = it
+    item = copy.deepcopy(stored)
+    inner = item
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
     if value is None:
         del inner[path[-1]]
-    return it
+    return item
 
 
 SPEC = ("manifest", "spec")
@@ -370,31 +370,31 @@ def test_what_no_migration_keeps_is_told_with_its_name(path, value):
     world.becomes({"kind": REVISION, "metadata": {"name": "foo-migration"},
                    "data": changed(world.kept, *path, value=value)})
     with pytest.raises(RolloutError,
-                       match="ControllerRevision foo-migration is not readable as what a migration "
-                             "keeps of foo"):
+                       match="ControllerRevision foo-migration is not a readable record of the "
+                             "migration of foo"):
         world.decide()
 
 
 @pytest.mark.parametrize("data", [None, {}, [], "x", {"hash": "a" * 5000}])
 def test_data_of_any_type_is_told_with_its_name(data):
-    with pytest.raises(RolloutError, match="is not readable as what a migration keeps of foo"):
+    with pytest.raises(RolloutError, match="is not a readable record of the migration of foo"):
         World(ControllerRevision={"kind": REVISION, "metadata": {"name": "foo-migration"},
                                   "data": data}).decide()
 
 
 def forged(image="myimage:evil"):
     """Return forged ControllerRevisions and ReplicaSets of another client that wants foo's pods."""
-    other = World(rc(replicas=2, image=image))
-    other.go(2)
-    return {REVISION: other.find(REVISION, "foo-migration"), "ReplicaSet": other.replica_set}
+    other_world = World(rc(replicas=2, image=image))
+    other_world.go(2)
+    return {REVISION: other_world.find(REVISION, "foo-migration"), "ReplicaSet": other_world.replica_set}
 
 
 def test_what_is_kept_of_another_template_gets_no_pods():
     made = forged()
     world = World(**made)
     with pytest.raises(RolloutError,
-                       match="its template or selector is not what the ControllerRevision "
-                             "foo-migration keeps"):
+                       match="its template or selector differs from the ControllerRevision "
+                             "foo-migration of its migration"):
         world.decide()
     world = World(ControllerRevision=made[REVISION])
     assert (world.go() == ["delete ControllerRevision", *ALL]
@@ -413,11 +413,11 @@ def template_of_foo():
                           ("Deployment", "delete ReplicationController")])
 def test_an_object_that_only_has_the_name_gets_nothing(kind, step, field, value):
     world = after(step)
-    it = world.replica_set if kind == "ReplicaSet" else {
+    item = world.replica_set if kind == "ReplicaSet" else {
         "kind": kind, "metadata": {"name": "foo", "uid": "d"},
         "spec": {"strategy": {}, "template": template_of_foo(),
                  "selector": {"matchLabels": {"app": "foo"}}}}
-    world.becomes({**it, "spec": {**it["spec"], field: value}})
+    world.becomes({**item, "spec": {**item["spec"], field: value}})
     with pytest.raises(RolloutError,
                        match=f"a {kind} named .* already exists and does not belong to this "
                              "migration"):
@@ -426,8 +426,8 @@ def test_an_object_that_only_has_the_name_gets_nothing(kind, step, field, value)
 
 def test_a_replica_set_of_another_owner_gets_nothing():
     world = after("create ReplicaSet")
-    it = world.replica_set
+    item = world.replica_set
     owner = {"kind": "Deployment", "name": "other", "uid": "o", "controller": True}
-    world.becomes({**it, "metadata": {**it["metadata"], "ownerReferences": [owner]}})
+    world.becomes({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
     with pytest.raises(RolloutError, match="does not belong to this migration"):
         world.decide()

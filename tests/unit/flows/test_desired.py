@@ -73,7 +73,7 @@ def test_a_definition_without_labels_has_none():
     assert write.manifest["metadata"] == {"generateName": "foo-", "labels": {}, "annotations": {}}
 
 
-def test_a_deployment_that_is_there_gets_the_template_of_its_definition():
+def test_an_existing_deployment_gets_the_template_of_its_definition():
     write = changed_in_place(Request("foo", definition=DEFINITION, kind=Kind.DEPLOYMENT),
                              Deployment.from_api(rs()))
 
@@ -136,7 +136,7 @@ def test_a_record_s_word_for_it_is_confirmed_by_the_server(changes, present, exp
             and cluster.asked == number)
 
 
-def test_without_such_a_record_nobody_is_asked():
+def test_no_dry_run_is_sent_without_a_record():
     cluster = Admission(rc(), None)
 
     assert not choose(UPDATE).observe(UPDATE, cluster, Memory()).is_confirmed and cluster.asked == 0

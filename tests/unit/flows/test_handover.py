@@ -540,7 +540,7 @@ def test_next_is_deleted_only_as_it_was_seen(world):
     (rc(replicas=3, current=1), ("wait", "foo 1 pods")),
     (rc(replicas=3, current=0, deletionTimestamp=NOW), ("wait", "foo is gone")),
 ], ids=["its status counts none", "its status counts one", "it goes already"])
-def test_deleting_what_has_no_pods(giver, expected):
+def test_deletion_of_an_empty_controller(giver, expected):
     assert summary(handover.delete_empty(parse(giver))) == expected
 
 
@@ -638,14 +638,14 @@ def test_a_priority_class_of_the_template_is_put_back(world):
 
 
 @WORLDS
-def test_a_template_that_somebody_has_opened_is_left_as_it_is(world):
+def test_an_opened_template_is_unchanged(world):
     primary = changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL))
 
     assert apply(decide(world.update, primary), primary)["foo"]["spec"] == primary["spec"]
 
 
 @WORLDS
-def test_a_template_that_somebody_has_edited_meanwhile_is_not_what_the_request_has_led_to(world):
+def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
     primary = changed(world.renamed(replicas=3), image="myimage:by-hand")
 
     step = decide(world.update, primary)
@@ -710,7 +710,7 @@ def test_a_next_without_any_annotation_is_known_by_its_template_and_selector():
 
 
 @WORLDS
-def test_when_foo_is_replaced_the_update_goes_on_from_there_and_a_warning_says_so(world):
+def test_the_update_continues_with_a_warning_after_the_primary_is_replaced(world):
     primary, successor = world.replaced(), world.closed()
 
     step = decide(world.update, primary, successor, pods=pods(3))

@@ -129,7 +129,7 @@ def test_a_patch_adds_replaces_and_removes():
     assert cluster.items["foo"]["spec"]["replicas"] == 7
 
 
-def test_a_patch_of_what_is_not_there_is_refused():
+def test_a_patch_of_a_missing_object_is_refused():
     assert not patched(ClusterModel(), put(REPLICAS, 1))
 
 
@@ -154,7 +154,7 @@ def test_a_deletion_needs_its_preconditions(preconditions, holds):
     assert ("foo" not in cluster.items) is holds
 
 
-def test_a_deletion_of_what_is_not_there_is_refused():
+def test_a_deletion_of_a_missing_object_is_refused():
     assert not ClusterModel().write(Delete("foo", {}))
 
 
@@ -218,7 +218,7 @@ def test_pods_that_are_another_s_are_not_handed_over():
     assert owners(cluster) == [UID, UID]
 
 
-def test_an_open_controller_makes_pods_in_the_place_of_those_that_it_has_handed_over():
+def test_an_open_controller_replaces_reparented_pods():
     """The reason for closed templates."""
     cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
     cluster.write(to_bar(2))
@@ -324,7 +324,7 @@ def test_a_controller_that_is_gone_or_going_adopts_nothing():
         assert SYNC not in cluster.moves()
 
 
-def test_a_controller_of_the_same_name_that_was_made_anew_keeps_its_own_status():
+def test_a_recreated_controller_keeps_its_own_status():
     """The manager still reconciles the deleted object; no count may reach the new object."""
     cluster = ClusterModel([rc(replicas=1, current=0)])
     cluster.write(Delete("foo", {}))
@@ -382,7 +382,7 @@ def test_a_copy_goes_its_own_way():
 
 
 @given(st.data())
-def test_a_cluster_at_rest_has_what_was_asked_for(data):
+def test_a_settled_cluster_has_the_requested_sizes(data):
     """After any writes, and in any order of the cluster's moves."""
     cluster = ClusterModel([rc(replicas=1, label="a"), rc("bar", 2, label="b", available=0)])
     writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")), to_bar(1)] + [
@@ -426,7 +426,7 @@ def test_check_mode_settles_in_the_state_in_which_every_order_of_moves_ends(data
         (pod.labels, pod.ready) for pod in shipped.pods)
 
 
-def test_more_pods_than_fit_into_memory_are_told_and_not_made():
+def test_more_pods_than_fit_into_memory_are_refused():
     """A status or a size can contain any number."""
     cluster = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1), rc("another", 1, current=2**31 - 1)])
 

@@ -155,7 +155,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                 and history.is_due(observed)):
             if revisions := _history(request, cluster, memory, observed):
                 return dataclasses.replace(observed, history=revisions, keeps_history=True)
-            self.disable_optional_features(memory, "not allowed: list on controllerrevisions (apps)")
+            self.disable_optional_features(
+                memory, "not allowed: list on controllerrevisions (apps)")
         if (request.undoes and observed.primary and not observed.in_progress
                 and observed.primary.last_rollout.get("outcome") != "rolled_back"):
             # The error for a rollback with no update in progress shows the previous revision.
@@ -229,14 +230,16 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
         return SimulatedCluster(real.items(), self.watches[0], real.revisions)
 
-    def handover_source(self, request: Request, observed: ClientDrivenObserved) -> Controller | None:
+    def handover_source(self, request: Request,
+                        observed: ClientDrivenObserved) -> Controller | None:
         primary = observed.primary
         return (primary if primary and primary.current and not observed.in_progress
                 and _hands_over(request) else None)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         primary = memory.observed.primary
-        controllers = [controller for controller in (primary, memory.observed.successor) if controller]
+        controllers = [controller for controller in (primary, memory.observed.successor)
+                       if controller]
         warnings = [f"the annotation {key} of {controller.name} is not readable, and is ignored"
                     for controller in controllers
                     for key in object_meta.unreadable(controller.annotations)]

@@ -102,9 +102,9 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
 
     At the handover an error of the API server would be too late: the successor has all pods.
     """
+    takeover = handover.takeover_annotation(request, successor, desired, primary.images)
     written = {**dict.fromkeys(MARKS, "x" * 36), PARTNER: successor.name,
-               TAKEOVER: identity.canonical(
-                   handover.takeover_annotation(request, successor, desired, primary.images)) + "x" * 36}
+               TAKEOVER: identity.canonical(takeover) + "x" * 36}
     for controller in (primary, successor):
         refusals.refuse_without_room(request, primary, {**controller.annotations, **written})
 

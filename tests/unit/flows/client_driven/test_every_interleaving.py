@@ -581,7 +581,7 @@ def test_pods_that_die_during_the_handover(make, size, deaths):
 
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("deaths", [0, 1])
-def test_a_next_that_somebody_deletes_without_its_pods_during_the_handover(make, deaths):
+def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths):
     """Let foo adopt the remaining pods before it is opened, or it would create additional ones."""
     primary = make(replicas=2)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(2, 0))
@@ -618,7 +618,7 @@ def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
 
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_foo_that_somebody_replaces_by_its_manifest_during_the_handover(make, size):
+def test_a_primary_replaced_by_its_manifest_during_the_handover(make, size):
     """Keep the reparented pods serving, without new ones, until another update."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(size, 0))

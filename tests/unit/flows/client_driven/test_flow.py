@@ -77,7 +77,7 @@ def test_a_new_pod_waits_until_an_old_one_has_terminated(request_, items):
     assert cluster.most_in_all == 5
 
 
-def test_by_default_new_pods_come_beside_terminating_ones_and_nobody_counts_them():
+def test_by_default_terminating_pods_are_not_counted():
     cluster = SlowCluster(rc(replicas=4))
 
     cluster.run(UPDATE)

@@ -132,7 +132,7 @@ def test_time_and_author_are_those_of_the_update_that_led_there():
     assert "@" in now.who and now.time > NOW[:10]
 
 
-def test_of_a_template_that_somebody_has_edited_since_nobody_knows_who_it_was():
+def test_an_edited_template_has_no_author():
     primary = Controller.from_api(
         rc(annotations={object_meta.LAST_ROLLOUT: record("updated", who="jane@desk")},
            creationTimestamp="2026-01-01T00:00:00Z"))
@@ -280,7 +280,7 @@ def test_check_mode_shows_it_and_writes_nothing():
             (step["action"], step["name"], step["to"]) for step in done["steps"]]
 
 
-def test_a_revision_that_is_not_there_is_told_with_those_that_are():
+def test_a_missing_revision_is_refused_with_the_existing_revisions():
     world = World(rc())
     world.roll(**v(2))
 
@@ -343,7 +343,7 @@ def test_what_else_has_the_label_is_no_revision():
             for it in history.revisions(primary, [odd], object_meta.DEPLOYMENT_LABEL)] == [1]
 
 
-def test_a_revision_is_told_from_the_request_that_has_none():
+def test_a_request_with_a_revision_differs_from_a_request_without():
     wish = request_from({"name": "foo", **back_to(1)})
 
     assert wish.undoes and wish.is_unresolved

@@ -707,7 +707,7 @@ def test_beginning_marks_foo_with_its_partner_and_its_size():
                                   object_meta.ORIGINAL: "5"}
 
 
-def test_beginning_anew_forgets_the_partner_that_is_gone_and_keeps_the_size_of_then():
+def test_a_new_start_drops_the_deleted_partner_and_keeps_the_initial_size():
     items = apply(decide(V3, old(2)), old(2))
 
     its_own = {object_meta.PARTNER: name_of_successor(V3), object_meta.DESIRED: "0",
@@ -715,7 +715,7 @@ def test_beginning_anew_forgets_the_partner_that_is_gone_and_keeps_the_size_of_t
     assert annotations(items) == its_own
 
 
-def test_beginning_anew_takes_the_size_that_somebody_has_raised_since():
+def test_a_new_start_takes_the_size_raised_by_another_client():
     its_next_is_gone = old(5, desired=3, marks={object_meta.PARTNER_UID: None})
 
     items = apply(decide(UPDATE, its_next_is_gone), its_next_is_gone)
@@ -723,7 +723,7 @@ def test_beginning_anew_takes_the_size_that_somebody_has_raised_since():
     assert annotations(items)[object_meta.ORIGINAL] == "5"
 
 
-def test_next_has_foo_s_metadata_without_what_is_only_foo_s():
+def test_a_successor_copies_the_metadata_of_the_user_only():
     primary = old(2, desired=2, marks={
         object_meta.PARTNER_UID: None, object_meta.LAST_ROLLOUT: record("updated"), "note": "kept",
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
@@ -883,7 +883,7 @@ BY_ADMISSION, OTHERWISE = {"stored": template(MIRRORED, LABEL)}, {
     (UNHEARD, 0, MADE_HERE, ("annotate", "foo", 0, "updating, 0 desired")),
 ], ids=["its pods were made from it", "the server would store it so", "made by this task",
         "unheard of, and the server would store it so", "unheard of, and made by this task"])
-def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(annotations, pods, facts, expected):
+def test_a_successor_changed_by_admission_matches_the_request(annotations, pods, facts, expected):
     assert summary(decide(UPDATE, old(marks=annotations), mirrored(new(pods)), **facts)) == expected
 
 
@@ -894,7 +894,7 @@ def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(annotation
 ], ids=["edited since", "edited since this task made it",
         "foo's annotation says so, and there are no pods", "made beforehand",
         "made beforehand with pods", "nothing is known of it"])
-def test_a_next_that_somebody_has_edited_or_made_beforehand_is_another_update(annotations, pods, facts):
+def test_an_edited_or_forged_successor_is_another_update(annotations, pods, facts):
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to mirror\.example\.com/myimage:v2"):
         decide(UPDATE, old(marks=annotations), mirrored(new(pods)), **facts)
@@ -974,7 +974,7 @@ HANDOVER = st.sampled_from([items for items, _decision in stages(UPDATE, old(0),
 
 
 @given(st.sampled_from([UPDATE, BACK, RESTART]), HANDOVER | st.tuples(PRIMARY, ANY_SUCCESSOR))
-def test_every_write_is_refused_when_what_it_was_planned_for_has_changed(request_, items):
+def test_every_write_is_refused_after_a_change_of_its_object(request_, items):
     """The object itself, the size where size, selector or template are written, and each mark of the update."""
     items = [item for item in items if item]
     try:
@@ -1062,7 +1062,7 @@ def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_i
     assert json.loads(arguments)["name"] == "foo"
 
 
-def test_marks_that_cannot_be_read_are_told_with_the_name_of_their_controller_and_written_anew():
+def test_unreadable_annotations_are_reported_with_their_controller_and_rewritten():
     forged = {object_meta.ORIGINAL: "9" * 5000, object_meta.DESIRED: "[" * 5000,
               object_meta.LAST_ROLLOUT: "[7]", object_meta.PAUSED: "two"}
     cluster, lines = Cluster(rc(annotations=forged)), []

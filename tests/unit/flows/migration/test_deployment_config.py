@@ -77,7 +77,7 @@ def test_sizes_of_the_task_come_before_the_strategy():
 @pytest.mark.parametrize("kind, name",
                          [("DeploymentConfig", "foo"), ("ReplicationController", "foo-2"),
                           ("ReplicationController", "foo-1")])
-def test_finalizers_of_what_goes_are_found_before_a_template_is_closed(kind, name, number):
+def test_finalizers_are_refused_before_a_template_is_closed(kind, name, number):
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.go(number)
     world.becomes(kind, name, metadata={"finalizers": ["example.com/a"]})
@@ -132,7 +132,7 @@ def test_one_that_goes_is_refused_also_when_it_was_paused_already():
 @pytest.mark.parametrize("held, command",
                          [({}, "scale rc foo-1 --replicas=0"),
                           ({object_meta.HELD: "true"}, "state=rolled_back")])
-def test_how_pods_of_two_rollouts_become_those_of_one(held, command):
+def test_pods_of_two_rollouts_are_refused_until_one_rollout_has_all_pods(held, command):
     request = dataclasses.replace(MIGRATE, connection={"context": "{0}"})
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
         World(config(latest=2, paused=True, annotations=held), rollout(1),
@@ -165,14 +165,14 @@ def test_pods_of_an_old_rollout_that_go_are_waited_for():
 
 
 @pytest.mark.parametrize("steps", range(1, 7))
-def test_one_that_somebody_resumes_is_paused_again(steps):
+def test_a_resumed_deployment_config_is_paused_again(steps):
     world = World()
     world.go(steps)
     world.becomes("DeploymentConfig", spec={"paused": False})
     assert world.go() == ["pace DeploymentConfig", *ALL[steps:]]
 
 
-def test_another_rollout_before_there_is_a_replica_set_is_taken_instead():
+def test_another_rollout_before_the_replica_set_is_migrated_instead():
     world = World(config(latest=2), rollout(1), rollout(2, 0, "Failed"))
     world.go(2)
     world.becomes("ReplicationController", "foo-2",
@@ -183,7 +183,7 @@ def test_another_rollout_before_there_is_a_replica_set_is_taken_instead():
     assert world.cluster.find(REVISION, "foo-migration")["data"]["uid"] == "uid of foo-2"
 
 
-def test_an_old_rollout_that_somebody_has_scaled_stops_the_end():
+def test_a_scaled_old_rollout_stops_the_deletion():
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.go(9)
     world.becomes("ReplicationController", "foo-1", spec={"replicas": 1})
@@ -357,7 +357,7 @@ def test_a_template_that_was_changed_and_not_rolled_out_is_found_as_openshift_fi
     assert warnings(config(), rollout(annotations=broken)) == []
 
 
-def test_an_autoscaler_of_it_is_told_with_what_to_type():
+def test_an_autoscaler_of_a_deployment_config_is_reported_with_the_command():
     scaler = {"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": {
         "apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo"}}}
     (warning,) = warnings(config(), autoscalers=[scaler])
@@ -365,7 +365,7 @@ def test_an_autoscaler_of_it_is_told_with_what_to_type():
     assert warnings(config(triggers=[]), request=BACK, autoscalers=[scaler]) == []
 
 
-def test_who_has_a_manifest_of_it_is_told_and_not_of_its_rollout():
+def test_the_deployment_config_and_not_its_rollout_is_named():
     item = config(annotations={
         gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
     observed = World(item).observe()
@@ -375,7 +375,7 @@ def test_who_has_a_manifest_of_it_is_told_and_not_of_its_rollout():
     assert gitops.warnings(choose(MIGRATE), MIGRATE, observed.primary) == []
 
 
-def test_where_it_stands_is_told_with_both_commands():
+def test_the_status_has_both_commands():
     world, flow = World(), choose(BACK)
     assert flow.commands(BACK, world.observe(BACK)) == (None, None)
     world.go(3)

@@ -88,7 +88,7 @@ def test_what_other_labels_have_is_not_listed(info):
     assert info(world.cluster, kind="ReplicationController", label_selectors=["app=bar"]) == []
 
 
-def test_a_task_that_may_not_see_it_shows_what_it_sees(info):
+def test_a_migration_is_not_shown_without_permission(info):
     world = after("annotate ReplicationController")
     assert [each["phase"]
             for each in info(world.cluster, may_see=False, name="foo")] == ["complete"]
@@ -133,7 +133,7 @@ def test_the_replication_controller_of_a_rollout_leads_to_its_deployment_config(
             and rollout["rollback_command"] == BACK.command())
 
 
-def test_what_somebody_else_has_made_is_no_migration():
+def test_a_controller_revision_of_another_client_is_no_migration():
     world = after("create ControllerRevision")
     item = world.find(REVISION, "foo-migration")
     assert [it.request.name for it in migrations([item], Request("any"))] == ["foo"]

@@ -111,14 +111,14 @@ def test_a_size_that_changes_in_the_middle_is_the_replica_set_s_too():
     assert world.replica_set["spec"]["replicas"] == 5
 
 
-def test_pods_of_a_controller_that_somebody_has_deleted_are_saved():
+def test_pods_of_a_deleted_controller_are_saved():
     world = after("annotate ReplicationController")
     world.cluster._items["ReplicationController", "foo"] = None
     assert world.go() == ALL[3:4] + ALL[5:]
     assert all(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
 
-def test_a_controller_that_is_deleted_before_there_is_a_replica_set_gets_one():
+def test_a_controller_deleted_before_the_replica_set_gets_one():
     world = after("create ControllerRevision")
     world.cluster._items["ReplicationController", "foo"] = None
     assert world.go() == ["create ReplicaSet", "hand over Pod", *ALL[5:]]
@@ -164,7 +164,7 @@ def test_a_priority_class_of_the_template_is_put_back():
 @pytest.mark.parametrize("change", [{"replicas": 3}, {"selector": {"app": "foo", "more": "x"}},
                                     {"template": rc(image="myimage:v9")["spec"]["template"]}],
                          ids=["size", "selector", "template"])
-def test_a_controller_that_changes_before_there_is_a_replica_set_is_looked_at_anew(change):
+def test_a_controller_changed_before_the_replica_set_is_stored_again(change):
     world = after("create ControllerRevision")
     item = world.find("ReplicationController")
     item["spec"] = {**item["spec"], **change}
@@ -232,7 +232,7 @@ def test_a_finalizer_that_comes_later_keeps_no_template_closed(number):
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
-def test_a_replica_set_that_somebody_deletes_and_finalizers_keep_takes_no_pods_with_it(number):
+def test_a_replica_set_deleted_with_finalizers_loses_no_pods(number):
     world = World()
     world.go(number)
     item, gone = world.replica_set, {**KEPT, "deletionTimestamp": "now"}
@@ -252,7 +252,7 @@ def test_a_replica_set_that_somebody_deletes_and_finalizers_keep_takes_no_pods_w
 
 @pytest.mark.parametrize("number", [3, 4])
 @pytest.mark.parametrize("replicas", [2, 5])
-def test_a_replica_set_that_somebody_deletes_is_created_again_from_what_is_kept(number, replicas):
+def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(number, replicas):
     """The controller's template is closed by then: the Deployment must not get a closed one."""
     world = World()
     world.go(number)
@@ -276,7 +276,7 @@ def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
 
 
 @pytest.mark.parametrize("number", [7, 8])
-def test_a_deployment_that_somebody_deletes_in_the_migration_is_named(number):
+def test_a_deployment_deleted_in_the_migration_is_named(number):
     world = World()
     world.go(number)
     item = world.find("Deployment")
@@ -288,7 +288,7 @@ def test_a_deployment_that_somebody_deletes_in_the_migration_is_named(number):
 
 
 @pytest.mark.parametrize("number", [1, 4])
-def test_a_controller_that_somebody_deletes_and_finalizers_keep(number):
+def test_a_controller_deleted_with_finalizers(number):
     world = World()
     world.go(number)
     item = world.find("ReplicationController")
@@ -310,7 +310,7 @@ def test_an_owner_is_released_on_request():
     assert world.go(request=TAKE) == ALL[1:]
 
 
-def test_a_deployment_of_that_name_that_is_there_already():
+def test_an_existing_deployment_of_the_name_is_refused():
     there = {"kind": "Deployment", "metadata": {"name": "foo", "uid": "d"},
              "spec": {"template": rc()["spec"]["template"], "selector": {}, "strategy": {}}}
     with pytest.raises(RolloutError,
@@ -325,7 +325,7 @@ def test_nothing_of_that_name():
         world.decide()
 
 
-def test_an_autoscaler_is_told_with_what_to_type():
+def test_an_autoscaler_is_reported_with_the_command():
     target = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
     scaler = {"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": target}}
 
@@ -365,7 +365,7 @@ SPEC = ("manifest", "spec")
     (("manifest", "metadata", "annotations"), None),
     ((*SPEC, "template"), rc(image="myimage:v9")["spec"]["template"]), (("more",), "x"),
 ])
-def test_what_no_migration_keeps_is_told_with_its_name(path, value):
+def test_an_invalid_stored_controller_is_refused_by_name(path, value):
     world = after("delete ReplicationController")
     world.becomes({"kind": REVISION, "metadata": {"name": "foo-migration"},
                    "data": changed(world.kept, *path, value=value)})
@@ -376,7 +376,7 @@ def test_what_no_migration_keeps_is_told_with_its_name(path, value):
 
 
 @pytest.mark.parametrize("data", [None, {}, [], "x", {"hash": "a" * 5000}])
-def test_data_of_any_type_is_told_with_its_name(data):
+def test_stored_data_of_any_type_is_refused_by_name(data):
     with pytest.raises(RolloutError, match="is not a readable record of the migration of foo"):
         World(ControllerRevision={"kind": REVISION, "metadata": {"name": "foo-migration"},
                                   "data": data}).decide()

@@ -258,7 +258,7 @@ def test_there_is_no_way_back_without_its_replication_controller(allowed, stand_
 
 
 @pytest.mark.full
-def test_whoever_is_asked_the_answer_is_the_same(allowed, stand_in, monkeypatch, capsys):
+def test_the_answer_in_process_equals_that_of_the_module(allowed, stand_in, monkeypatch, capsys):
     monkeypatch.setenv("K8S_AUTH_KUBECONFIG", allowed.kubeconfig)
     for name in ("one", "two", "three"):
         stand_in.make(1, name)

@@ -84,7 +84,7 @@ def told(result, flow):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("flow", FLOWS)
-def test_whoever_is_asked_the_answer_is_the_same(namespace, answers, flow):
+def test_the_answer_in_process_equals_that_of_the_module(namespace, answers, flow):
     make(namespace, flow, "one", "two", "three")
     make_odd(namespace, flow)
     everybody_answers_alike(namespace, answers, flow, FLOWS[flow])

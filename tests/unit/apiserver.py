@@ -97,13 +97,13 @@ def status(code, message="no", **fields):
     return answer({"kind": "Status", "code": code, "message": message, **fields}, code)
 
 
-def cut(handler, query):
+def reset(handler, query):
     """Reset the connection instead of an answer."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
 
 
-def half(handler, query):
+def truncated(handler, query):
     """Return a truncated response."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
@@ -111,7 +111,7 @@ def half(handler, query):
     handler.wfile.write(b'{"kind": "ReplicationC')
 
 
-def listed(*items, version="10", **metadata):
+def rc_list(*items, version="10", **metadata):
     return answer({"kind": "ReplicationControllerList",
                    "metadata": {"resourceVersion": version, **metadata},
                    "items": list(items)})
@@ -123,7 +123,7 @@ def item(version="1", **changes):
             **rc(**{"namespace": "default", "resourceVersion": version, **changes})}
 
 
-def shown(version="1", **changes):
+def rc_answer(version="1", **changes):
     return answer(item(version, **changes))
 
 
@@ -160,7 +160,7 @@ def pods(*items, **metadata):
                    "items": list(items)})
 
 
-def going_on():
+def never_stop():
     return True
 
 
@@ -168,24 +168,24 @@ TAKER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar", "ui
          "controller": True}
 
 
-def to_bar(*names):
+def reparent_to_bar(*names):
     """Return the write that reparents pods of foo by name."""
     return Handover(tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo")
                           for name in names), "uid of foo", TAKER, {})
 
 
-def a_scaler(**spec):
+def hpa(**spec):
     return {"kind": "HorizontalPodAutoscaler",
             "metadata": {"name": "hpa", "uid": "u", "annotations": {}},
             "spec": {"minReplicas": 2, **spec}}
 
 
 SCALER = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
-FREEZE = autoscaler.freeze(a_scaler()).write
-FROZEN = patched(a_scaler(), FREEZE)
+FREEZE = autoscaler.freeze(hpa()).write
+FROZEN = patched(hpa(), FREEZE)
 
 
-def a_lease(version=None, holder="me"):
+def lease_item(version=None, holder="me"):
     metadata = {"name": "x", "namespace": "default", "annotations": {"holder": holder},
                 **({"uid": "u", "resourceVersion": version} if version else {})}
     return {"kind": "Lease", "metadata": metadata, "spec": {}}

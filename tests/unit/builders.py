@@ -165,7 +165,7 @@ def apply(decision: Decision, *items: Json) -> dict[str, Json]:
     return cluster.items
 
 
-def assumed(decision: Decision) -> Json:
+def patch_tests(decision: Decision) -> Json:
     """Return the test operations of a step's patch, by path."""
     assert isinstance(decision, Step) and isinstance(decision.write, Patch), decision
     return {operation["path"]: operation["value"] for operation in decision.write.operations
@@ -179,8 +179,8 @@ def _marks(partner: str, goal: int, desired: int,
     return {key: mark for key, mark in marks.items() if mark is not None}
 
 
-def carried_out(decide: t.Callable[..., Decision], request: Request, world: t.Any, *,
-                until: str = "end", **facts: t.Any) -> list[str]:
+def run_to_end(decide: t.Callable[..., Decision], request: Request, world: t.Any, *,
+               until: str = "end", **facts: t.Any) -> list[str]:
     """Run a client to the end on a simulated cluster; return the actions."""
     actions: list[str] = []
     while not isinstance(decision := decide(request, world, **facts), Done):
@@ -207,7 +207,7 @@ def grow_stale(items: dict[t.Any, Json | None]) -> None:
                           "status": status}
 
 
-def past_waits(world: t.Any, most: int, **request: Request) -> list[str]:
+def run_past_waits(world: t.Any, most: int, **request: Request) -> list[str]:
     """Run at most this many steps of a simulated migration, skipping waits."""
     done: list[str] = world.go(most, **request)
     while len(done) < most and isinstance(world.decide(**request), Wait):

@@ -12,7 +12,7 @@ import threading
 import pytest
 from builders import NOW, UPDATE
 from cluster_models import ClusterModel
-from idle import IdleGateway
+from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError

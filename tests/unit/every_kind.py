@@ -53,5 +53,5 @@ class Cluster(CheckedCluster):
         return autoscaler.is_frozen(self.scaler)
 
 
-def asked(kind, **params):
+def update_request(kind, **params):
     return request_from({"name": "foo", "kind": kind, "image": "myimage:v2", **params})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from builders import plan, rc
-from idle import IdleGateway
+from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import (

@@ -32,7 +32,7 @@ def survey(request):
     return json.loads((AWX / f"{request.param}.survey.json").read_text()), playbook
 
 
-def test_a_survey_is_one_that_awx_takes(survey):
+def test_awx_accepts_the_survey(survey):
     """The rules of JobTemplateSurveySpec._validate_spec_data in awx/api/views."""
     spec, _playbook = survey
 
@@ -47,14 +47,14 @@ def test_a_survey_is_one_that_awx_takes(survey):
             assert question["default"] in question["choices"].splitlines()
 
 
-def test_the_playbook_knows_every_variable_of_the_survey(survey):
+def test_the_playbook_accepts_every_variable_of_the_survey(survey):
     spec, playbook = survey
 
     assert [question["variable"] for question in spec["spec"]
             if not re.search(rf"{{{{.*\b{question['variable']}\b", playbook)] == []
 
 
-def test_the_credential_type_injects_what_the_module_reads():
+def test_the_credential_type_injects_the_options_of_the_module():
     kind = json.loads((AWX / "kubeconfig.credential_type.json").read_text())
     fields = {field["id"] for field in kind["inputs"]["fields"]}
 
@@ -64,7 +64,7 @@ def test_the_credential_type_injects_what_the_module_reads():
     assert used == fields >= set(kind["inputs"]["required"])
 
 
-def test_each_playbook_can_be_chosen_in_the_project():
+def test_the_awx_project_imports_each_playbook():
     imported = {path.stem: yaml.safe_load(path.read_text())[0]["ansible.builtin.import_playbook"]
                 for path in (AWX / "project").glob("*.yml")}
 
@@ -72,7 +72,7 @@ def test_each_playbook_can_be_chosen_in_the_project():
                         for path in (ROOT / "playbooks").glob("*.yml")}
 
 
-def test_the_workflow_with_an_approval_runs_what_there_is_and_goes_back_where_nobody_approves():
+def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_approval():
     page = (ROOT / "docs" / "awx.md").read_text()
     templates, workflow = (yaml.safe_load(block)[0]["tasks"]
                            for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
@@ -107,7 +107,7 @@ def test_the_execution_environment_has_the_packages_of_the_documentation():
     assert packages == {"kubernetes", "PyYAML"} and (ROOT / meta["system"]).is_file()
 
 
-def test_the_execution_environment_has_the_versions_that_are_tested():
+def test_the_execution_environment_has_the_tested_versions():
     definition = yaml.safe_load((AWX / "execution-environment.yml").read_text())
     assert re.fullmatch(r"[a-z./\d-]+@sha256:[0-9a-f]{64}",
                         definition["images"]["base_image"]["name"])

@@ -104,7 +104,7 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     ("plugins/module_utils/release/batches.py", "docs/many-clusters.md"),
     ("plugins/module_utils/release/begun.py", "roles/image_bump/README.md"),
 ])
-def test_the_rows_of_a_decision_of_the_roles_are_the_documented_table(decision, page):
+def test_the_decision_table_of_the_roles_is_documented(decision, page):
     rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"),
                                    re.MULTILINE)
                         for path in (decision, page))
@@ -118,7 +118,7 @@ def lines_of(table):
             if line.startswith("| ")][1:]
 
 
-def test_each_line_of_the_comparison_names_the_tests_that_run_it():
+def test_each_line_of_the_comparison_names_existing_tests():
     page = (ROOT / "docs/compared.md").read_text(encoding="utf-8")
     compared, run = (lines_of(part) for part in page.split("\n## Which test runs it\n"))
 
@@ -132,11 +132,11 @@ def test_each_line_of_the_comparison_names_the_tests_that_run_it():
                 f"{line}: {name}")
 
 
-def test_the_messages_are_found():
+def test_messages_of_errors_are_collected():
     assert len(list(messages())) > 70
 
 
-def test_how_likely_a_sample_misleads_is_what_is_documented():
+def test_documented_error_probabilities_of_samples_are_exact():
     """Each probability is exact, for a version with this error rate and a limit of 1%."""
     page = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
     slow, usual = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)

@@ -24,7 +24,7 @@ def read(path):
     return (ROOT / path).read_text("utf-8")
 
 
-def test_an_older_python_is_told_so_in_a_result_of_the_module(monkeypatch, capsys):
+def test_the_module_fails_with_a_message_on_an_older_python(monkeypatch, capsys):
     monkeypatch.setattr(sys, "version_info", (3, 8, 18, "final", 0))
 
     with pytest.raises(SystemExit) as ended:
@@ -38,7 +38,7 @@ def test_an_older_python_is_told_so_in_a_result_of_the_module(monkeypatch, capsy
 
 
 @pytest.mark.parametrize("path", [FLOOR, *MODULES], ids=lambda path: path.name)
-def test_what_an_older_python_reads_is_what_it_can_read(path):
+def test_an_older_python_can_parse_the_files_it_imports(path):
     """Python 3.6 has no annotations from __future__."""
     tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 6))
 
@@ -47,7 +47,7 @@ def test_what_an_older_python_reads_is_what_it_can_read(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_a_module_asks_for_the_python_before_anything_else_of_ours(path):
+def test_a_module_checks_the_python_version_before_other_imports(path):
     ours = [node for node in ast.walk(ast.parse(path.read_text("utf-8")))
             if isinstance(node, ast.ImportFrom)
             and str(node.module).startswith("ansible_collections")]

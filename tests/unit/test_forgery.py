@@ -26,7 +26,7 @@ from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, Statef
 from forged import FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, TEMPLATE, UID, WHOLE, WRONG, raw
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
-from idle import IdleGateway
+from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import related
@@ -131,7 +131,7 @@ def named_in_the_table() -> set[str]:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_each_field_that_is_read_has_forged_values(name):
+def test_each_field_read_by_the_code_has_forged_values(name):
     read = fields_read(ast.parse((ROOMS / name).read_text("utf-8")))
 
     assert read - named_in_the_table() - NOT_OTHERS == set()
@@ -153,13 +153,13 @@ def test_each_key_of_an_annotation_or_label_has_forged_values():
     assert (constants | alike) - {"node.kubernetes.io/unschedulable"} - set(KEYS) == set()
 
 
-def test_each_kind_that_is_read_has_forged_values():
+def test_each_kind_of_object_read_by_the_code_has_forged_values():
     kinds = {field.lower() for field in FIELDS} | {kind.lower() for kind in Kind}
 
     assert {resource.removesuffix("s") for resource in related.GROUPS} - kinds == set()
 
 
-def test_what_has_no_forged_values_is_found():
+def test_fields_without_forged_values_are_detected():
     source = "text(item, 'secretWord'); item['other']; {}.get('third', 'fourth')"
     assert fields_read(ast.parse(source)) == {"secretWord", "other", "third"}
 
@@ -728,7 +728,7 @@ def outcome(work: t.Callable[[], Json]) -> Json:
 
 @property_test(100)
 @given(st.data())
-def test_where_nobody_has_written_anything_no_task_is_refused_for_it(data):
+def test_no_task_is_refused_without_forged_annotations(data):
     """Otherwise the property below would prove nothing."""
     world = data.draw(worlds())
     params = data.draw(st.sampled_from([task for task in TASKS.values()
@@ -767,7 +767,7 @@ def forged_world(data: t.Any) -> World:
 
 @property_test(250)
 @given(st.data())
-def test_a_task_does_nothing_for_whoever_may_write_marks(data):
+def test_forged_annotations_cause_no_change_beyond_the_request(data):
     world = forged_world(data)
     params = data.draw(st.sampled_from([task for task in TASKS.values()
                                         if may_be_asked(world.flow, task)]))
@@ -784,7 +784,7 @@ def test_a_task_does_nothing_for_whoever_may_write_marks(data):
 
 @property_test(100)
 @given(st.data())
-def test_the_info_module_tells_of_all_whatever_somebody_has_written(data):
+def test_the_info_module_lists_all_rollouts_despite_forged_annotations(data):
     world = forged_world(data)
 
     result = world.info()
@@ -796,7 +796,7 @@ def test_the_info_module_tells_of_all_whatever_somebody_has_written(data):
 
 @property_test(100)
 @given(st.data())
-def test_the_tasks_of_others_are_as_ever(data):
+def test_forged_annotations_on_foo_do_not_affect_tasks_on_other_controllers(data):
     """Annotations on another controller, or on a controller without pods, block no task."""
     world = forged_world(data)
     is_migrating = (world.flow == "migration"

@@ -37,7 +37,7 @@ def compared(tree):
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_ASK)])
-def test_nobody_else_asks_which_kind_or_state(name):
+def test_only_flows_compare_kinds_and_states(name):
     assert list(compared(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
@@ -45,12 +45,12 @@ def test_nobody_else_asks_which_kind_or_state(name):
                          ["kind is Kind.DEPLOYMENT", "it.state != State.MIGRATED",
                           "kind in (Kind.REPLICA_SET,)",
                           "isinstance(primary, Deployment)"])
-def test_such_a_question_is_found(code):
+def test_a_comparison_of_a_kind_is_detected(code):
     assert list(compared(ast.parse(code))) == [1]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_room_can_be_overlooked(name):
+def test_files_and_classes_stay_below_the_size_limits(name):
     text = FILES[name].read_text("utf-8")
     classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
 

@@ -144,7 +144,7 @@ def test_new_pods_are_those_of_the_update_in_progress_and_all_pods_without_one(w
     assert phases[0] == phases[1], "the pods that are rolled back are still the new ones"
 
 
-def test_an_analysis_that_cannot_tell_the_new_pods_says_what_it_needs(world):
+def test_an_analysis_without_revisions_names_the_missing_permission(world):
     simulated = world("DaemonSet")
     simulated.update(image="myimage:v2", pause_at="1")
     simulated.hides_revisions = True

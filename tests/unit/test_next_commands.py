@@ -18,12 +18,12 @@ PASTING = ast.parse((ROOT / "tests" / "integration"
                      / "test_next_commands.py").read_text(encoding="utf-8"))
 
 
-def test_every_function_that_makes_a_command_is_listed():
+def test_every_function_that_builds_a_command_is_listed():
     assert next_commands.sites(ROOT / "plugins") == next_commands.SITES.keys()
 
 
 @pytest.mark.parametrize("site", next_commands.SITES)
-def test_each_is_pasted_by_a_test_or_has_a_reason(site):
+def test_each_command_is_pasted_by_a_test_or_has_a_reason(site):
     tests = {node.name for node in PASTING.body if isinstance(node, ast.FunctionDef)}
 
     assert (next_commands.SITES[site] in tests
@@ -38,6 +38,6 @@ def test_each_is_pasted_by_a_test_or_has_a_reason(site):
     ("ansible localhost -m baton.kubernetes.rolling_update -a 'image=a:1'", RolloutError),
     ("kubectl -n default explode rc foo", AssertionError),
 ])
-def test_a_command_that_would_be_refused_is_noticed_in_any_test(command, what):
+def test_any_test_fails_on_a_command_that_the_module_refuses(command, what):
     with pytest.raises(what):
         _refused_at_once = RolloutError("it failed", next_command=command)

@@ -35,11 +35,11 @@ def steps(lines):
 
 @pytest.mark.parametrize("name, drawn",
                          [(NAMES[0], draw.terminal(TERMINAL)), (NAMES[1], draw.report(REPORT))])
-def test_a_picture_is_what_is_drawn_today(name, drawn):
+def test_each_picture_is_current(name, drawn):
     assert (PICTURES / name).read_text("utf-8") == drawn, "make pictures"
 
 
-def test_the_terminal_says_what_the_code_says_today():
+def test_the_terminal_picture_shows_the_current_lines():
     lines: list[str] = []
     result = Cluster(rc(replicas=4)).run(UPDATE, say=lines.append)
 
@@ -53,7 +53,7 @@ def test_the_terminal_says_what_the_code_says_today():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_needs_nothing_beside_it_and_fits_both_colour_schemes(name):
+def test_a_picture_is_self_contained_and_fits_both_colour_schemes(name):
     text = (PICTURES / name).read_text("utf-8")
     tree = ElementTree.fromstring(text)
 

@@ -29,7 +29,7 @@ def pins(path):
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_file_has_the_versions_that_were_chosen_and_a_hash_of_each_package(lock):
+def test_a_lock_file_has_the_required_versions_and_a_hash_of_each_package(lock):
     locked = pins(lock)
     chosen = {name: version for path in LOCKS[lock]
               for name, (version, _hashes) in pins(path).items()}
@@ -38,7 +38,7 @@ def test_a_lock_file_has_the_versions_that_were_chosen_and_a_hash_of_each_packag
     assert [name for name, (_version, hashes) in locked.items() if not hashes] == []
 
 
-def test_lock_files_agree():
+def test_lock_files_have_the_same_versions():
     ours, docs = pins("tests/requirements.lock"), pins("docs/requirements.lock")
 
     assert {name: docs[name] for name in docs.keys() & ours.keys()} == {

@@ -47,7 +47,7 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_all_are_built_at_once_and_each_program_has_its_own_name(calls, tmp_path):
+def test_programs_are_built_in_one_command_under_separate_names(calls, tmp_path):
     paths = binaries.provide()
 
     assert {name: path.read_text().strip() for name, path in paths.items()} == {
@@ -59,7 +59,7 @@ def test_all_are_built_at_once_and_each_program_has_its_own_name(calls, tmp_path
         "nothing is left half-written")
 
 
-def test_what_is_there_is_not_built_again(calls):
+def test_existing_programs_are_not_built_again(calls):
     first = binaries.provide()
     before = calls()
 
@@ -71,7 +71,7 @@ def test_what_is_there_is_not_built_again(calls):
             for call in calls()[len(before):]] == [binaries.PACKAGES["kubectl"][1]] * 2
 
 
-def test_a_build_that_fails_leaves_no_program_and_the_next_one_goes_on(
+def test_a_failed_build_leaves_no_program_and_the_next_build_resumes(
         calls, tmp_path, monkeypatch):
     """If a later program of a module fails, the earlier programs remain drafts, never used."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")
@@ -86,7 +86,7 @@ def test_a_build_that_fails_leaves_no_program_and_the_next_one_goes_on(
 
 
 @pytest.mark.parametrize("kubernetes", binaries.VERSIONS)
-def test_another_way_to_compile_is_another_program(calls, monkeypatch, kubernetes):
+def test_other_compiler_options_build_another_program(calls, monkeypatch, kubernetes):
     before = binaries.provide(["kube-apiserver"], kubernetes)
     flags = binaries._flags
 
@@ -97,7 +97,7 @@ def test_another_way_to_compile_is_another_program(calls, monkeypatch, kubernete
     assert "-race" in calls()[-1].split()
 
 
-def test_how_long_it_still_takes(monkeypatch):
+def test_the_remaining_build_time_is_estimated(monkeypatch):
     now = iter([100, 130, 130, 130])
     monkeypatch.setattr(subtask.time, "monotonic", lambda: next(now))
     progress = subtask.Progress(4)

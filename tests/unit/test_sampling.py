@@ -57,7 +57,7 @@ def test_tests_with_the_same_parameter_share_its_values():
     assert chosen == [{0, 1}, {2, 3}, {4, 0}]
 
 
-def test_no_more_points_are_chosen_than_a_test_has():
+def test_at_most_all_points_of_a_test_are_chosen():
     assert sample(points(spec=range(2)), 3, collections.Counter()) == {0, 1}
 
 
@@ -74,7 +74,7 @@ def marked(path):
                for node in ast.walk(ast.parse(path.read_text("utf-8"))))
 
 
-def test_each_file_that_is_run_in_part_has_its_guards_in_contributing():
+def test_each_sampled_file_has_guards_in_contributing():
     contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     rows = {match["file"]: match for match in TABLE.finditer(contributing)}
 

@@ -72,7 +72,8 @@ def logged(monkeypatch):
                          ["nobody answers", "nobody is accepted", "an option that is none",
                           "no such context"])
 @pytest.mark.parametrize("name", NAMES)
-def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch, capsys, tmp_path):
+def test_no_failure_reveals_a_secret(name, failure, refusing, logged, monkeypatch, capsys,
+                                     tmp_path):
     def write(title, content):
         (tmp_path / title).write_text(content)
         return str(tmp_path / title)
@@ -109,7 +110,7 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
     assert logged or failure == "an option that is none"
 
 
-def test_a_new_option_of_the_connection_is_in_the_table():
+def test_every_connection_option_is_in_the_table():
     """An option is in the table or among options without secrets; no secret is logged."""
     documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
     options = {option

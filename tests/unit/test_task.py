@@ -56,8 +56,8 @@ def cluster(monkeypatch):
     def make(*items, of=Gateway):
         gateways = []
 
-        def gateway(params, wish, flow, watches_pods=True):
-            gateways.append(of(wish.namespace, *items))
+        def gateway(params, request, flow, watches_pods=True):
+            gateways.append(of(request.namespace, *items))
             return gateways[-1]
 
         monkeypatch.setattr(task, "_gateway", gateway)
@@ -75,7 +75,7 @@ def update(check_mode=False, diff=False, **arguments):
     return task.update(params(image="myimage:v2", **arguments), check_mode=check_mode, diff=diff)
 
 
-def test_an_update_changes_the_cluster_and_leaves_the_connection(cluster):
+def test_an_update_changes_the_cluster_and_closes_the_connection(cluster):
     gateways = cluster(rc())
 
     result = update(namespace="prod")
@@ -101,7 +101,7 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
     (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"),
     (["Deployment", "StatefulSet"], None),
     (["DaemonSet"], "DaemonSet"), ([], None)])
-def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(
+def test_the_default_kind_is_that_of_the_only_object_with_the_name(
         cluster, monkeypatch, kinds, chosen):
     cluster(rc("another"))
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: kinds)
@@ -115,7 +115,7 @@ def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(
 
 @pytest.mark.parametrize("image, fails", [("myimage:v2", False), ("no image", True)],
                          ids=["success", "a refused request"])
-def test_the_result_tells_the_kind_that_was_found(cluster, image, fails):
+def test_the_result_has_the_kind_of_the_controller(cluster, image, fails):
     cluster(rc())
 
     result = task.answer(task.update, params(image=image), lambda warning: None)
@@ -125,7 +125,7 @@ def test_the_result_tells_the_kind_that_was_found(cluster, image, fails):
                                              else ("ReplicationController", False))
 
 
-def test_a_failure_on_the_way_tells_the_kind_too(cluster):
+def test_a_failure_during_the_update_has_the_kind_of_the_controller(cluster):
     class Refusing(Gateway):
         def write(self, write):
             raise RolloutError("the API server refuses")
@@ -136,7 +136,7 @@ def test_a_failure_on_the_way_tells_the_kind_too(cluster):
                        lambda warning: None)["kind"] == "ReplicationController"
 
 
-def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kind(cluster):
+def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(cluster):
     class Deleted(Gateway):
         def controllers(self, kind=None):
             return {} if self.writes else super().controllers(kind)
@@ -152,22 +152,23 @@ def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kin
     assert len(gateways) == 1
 
 
-def test_of_a_kind_that_is_given_no_other_one_is_looked_for(cluster, monkeypatch):
+def test_a_requested_kind_excludes_other_kinds(cluster, monkeypatch):
     cluster(rc("another"))
-    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: pytest.fail("looks for another kind"))
+    monkeypatch.setattr(Gateway, "other_kinds",
+                        lambda self, name: pytest.fail("looks for another kind"))
 
     with pytest.raises(RolloutError, match="no such ReplicationController"):
         update(kind="ReplicationController")
 
 
 @pytest.mark.parametrize("diff", [True, False])
-def test_the_diff_is_in_the_result_when_it_is_asked_for(cluster, diff):
+def test_the_result_has_the_diff_on_request(cluster, diff):
     cluster(rc())
 
     assert ("diff" in update(diff=diff)) is diff
 
 
-def test_a_look_tells_the_result_only_if_there_is_nothing_to_do(cluster):
+def test_an_only_look_has_a_result_only_without_pending_steps(cluster):
     gateways = cluster(rc())
 
     assert task.update(params(image="myimage:v2"), only_look=True) is None
@@ -177,13 +178,13 @@ def test_a_look_tells_the_result_only_if_there_is_nothing_to_do(cluster):
     assert not any(gateway.tries for gateway in gateways)
 
 
-def test_a_look_at_an_update_that_waits_leaves_the_waiting_to_the_module(cluster):
+def test_an_only_look_leaves_waits_to_the_module(cluster):
     cluster(old(4, available=3), new(0))
 
     assert task.update(params(image="myimage:v2"), only_look=True) is None
 
 
-def test_the_connection_is_left_after_a_failure_too(cluster):
+def test_the_connection_is_closed_after_a_failure(cluster):
     gateways = cluster()
 
     with pytest.raises(RolloutError, match="no such ReplicationController"):
@@ -197,7 +198,7 @@ def info(name=None, **arguments):
                       **arguments})
 
 
-def test_info_shows_every_rollout_of_a_namespace_under_the_name_that_the_user_knows(cluster):
+def test_info_shows_every_rollout_of_a_namespace_under_the_name_of_the_primary(cluster):
     cluster(old(2), new(1), rc("other"))
 
     result = info()
@@ -219,7 +220,7 @@ def test_info_shows_one_rollout(cluster, name, expected):
     assert [rollout["name"] for rollout in info(name)["rollouts"]] == expected
 
 
-def test_info_shows_those_that_are_named(cluster):
+def test_info_shows_the_named_rollouts(cluster):
     cluster(old(2), new(1), rc("other"), rc("third"))
 
     assert [rollout["name"]
@@ -227,7 +228,7 @@ def test_info_shows_those_that_are_named(cluster):
                 "foo", "other"]
 
 
-def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
+def test_info_shows_a_rollout_whose_primary_is_deleted(cluster):
     cluster(new(3))
 
     ((rollout,)) = info()["rollouts"]
@@ -238,7 +239,7 @@ def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
 HOSTILE = "\x1b[2J\x9b31m\u202e"
 
 
-def test_no_text_of_the_cluster_reaches_a_terminal_as_it_is(cluster):
+def test_text_of_the_cluster_is_escaped_for_terminals(cluster):
     """Templates are taken as they are, and are in the diff."""
     item = rc(image=HOSTILE)
     item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
@@ -293,7 +294,7 @@ def queries(monkeypatch):
     ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
     ids=["an update", "none"])
 @pytest.mark.parametrize("name", ["foo", SUCCESSOR])
-def test_an_analysis_finds_the_pods_of_either_side(cluster, queries, name, items, new, old):
+def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new, old):
     gateways = cluster(*items, of=Measured)
 
     result = task.analysis(analysis(name=name if old else "foo"))
@@ -304,7 +305,7 @@ def test_an_analysis_finds_the_pods_of_either_side(cluster, queries, name, items
     assert not gateways[0].tries and gateways[0].is_closed
 
 
-def test_an_analysis_of_nobody(cluster, queries):
+def test_an_analysis_without_a_controller_fails(cluster, queries):
     gateways = cluster(rc("other"), of=Measured)
 
     with pytest.raises(RolloutError, match="there is no such ReplicationController"):
@@ -312,7 +313,7 @@ def test_an_analysis_of_nobody(cluster, queries):
     assert not queries and all(gateway.is_closed for gateway in gateways)
 
 
-def test_the_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(
+def test_the_default_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(
         cluster, queries, monkeypatch):
     cluster(rc("other"), of=Measured)
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: ["DaemonSet"])
@@ -324,7 +325,7 @@ def test_the_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(
         task.analysis(analysis())
 
 
-def test_what_is_wrong_with_an_analysis_is_said_before_the_cluster_is_asked(cluster):
+def test_an_invalid_analysis_is_refused_before_any_request(cluster):
     gateways = cluster(rc(), of=Measured)
 
     for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"prometheus_url": None},
@@ -339,7 +340,7 @@ MAY_READ = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
 
 @pytest.mark.parametrize("rules, reads", [(None, True), ([], False), (MAY_READ, True)],
                          ids=["unknown", "none", "enough"])
-def test_an_analysis_of_logs_needs_no_prometheus_but_permission_to_read_them(
+def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
         cluster, monkeypatch, rules, reads):
     """The missing permission is reported before the first wait."""
     cluster(old(2), new(1), of=Measured)
@@ -363,7 +364,7 @@ def test_an_analysis_of_logs_needs_no_prometheus_but_permission_to_read_them(
                          ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret://b", "s3cret[b", "s3cret]b",
                           "1/s3cret"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_no_part_of_a_password_is_told_of_an_analysis(scheme, password):
+def test_an_analysis_reveals_no_part_of_a_password(scheme, password):
     params = analysis(prometheus_url=f"{scheme}u:{password}@prom:9090")
 
     result = task.answer(task.analysis, params, pytest.fail)
@@ -374,7 +375,7 @@ def test_no_part_of_a_password_is_told_of_an_analysis(scheme, password):
 
 @pytest.mark.parametrize("items, in_progress",
                          [([old(2), new(1)], True), ([rc(replicas=2)], False)])
-def test_an_analysis_knows_whether_an_update_is_in_progress(
+def test_an_analysis_detects_an_update_in_progress(
         cluster, queries, monkeypatch, items, in_progress):
     looks = []
     subject = task._subject
@@ -417,7 +418,7 @@ def runner(monkeypatch, capsys):
     "two that are wrong": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2",
                            "max_failures": 1},
 }.values())
-def test_whoever_is_asked_the_answer_is_the_same(cluster, runner, arguments):
+def test_the_answer_in_process_equals_that_of_the_module(cluster, runner, arguments):
     gateways = cluster(rc(), other())
 
     answer = runner.in_process(**arguments)
@@ -431,7 +432,7 @@ def test_whoever_is_asked_the_answer_is_the_same(cluster, runner, arguments):
 @pytest.mark.parametrize("arguments",
                          [{"name": "foo"}, {"names": ["foo", "bar"]},
                           {"names": ["foo", "no"], "max_failures": "50%"}])
-def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_says(
+def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
         cluster, runner, arguments):
     gateways = cluster(rc(), other())
     arguments["image"] = "myimage:v2"
@@ -449,7 +450,7 @@ def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_sa
     assert "would be" in planned["msg"] and as_done(planned) == done
 
 
-def test_options_that_are_odd_are_left_to_the_module(cluster, runner):
+def test_invalid_options_are_left_to_the_module(cluster, runner):
     cluster(rc())
 
     assert runner.in_process(name="foo", image="myimage:v1", nonsense=1) is None
@@ -457,7 +458,7 @@ def test_options_that_are_odd_are_left_to_the_module(cluster, runner):
     assert runner.in_process(name="foo", image="myimage:v1", ca_cert="/a") is not None
 
 
-def test_where_both_packages_are_missing_the_one_that_brings_the_other_is_named(runner, monkeypatch):
+def test_the_package_that_installs_the_other_missing_package_is_named(runner, monkeypatch):
     for absent in ("kubernetes.config", "yaml"):
         monkeypatch.setitem(sys.modules, absent, None)
 
@@ -469,12 +470,13 @@ def test_where_both_packages_are_missing_the_one_that_brings_the_other_is_named(
     ("kubernetes.config", "kubernetes", {"kubeconfig": "users:\n- name: s3cret"}),
     ("yaml", "PyYAML", {}), ("yaml", "PyYAML", {"kubeconfig": "users:\n- name: s3cret"}),
     ("yaml", "PyYAML", {"definition": "a: b"})])
-def test_a_package_that_is_not_installed_is_named_as_ansible_names_it(
+def test_a_missing_package_is_reported_in_the_words_of_ansible(
         runner, monkeypatch, absent, package, options):
     monkeypatch.setitem(sys.modules, absent, None)
-    wish = {"name": "foo", **(options if "definition" in options else {"image": "x:1", **options})}
+    change = {} if "definition" in options else {"image": "x:1"}
+    request = {"name": "foo", **change, **options}
 
-    answers = [runner.in_process(**wish), runner.module(**wish)]
+    answers = [runner.in_process(**request), runner.module(**request)]
 
     assert answers[0] == answers[1] and answers[0]["failed"] and "s3cret" not in json.dumps(answers)
     assert answers[0]["msg"].startswith(
@@ -486,28 +488,28 @@ def test_a_package_that_is_not_installed_is_named_as_ansible_names_it(
 @pytest.mark.parametrize("options", [
     {"api_key": "s3cret"}, {"password": "s3cret"}, {"proxy": "http://me:s3cret@proxy"},
     {"kubeconfig": {"users": [{"name": "me", "user": {"token": "s3cret"}}]}}])
-def test_nobody_tells_a_secret(runner, monkeypatch, options):
+def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
     def broken(*_unused, **_options):
         raise RolloutError("it says s3cret", why="s3cret")
 
     monkeypatch.setattr(task, "_gateway", broken)
-    wish = {"name": "foo", **options}
+    request = {"name": "foo", **options}
 
-    answers = [runner.in_process(**wish, image="x:1"), runner.module(**wish, image="x:1"),
-               runner.module(rolling_update_info, **wish)]
+    answers = [runner.in_process(**request, image="x:1"), runner.module(**request, image="x:1"),
+               runner.module(rolling_update_info, **request)]
 
     assert answers[0] == answers[1] == answers[2] and "it says" in answers[0]["msg"]
     assert "s3cret" not in json.dumps([*answers, runner.invocation])
 
 
-def test_a_secret_that_is_a_word_for_yes_hides_no_failure(runner, monkeypatch):
+def test_a_secret_equal_to_a_boolean_hides_no_failure(runner, monkeypatch):
     monkeypatch.setattr(task, "_gateway", lambda *_unused, **_options: pytest.fail("not reached"))
 
     assert runner.in_process(names=["foo"], name="foo", api_key="True")["failed"] is True
 
 
 @pytest.mark.parametrize("method", ["in_process", "module"])
-def test_everybody_warns(runner, monkeypatch, method):
+def test_warnings_are_returned_without_secrets(runner, monkeypatch, method):
     warnings = []
     monkeypatch.setattr(task, "update",
                         lambda params, **_options: {
@@ -523,7 +525,7 @@ def test_everybody_warns(runner, monkeypatch, method):
 # The author of the update
 
 
-def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
+def test_a_stopped_task_reports_the_command_to_resume(cluster, monkeypatch):
     gateways = cluster(rc())
     monkeypatch.setattr(Gateway, "wait", lambda self, seconds: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -536,6 +538,6 @@ def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
 
 @pytest.mark.parametrize("name, namespace",
                          [("Foo", "default"), ("foo/../bar", "default"), (None, "../kube-system")])
-def test_info_refuses_what_is_no_name(name, namespace):
+def test_info_refuses_an_invalid_name(name, namespace):
     with pytest.raises(RolloutError, match="is not a valid "):
         task.info({"namespace": namespace, "name": name, "kind": "ReplicationController"})

@@ -44,7 +44,8 @@ def runner(monkeypatch):
      "the node image local/node:1 is not here"),
     ({"docker": DOCKER, "kind": KIND}, "local/node:1", "local/node:1", ""),
 ])
-def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, cached, image, message):
+def test_the_missing_program_or_image_of_kind_is_named(
+        runner, monkeypatch, tmp_path, programs, cached, image, message):
     for name, text in programs.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
@@ -66,7 +67,7 @@ def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, cached, image
     # another engine is not tried
     ("local/node:1", 2**23, "lacks the image local/node:1, which BATON_KIND_IMAGE names"),
 ])
-def test_kind_needs_no_engine_where_one_can_be_made(
+def test_kind_needs_no_engine_where_the_tier_can_build_one(
         runner, monkeypatch, tmp_path, image, memory, why):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("BATON_KIND_IMAGE", image)
@@ -110,7 +111,7 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tiers, tmp_p
     assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
 
 
-def test_a_tier_that_failed_runs_again(two_tiers, tmp_path, monkeypatch):
+def test_a_failed_tier_runs_again(two_tiers, tmp_path, monkeypatch):
     monkeypatch.setitem(two_tiers.TIERS, "node-sample",
                         two_tiers.Tier(["false"], files=("node.py",)))
 
@@ -141,7 +142,7 @@ def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(
                           if f"{name}-sample" in runner.CHANGE} - {"node"}
 
 
-def test_a_command_that_hangs_is_ended_with_its_children(runner, monkeypatch, tmp_path, capsys):
+def test_a_hanging_command_is_ended_with_all_children(runner, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     (tmp_path / "hang").write_text("sleep 600 &\necho $! > child\nwait\n", encoding="utf-8")
 
@@ -159,7 +160,7 @@ SHOWS_THE_SEED = (
 
 
 @pytest.mark.parametrize("provided", ["", "random", "17"])
-def test_a_tier_that_fails_is_shown_with_its_hash_seed(runner, monkeypatch, capfd, provided):
+def test_a_failing_tier_is_printed_with_the_hash_seed(runner, monkeypatch, capfd, provided):
     monkeypatch.setenv("PYTHONHASHSEED", provided)
     monkeypatch.setitem(runner.TIERS, "unit", runner.Tier([SHOWS_THE_SEED]))
     monkeypatch.setitem(runner.TIERS, "lint", runner.Tier(["true"]))
@@ -175,7 +176,7 @@ def test_a_tier_that_fails_is_shown_with_its_hash_seed(runner, monkeypatch, capf
 
 
 @pytest.mark.parametrize("provided", [None, "random", "17"])
-def test_a_test_that_fails_is_shown_with_the_hash_seed_of_its_processes(tmp_path, provided):
+def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path, provided):
     """pytest run directly also draws a seed for child processes, for example Ansible."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path
@@ -210,7 +211,7 @@ def pairs(runner, monkeypatch, tmp_path):
     return runner
 
 
-def test_tiers_of_one_processor_run_in_pairs_and_their_output_is_not_mixed(pairs, capfd):
+def test_tiers_of_one_processor_run_in_pairs_without_mixed_output(pairs, capfd):
     assert pairs.main(["unit", "lint", "sanity", "packaging"]) == 1
 
     output = capfd.readouterr().out

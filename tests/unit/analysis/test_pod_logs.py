@@ -12,7 +12,7 @@ import time
 import urllib.parse
 
 import pytest
-from apiserver import answer, cut, half, pods, status
+from apiserver import answer, pods, reset, status, truncated
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import pod_logs
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.pod_logs import Logs
@@ -74,7 +74,7 @@ def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
     ([pod(), status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')],
      0),
     ([pod(), status(500, "dial tcp"), log("good")], 1), ([pod(), status(401), log("good")], 1),
-    ([pod(), cut, log("good")], 1), ([pod(), half, cut, log("good")], 1),
+    ([pod(), reset, log("good")], 1), ([pod(), truncated, reset, log("good")], 1),
 ], ids=["gone", "not started", "gone by now", "about to start", "a moment", "another token", "lost",
         "lost twice"])
 def test_logs_that_are_not_there(room, api, answers, lines):
@@ -91,7 +91,8 @@ def test_logs_that_are_not_there(room, api, answers, lines):
      r"dial tcp: refused\x1b[2J"),
     ([status(503, "overloaded")] * 3, "overloaded"), ([status(401, "who?")] * 3, "who?"),
     ([status(400, "odd")], "odd"),
-    ([cut] * 3, ""), ([half] * 3, ""), ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
+    ([reset] * 3, ""), ([truncated] * 3, ""),
+    ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
     ([answer(SECRET.encode(), 302)], "status 302"), ([answer(SECRET.encode(), 203)], "status 203"),
 ], ids=["no kubelet", "busy", "credentials", "odd", "cut", "half", "too long", "another page",
         "by a proxy"])

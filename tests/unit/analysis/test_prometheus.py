@@ -14,7 +14,7 @@ import urllib.parse
 
 import pytest
 import urllib3
-from apiserver import answer, cut, half
+from apiserver import answer, reset, truncated
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
@@ -201,8 +201,8 @@ TROUBLE = {
                        "answers with status 503: timeout: query timed out"),
     "a gateway": (answer(b"<html>\n502</html>", 502), "answers with status 502: <html> 502</html>"),
     "too many requests": (answer(b"", 429), "answers with status 429: nothing"),
-    "the connection is cut": (cut, "cannot be reached: "),
-    "half an answer": (half, "cannot be reached: "),
+    "the connection is cut": (reset, "cannot be reached: "),
+    "half an answer": (truncated, "cannot be reached: "),
 }
 
 

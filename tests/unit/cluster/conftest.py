@@ -9,7 +9,7 @@ import time
 import types
 
 import pytest
-from apiserver import item, listed
+from apiserver import item, rc_list
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
@@ -41,7 +41,7 @@ def cluster(connection, pauses):
 @pytest.fixture
 def gateway(cluster, api):
     """Return a gateway that has listed foo, with three replicas."""
-    api.answers.append(listed(item()))
+    api.answers.append(rc_list(item()))
     cluster.controllers()
     api.requests.clear()
     return cluster

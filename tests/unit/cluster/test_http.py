@@ -23,14 +23,14 @@ from apiserver import (
     TO_2,
     Handler,
     answer,
-    cut,
-    half,
     item,
-    listed,
     pod,
     pods,
-    shown,
+    rc_answer,
+    rc_list,
+    reset,
     status,
+    truncated,
 )
 from builders import new
 
@@ -47,7 +47,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 
 def test_long_lists_come_in_pages(cluster, api):
-    api.answers += [listed(item(), **{"continue": "more of it"}), listed(item(name="bar"))]
+    api.answers += [rc_list(item(), **{"continue": "more of it"}), rc_list(item(name="bar"))]
 
     assert cluster.controllers().keys() == {"foo", "bar"}
     assert api.sent == [("GET", f"{BASE}?limit=500"),
@@ -55,7 +55,7 @@ def test_long_lists_come_in_pages(cluster, api):
 
 
 def test_every_request_proves_who_asks(gateway, api):
-    api.answers.append(shown())
+    api.answers.append(rc_answer())
 
     gateway.look_up("foo")
 
@@ -65,7 +65,7 @@ def test_every_request_proves_who_asks(gateway, api):
 
 
 def test_requests_are_counted_by_method(gateway, api):
-    api.answers += [shown(), shown("2")]
+    api.answers += [rc_answer(), rc_answer("2")]
 
     gateway.look_up("foo")
     gateway.write(TO_2)
@@ -179,7 +179,7 @@ def test_a_lack_of_permission_to_list_names_the_namespace(cluster, api):
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
 def test_a_read_is_tried_again_when_the_server_is_in_trouble(gateway, api, pauses, code):
-    api.answers += [status(code), status(code), shown("2", replicas=2)]
+    api.answers += [status(code), status(code), rc_answer("2", replicas=2)]
 
     gateway.look_up("foo")
 
@@ -190,7 +190,7 @@ def test_a_read_is_tried_again_when_the_server_is_in_trouble(gateway, api, pause
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503])
 def test_a_write_is_tried_again_when_the_server_is_in_trouble(gateway, api, code):
     """Preconditions refuse the second attempt of a write that has landed."""
-    api.answers += [status(code), shown("2", replicas=2)]
+    api.answers += [status(code), rc_answer("2", replicas=2)]
 
     assert gateway.write(TO_2) is True
     assert [method for method, _path in api.sent] == ["PATCH", "PATCH"]
@@ -214,7 +214,7 @@ def test_tries_are_bounded_and_the_last_answer_is_told(gateway, api, pauses):
                          [("3", 3.0), ("5", 5.0), ("999", 30.0), ("0", 0.1), ("soon", 0.1)])
 def test_the_server_s_own_wish_for_a_pause_is_obeyed_within_reason(
         gateway, api, pauses, header, expected):
-    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), rc_answer()]
 
     gateway.look_up("foo")
 
@@ -224,16 +224,16 @@ def test_the_server_s_own_wish_for_a_pause_is_obeyed_within_reason(
 
 @pytest.mark.parametrize("header", ["1", "2", "4", "8"])
 def test_the_server_s_own_wish_for_a_pause_is_never_cut_short(gateway, api, pauses, header):
-    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), rc_answer()]
 
     gateway.look_up("foo")
 
     assert pauses == [float(header)]
 
 
-@pytest.mark.parametrize("later", [status(500), cut], ids=["500", "reset"])
+@pytest.mark.parametrize("later", [status(500), reset], ids=["500", "reset"])
 def test_the_server_s_wish_for_a_pause_is_for_one_pause(gateway, api, pauses, later):
-    api.answers += [answer({"kind": "Status"}, 429, Retry_After="20"), later, later, shown()]
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After="20"), later, later, rc_answer()]
 
     gateway.look_up("foo")
 
@@ -251,7 +251,7 @@ def test_an_address_that_is_none_is_an_error_at_once(host, pauses):
 
 def test_an_expired_token_is_renewed_once(gateway, api, connection, monkeypatch):
     monkeypatch.setattr(connection, "_options", {**connection._options, "api_key": "renewed"})
-    api.answers += [status(401), shown("2")]
+    api.answers += [status(401), rc_answer("2")]
 
     gateway.look_up("foo")
 
@@ -273,7 +273,7 @@ def test_a_token_that_is_not_accepted_after_it_was_renewed_is_an_error(gateway, 
 def test_a_request_whose_tries_take_long_is_given_up_sooner(gateway, api, pauses, monkeypatch):
     """An API server without etcd delays every attempt."""
     monkeypatch.setattr(http, "PATIENCE", -1.0)
-    api.answers += [cut, shown()]
+    api.answers += [reset, rc_answer()]
 
     with pytest.raises(RolloutError) as error:
         gateway.look_up("foo")
@@ -284,7 +284,7 @@ def test_a_request_whose_tries_take_long_is_given_up_sooner(gateway, api, pauses
 @pytest.mark.parametrize("code", [401, 403])
 def test_a_refusal_just_after_an_outage_is_tried_again(gateway, api, pauses, code):
     """A starting API server answers before it has read Roles and ServiceAccounts."""
-    api.answers += [cut, *(status(code) for _time in range(4)), shown("2", replicas=2)]
+    api.answers += [reset, *(status(code) for _time in range(4)), rc_answer("2", replicas=2)]
 
     gateway.look_up("foo")
 
@@ -292,7 +292,7 @@ def test_a_refusal_just_after_an_outage_is_tried_again(gateway, api, pauses, cod
 
 
 def test_a_refusal_that_lasts_after_an_outage_is_an_error(gateway, api, pauses):
-    api.answers += [cut, *(status(403, "may not") for _time in range(20))]
+    api.answers += [reset, *(status(403, "may not") for _time in range(20))]
 
     with pytest.raises(RolloutError) as error:
         gateway.look_up("foo")
@@ -350,13 +350,13 @@ def test_a_compressed_answer_has_the_same_limit(gateway, api, monkeypatch):
 
 
 @pytest.mark.parametrize("bad",
-                         [cut, half, answer(b"{"), answer(b""),
+                         [reset, truncated, answer(b"{"), answer(b""),
                           compressed({"kind": "x" * 999}, end=-20),
                           answer(b'{"kind": "x"}', **COMPRESSED)],
                          ids=["reset", "cut short", "no JSON", "empty", "half of it compressed",
                               "not compressed as it says"])
 def test_a_read_whose_answer_is_lost_is_tried_again(gateway, api, bad):
-    api.answers += [bad, shown("2", replicas=2)]
+    api.answers += [bad, rc_answer("2", replicas=2)]
 
     gateway.look_up("foo")
 
@@ -378,7 +378,7 @@ def test_what_is_no_api_server_is_said_to_be_none(gateway, api, other):
 def test_a_server_that_is_not_there_is_waited_for_longer_if_it_has_been_there(
         cluster, api, pauses, was_known, tries):
     if was_known:
-        api.answers.append(listed())
+        api.answers.append(rc_list())
         cluster.controllers()
     api.shutdown()
     api.server_close()
@@ -402,7 +402,8 @@ def test_a_server_that_comes_back_is_gone_on_with(gateway, api, monkeypatch):
     def come_back(seconds):
         if not later:
             later.append(HTTPServer(("127.0.0.1", port), Handler))
-            later[0].answers, later[0].watches, later[0].requests = [shown("2", replicas=2)], [], []
+            later[0].answers = [rc_answer("2", replicas=2)]
+            later[0].watches, later[0].requests = [], []
             threading.Thread(target=later[0].handle_request, daemon=True).start()
 
     monkeypatch.setattr(http.time, "sleep", come_back)
@@ -463,7 +464,7 @@ def endless(piece, pause=0.0):
 
 def test_an_answer_without_an_end_is_not_read_to_the_end(gateway, api, monkeypatch):
     monkeypatch.setattr(http, "MOST_BYTES", 10**6)
-    api.answers += [endless(b"x" * 65536), shown("2", replicas=2)]
+    api.answers += [endless(b"x" * 65536), rc_answer("2", replicas=2)]
 
     with pytest.raises(RolloutError,
                        match=r"^the answer to GET .*/replicationcontrollers/foo has more than "
@@ -476,7 +477,7 @@ def test_an_answer_without_an_end_is_not_read_to_the_end(gateway, api, monkeypat
 
 def test_an_answer_that_trickles_is_no_answer(gateway, api, monkeypatch):
     monkeypatch.setattr(http, "WHOLE_TIMEOUT", 0.3)
-    api.answers += [endless(b" ", pause=0.05), shown("2", replicas=2)]
+    api.answers += [endless(b" ", pause=0.05), rc_answer("2", replicas=2)]
 
     began = time.monotonic()
     gateway.look_up("foo")
@@ -500,7 +501,7 @@ def test_a_page_of_objects_that_are_too_large_has_fewer(gateway, api, monkeypatc
 
 def test_a_list_without_an_end_is_an_error(gateway, api, monkeypatch):
     monkeypatch.setattr(http, "MOST_OBJECTS", 3)
-    api.answers += [listed(item(), **{"continue": "x"}) for _page in range(9)]
+    api.answers += [rc_list(item(), **{"continue": "x"}) for _page in range(9)]
 
     with pytest.raises(RolloutError, match="there are more than 3 objects at "):
         gateway.http.pages("/x", {})
@@ -510,7 +511,7 @@ def test_connections_of_answers_that_were_given_up_are_used_again(connection, ap
     it = http.Http(connection)
     monkeypatch.setitem(connection.pool.connection_pool_kw, "maxsize", 1)
     for _time in range(3):
-        api.answers += [endless(b"x" * 100), shown()]
+        api.answers += [endless(b"x" * 100), rc_answer()]
         with pytest.raises(http.TooLarge):
             it.once("GET", "/x", most=1000)
         assert it.once("GET", "/x")[0] == 200
@@ -529,7 +530,7 @@ def slowly(content):
 
 @pytest.mark.parametrize("answers, is_slow", [
     ([slowly(item("2"))] * 2, True),
-    ([slowly(item("2")), shown("3"), slowly(item("4"))], False),
+    ([slowly(item("2")), rc_answer("3"), slowly(item("4"))], False),
 ], ids=["all", "not all"])
 def test_it_is_the_line_where_every_answer_takes_long(cluster, api, monkeypatch, answers, is_slow):
     monkeypatch.setattr(http, "SLOW", 0.5)

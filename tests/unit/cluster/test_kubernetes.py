@@ -17,15 +17,15 @@ from apiserver import (
     PRIMARY,
     SCALER,
     TO_2,
-    a_scaler,
     answer,
-    cut,
-    half,
+    hpa,
     item,
-    listed,
-    shown,
+    rc_answer,
+    rc_list,
+    reset,
     status,
     stream,
+    truncated,
 )
 from builders import new, rs
 
@@ -44,7 +44,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
         "preconditions": {"uid": "uid of foo"}})),
 ], ids=["a patch", "a creation", "a deletion with its policy and preconditions"])
 def test_a_write_is_one_request(gateway, api, write, expected):
-    api.answers.append(shown("2", replicas=2))
+    api.answers.append(rc_answer("2", replicas=2))
 
     assert gateway.write(write) is True
     ((method, path, headers, body),) = api.requests
@@ -52,7 +52,7 @@ def test_a_write_is_one_request(gateway, api, write, expected):
 
 
 def test_a_write_is_known_from_its_answer(gateway, api):
-    api.answers.append(shown("2", replicas=2))
+    api.answers.append(rc_answer("2", replicas=2))
 
     gateway.write(TO_2)
 
@@ -67,7 +67,7 @@ def test_a_deletion_that_is_done_at_once_is_known(gateway, api):
 
 
 def test_a_deletion_that_waits_for_its_finalizer_is_known(gateway, api):
-    api.answers.append(shown("2", deletionTimestamp="now"))
+    api.answers.append(rc_answer("2", deletionTimestamp="now"))
 
     assert gateway.write(DELETE)
     assert gateway.controllers()["foo"].is_deleting
@@ -83,7 +83,7 @@ def test_a_deletion_that_waits_for_its_finalizer_is_known(gateway, api):
         "what is deleted is gone", "a name is taken"])
 def test_a_write_whose_assumption_does_not_hold_is_false_and_its_object_looked_up(
         gateway, api, write, refused):
-    api.answers += [refused, shown("7", name=write.name, replicas=7)]
+    api.answers += [refused, rc_answer("7", name=write.name, replicas=7)]
 
     assert gateway.write(write) is False
     assert api.sent[1:] == [("GET", f"{BASE}/{write.name}")]
@@ -105,26 +105,27 @@ MARK = patch(PRIMARY, *annotate(PRIMARY, {"a/b": "c"}))
 UNMARK = patch(PRIMARY_MARKED, *annotate(PRIMARY_MARKED, {"note": None}))
 DELETE_EMPTY = Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
 LANDED = {
-    "a size, as written": (TO_2, shown("2", replicas=2), True),
-    "a size, as before": (TO_2, shown("1", replicas=3), False),
-    "a size, as another one wrote": (TO_2, shown("2", replicas=9), False),
+    "a size, as written": (TO_2, rc_answer("2", replicas=2), True),
+    "a size, as before": (TO_2, rc_answer("1", replicas=3), False),
+    "a size, as another one wrote": (TO_2, rc_answer("2", replicas=9), False),
     "a size, of what is gone": (TO_2, status(404), False),
-    "an annotation, as written": (MARK, shown("2", annotations={"a/b": "c", "more": "d"}), True),
-    "an annotation, as before": (MARK, shown("1"), False),
-    "an annotation removed, as written": (UNMARK, shown("2", annotations={}), True),
-    "an annotation removed, as before": (UNMARK, shown("2", annotations={"note": "x"}), False),
+    "an annotation, as written": (
+        MARK, rc_answer("2", annotations={"a/b": "c", "more": "d"}), True),
+    "an annotation, as before": (MARK, rc_answer("1"), False),
+    "an annotation removed, as written": (UNMARK, rc_answer("2", annotations={}), True),
+    "an annotation removed, as before": (UNMARK, rc_answer("2", annotations={"note": "x"}), False),
     "a deletion, as written": (DELETE_EMPTY, status(404), True),
-    "a deletion, under way": (DELETE, shown("2", deletionTimestamp="now"), True),
-    "a deletion, of what was made anew since": (DELETE, shown("2", uid="another"), True),
-    "a deletion, as before": (DELETE, shown("1"), False),
+    "a deletion, under way": (DELETE, rc_answer("2", deletionTimestamp="now"), True),
+    "a deletion, of what was made anew since": (DELETE, rc_answer("2", uid="another"), True),
+    "a deletion, as before": (DELETE, rc_answer("1"), False),
     "a creation, as written": (CREATE, answer({**new(name="bar"), "kind": "ReplicationController"}),
                                True),
     "a creation, as before": (CREATE, status(404), False),
-    "a creation, of what another one made": (CREATE, shown("2", name="bar"), False),
+    "a creation, of what another one made": (CREATE, rc_answer("2", name="bar"), False),
 }
 
 
-@pytest.mark.parametrize("lost", [cut, half, answer(b"{"), status(504)],
+@pytest.mark.parametrize("lost", [reset, truncated, answer(b"{"), status(504)],
                          ids=["reset", "cut short", "no JSON", "504"])
 @pytest.mark.parametrize("write, found, landed", LANDED.values(), ids=LANDED)
 def test_a_write_whose_answer_is_lost_is_looked_up_and_not_repeated(
@@ -140,7 +141,7 @@ def test_a_creation_of_what_was_there_before_has_not_landed(gateway, api):
     """Another client has created an equal object before."""
     api.answers += [answer({**new(name="bar"), "kind": "ReplicationController"})]
     gateway.look_up("bar")
-    api.answers += [cut, answer({**new(name="bar"), "kind": "ReplicationController"})]
+    api.answers += [reset, answer({**new(name="bar"), "kind": "ReplicationController"})]
 
     assert gateway.write(CREATE) is False
 
@@ -149,11 +150,11 @@ def test_a_creation_of_what_was_there_before_has_not_landed(gateway, api):
 
 
 @pytest.mark.parametrize("answers, landed", [
-    ([answer(a_scaler())], True),
+    ([answer(hpa())], True),
     ([status(422)], False),
     ([status(404)], False),
-    ([cut, answer(FROZEN)], True),
-    ([cut, answer(a_scaler())], False),
+    ([reset, answer(FROZEN)], True),
+    ([reset, answer(hpa())], False),
 ], ids=["written", "changed meanwhile", "gone", "answer lost, and it landed",
         "answer lost, and it did not"])
 def test_an_autoscaler_is_changed_as_it_was_seen(gateway, api, answers, landed):
@@ -173,7 +174,7 @@ def test_an_autoscaler_that_may_not_be_changed_names_the_way_without(gateway, ap
 
 
 @pytest.mark.parametrize("trouble, recorded",
-                         [(answer({"kind": "Event"}), True), (status(403), False), (cut, False)])
+                         [(answer({"kind": "Event"}), True), (status(403), False), (reset, False)])
 def test_an_event_is_never_tried_again(gateway, api, trouble, recorded):
     api.answers.append(trouble)
 
@@ -196,7 +197,7 @@ DRY = "?dryRun=All&fieldValidation=Strict"
     (Create(MANIFEST), ("POST", f"{BASE}{DRY}", "application/json", MANIFEST)),
 ], ids=["a merge", "a patch", "a creation"])
 def test_a_dry_run_shows_what_would_be_stored(gateway, api, write, expected):
-    api.answers.append(shown("2", replicas=2))
+    api.answers.append(rc_answer("2", replicas=2))
 
     assert gateway.dry_run(write) == item("2", replicas=2)
     ((method, path, headers, body),) = api.requests
@@ -217,7 +218,7 @@ def test_a_template_that_the_server_refuses_is_an_error_in_its_words(gateway, ap
 
 
 def test_a_dry_run_whose_answer_is_lost_is_tried_again(gateway, api):
-    api.answers += [cut, shown()]
+    api.answers += [reset, rc_answer()]
 
     assert gateway.dry_run(MERGE) == item()
 
@@ -234,7 +235,7 @@ DEPLOYMENT, SET = ({"kind": kind, **rs(name, resourceVersion="1", **more)} for k
 @pytest.fixture
 def both(connection, api):
     """Return a gateway after the lists of a Deployment and a ReplicaSet."""
-    api.answers += [listed(DEPLOYMENT), listed(SET)]
+    api.answers += [rc_list(DEPLOYMENT), rc_list(SET)]
     it = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT, Kind.REPLICA_SET))
     it.controllers()
     yield it

@@ -13,7 +13,20 @@ import threading
 import time
 
 import pytest
-from apiserver import CAUSES, PRIMARY, answer, cut, going_on, half, item, pod, pods, status, stream, to_bar
+from apiserver import (
+    CAUSES,
+    PRIMARY,
+    answer,
+    item,
+    never_stop,
+    pod,
+    pods,
+    reparent_to_bar,
+    reset,
+    status,
+    stream,
+    truncated,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import handovers, http, informer
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
@@ -357,10 +370,10 @@ def test_texts_come_in_as_they_may_be_told(gateway, api):
     api.answers += [pods(shouting), pods(shouting), pods(event),
                     answer(f"one\n{HOSTILE}\ntwo\r\n".encode())]
 
-    (troubled,), (listed,), (warning,) = gateway.troubled_pods(PRIMARY), gateway.pods(
+    (troubled,), (rc_list,), (warning,) = gateway.troubled_pods(PRIMARY), gateway.pods(
         PRIMARY), gateway.warnings()
 
-    for entry in (troubled, listed):
+    for entry in (troubled, rc_list):
         assert entry["status"] == {"message": VISIBLE,
                                    "containerStatuses": [{"image": VISIBLE, "ready": False}]}
     assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.LONGEST
@@ -436,9 +449,9 @@ def patched_pods(api):
 
 def test_each_pod_is_handed_over_by_one_patch(gateway, api):
     api.answers += [POD] * 2
-    write = to_bar("a", "b")
+    write = reparent_to_bar("a", "b")
 
-    assert gateway.hand_over(write, going_on) == 2
+    assert gateway.hand_over(write, never_stop) == 2
     assert [(method, path, body) for method, path, _headers, body in api.requests] == [
         ("PATCH", f"/api/v1/namespaces/default/pods/{each.name}", list(each.operations))
         for each in write.patches()]
@@ -449,13 +462,13 @@ def test_each_pod_is_handed_over_by_one_patch(gateway, api):
 
 @pytest.mark.parametrize("refused", [
     status(404, "not found"), status(409, "the object has been modified"),
-    status(422, "testing value failed"), cut, half, status(504),
+    status(422, "testing value failed"), reset, truncated, status(504),
 ], ids=["it is gone", "a conflict", "it is another pod, or another's", "no answer",
         "half an answer", "504"])
 def test_a_pod_that_cannot_be_handed_over_now_is_left_for_the_next_look(gateway, api, refused):
     api.answers += [POD, refused, POD]
 
-    assert gateway.hand_over(to_bar("a", "b", "c"), going_on) == 2
+    assert gateway.hand_over(reparent_to_bar("a", "b", "c"), never_stop) == 2
     assert patched_pods(api) == ["a", "b", "c"] and len(api.sent) == 3
 
 
@@ -470,7 +483,7 @@ def test_a_pod_that_may_not_be_handed_over_is_named_with_the_reason(gateway, api
     api.answers += [POD, refused, POD]
 
     with pytest.raises(RolloutError) as error:
-        gateway.hand_over(to_bar("a", "b", "c"), going_on)
+        gateway.hand_over(reparent_to_bar("a", "b", "c"), never_stop)
 
     assert (error.value.what.startswith("not allowed to change the controller of pod b (4")
             and reason in error.value.why)
@@ -483,13 +496,13 @@ def test_credentials_that_have_ended_are_no_fault_of_a_pod(gateway, api):
     api.answers += [status(401, "Unauthorized")] * 2
 
     with pytest.raises(RolloutError, match="the API server does not accept the credentials"):
-        gateway.hand_over(to_bar("a"), going_on)
+        gateway.hand_over(reparent_to_bar("a"), never_stop)
 
 
 def test_a_server_that_has_too_much_to_do_gets_the_patch_again(gateway, api):
     api.answers += [status(429), status(503), POD]
 
-    assert gateway.hand_over(to_bar("a"), going_on) == 1
+    assert gateway.hand_over(reparent_to_bar("a"), never_stop) == 1
     assert patched_pods(api) == ["a"] * 3
 
 
@@ -505,7 +518,7 @@ def test_after_a_refusal_no_other_connection_goes_on(gateway, api):
     api.answers += [status(403), *[slow] * len(names)]
 
     with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
-        gateway.hand_over(to_bar(*names), lambda: not looks.append(1))
+        gateway.hand_over(reparent_to_bar(*names), lambda: not looks.append(1))
 
     assert len(api.sent) <= 2 * workers
 
@@ -521,7 +534,7 @@ def test_many_pods_are_handed_over_on_several_connections(gateway, api):
 
     api.answers += [slow] * len(names)
 
-    assert gateway.hand_over(to_bar(*names), going_on) == len(names)
+    assert gateway.hand_over(reparent_to_bar(*names), never_stop) == len(names)
     assert sorted(patched_pods(api)) == sorted(names)
     assert len(clients) >= 3
 
@@ -537,7 +550,7 @@ def test_on_a_slow_line_each_pod_is_worth_a_connection(gateway, api, monkeypatch
 
     api.answers += [meet] * len(names)
 
-    assert gateway.hand_over(to_bar(*names), going_on) == len(names)
+    assert gateway.hand_over(reparent_to_bar(*names), never_stop) == len(names)
 
 
 def test_a_handover_ends_early_where_it_may_not_go_on(gateway, api, monkeypatch):
@@ -550,7 +563,7 @@ def test_a_handover_ends_early_where_it_may_not_go_on(gateway, api, monkeypatch)
 
     api.answers += [slow] * 20
 
-    landed = gateway.hand_over(to_bar(*map(str, range(20))),
+    landed = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
                                lambda: asked.append(1) or len(asked) < 3)
 
     assert 0 < landed == len(patched_pods(api)) < 10 and len(asked) == 3
@@ -569,7 +582,7 @@ def test_a_lease_that_is_lost_ends_a_handover_with_its_error(gateway, api, monke
     api.answers += [slow] * 20
 
     with pytest.raises(RolloutError, match="another task has the Lease"):
-        gateway.hand_over(to_bar(*map(str, range(20))), lose)
+        gateway.hand_over(reparent_to_bar(*map(str, range(20))), lose)
 
     assert len(patched_pods(api)) < 10
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from apiserver import SCALER, answer, shown, status
+from apiserver import SCALER, answer, rc_answer, status
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -109,16 +109,16 @@ def test_the_migrations_in_progress_as_far_as_they_may_be_seen(gateway, api):
 
 
 @pytest.mark.parametrize("answers, expected", [
-    ([shown(), NO, NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
-    ([NO, NO, shown(), NO, NO], "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
-    ([shown(), shown(), NO, NO, NO],
+    ([rc_answer(), NO, NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
+    ([NO, NO, rc_answer(), NO, NO], "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
+    ([rc_answer(), rc_answer(), NO, NO, NO],
      "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
-    ([NO, NO, NO, NO, shown()], "there is a DaemonSet foo (kind=DaemonSet)"),
+    ([NO, NO, NO, NO, rc_answer()], "there is a DaemonSet foo (kind=DaemonSet)"),
     ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
-    ([NO, NO, NO, NO, NO, shown(), halfway("foo-migration")],
+    ([NO, NO, NO, NO, NO, rc_answer(), halfway("foo-migration")],
      "its migration is not finished: use state=migrated"),
-    ([NO, NO, NO, NO, NO, shown(), halfway("bar-migration")], ""),
-    ([NO, NO, NO, NO, NO, shown(), status(403)], ""),
+    ([NO, NO, NO, NO, NO, rc_answer(), halfway("bar-migration")], ""),
+    ([NO, NO, NO, NO, NO, rc_answer(), status(403)], ""),
     ([status(403)] * 7, ""),
 ], ids=["a Deployment", "a DeploymentConfig", "its ReplicaSet too", "a DaemonSet", "no namespace",
         "a migration", "another migration", "nothing of that name", "nothing may be seen"])

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from apiserver import FREEZE, FROZEN, PRIMARY, TO_2, a_scaler, answer, going_on, shown, status, to_bar
+from apiserver import (
+    FREEZE,
+    FROZEN,
+    PRIMARY,
+    TO_2,
+    answer,
+    hpa,
+    never_stop,
+    rc_answer,
+    reparent_to_bar,
+    status,
+)
 from builders import rc, template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
@@ -43,7 +54,7 @@ def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(gateway
 
 
 def test_check_mode_still_asks_the_server_for_what_it_alone_knows(gateway, api):
-    api.answers += [shown(), *[status(404)] * 6]
+    api.answers += [rc_answer(), *[status(404)] * 6]
     simulated = simulate(gateway)
 
     assert simulated.dry_run(Merge("foo", {"spec": {}}))["spec"]["template"] == template()
@@ -55,19 +66,19 @@ def test_check_mode_still_asks_the_server_for_what_it_alone_knows(gateway, api):
 def test_check_mode_hands_over_pods_in_memory(gateway, api):
     simulated = simulate(gateway)
 
-    assert simulated.hand_over(to_bar("0", "1"), going_on) == 2
+    assert simulated.hand_over(reparent_to_bar("0", "1"), never_stop) == 2
     assert sorted(pod.owner for pod in simulated.live_pods({"app": "foo"})) == [
         "uid of bar", "uid of bar", "uid of foo"]
-    assert simulated.hand_over(dataclasses.replace(to_bar("0"), giver="uid of nobody"),
-                               going_on) == 0
+    assert simulated.hand_over(dataclasses.replace(reparent_to_bar("0"), giver="uid of nobody"),
+                               never_stop) == 0
     assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
 
 
 def test_check_mode_freezes_a_copy(gateway, api):
-    api.answers += [answer({"kind": "List", "items": [a_scaler()]})] * 3
+    api.answers += [answer({"kind": "List", "items": [hpa()]})] * 3
     simulated = simulate(gateway)
 
-    assert simulated.objects("horizontalpodautoscalers") == [a_scaler()]
+    assert simulated.objects("horizontalpodautoscalers") == [hpa()]
     assert simulated.write(FREEZE)
     assert simulated.objects("horizontalpodautoscalers") == [FROZEN]
     assert {method for method, _path in api.sent} == {"GET"}

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from apiserver import BASE, PRIMARY, TO_2, cut, event, item, listed, shown, status, stream
+from apiserver import BASE, PRIMARY, TO_2, event, item, rc_answer, rc_list, reset, status, stream
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import controllers, informer, watch
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import CONNECTIONS
@@ -27,7 +27,8 @@ def test_controllers_are_listed_once(gateway, api):
 
 
 def test_an_answer_that_is_older_than_what_is_known_is_not_kept(gateway, api):
-    api.answers += [shown("9", replicas=5), shown("10", replicas=6), shown("2", replicas=2)]
+    api.answers += [rc_answer("9", replicas=5), rc_answer("10", replicas=6),
+                    rc_answer("2", replicas=2)]
     for _time in range(3):
         gateway.look_up("foo")
 
@@ -68,7 +69,7 @@ def test_events_are_followed_from_the_list_s_version(gateway, api):
 
 
 def test_who_is_told_of_news_and_that_an_answer_told_it_before(gateway, api):
-    api.answers.append(shown("12", replicas=2))
+    api.answers.append(rc_answer("12", replicas=2))
     gateway.write(TO_2)
     api.watches.append(stream(event("MODIFIED", "12", replicas=2),
                               event("ADDED", "13", name="bar")))
@@ -102,7 +103,7 @@ def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(gatewa
     ids=["410 in the stream", "410", "500", "403"])
 def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(gateway, api, bad):
     api.watches += [bad, stream(event("MODIFIED", "31", replicas=6))]
-    api.answers.append(listed(item("30", replicas=5), version="30"))
+    api.answers.append(rc_list(item("30", replicas=5), version="30"))
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
@@ -112,7 +113,7 @@ def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(gate
 
 @pytest.mark.parametrize("bad",
                          [stream(tail=b'{"type": "MODI'), stream(tail=b"no JSON\n"),
-                          stream(tail=b'{"no": "event"}\n'), cut],
+                          stream(tail=b'{"no": "event"}\n'), reset],
                          ids=["a cut line", "no JSON", "no event", "reset"])
 def test_a_watch_that_breaks_is_opened_again_where_it_was(gateway, api, bad):
     api.watches += [bad, stream(event("MODIFIED", "11", replicas=6))]
@@ -130,7 +131,7 @@ def quiet(handler, query):
 
 
 @pytest.mark.parametrize("ended, seconds, is_failure", [
-    (status(500), 60, True), (cut, 60, True), (stream(), 60, True),
+    (status(500), 60, True), (reset, 60, True), (stream(), 60, True),
     (stream(event("MODIFIED", "11")), 60, False),
     (quiet, 0.2, False)],
     ids=["refused", "reset", "ends at once", "brings an event",
@@ -141,7 +142,7 @@ def test_the_watch_after_one_that_failed_waits_longer_each_time(
     monkeypatch.setattr(watch, "pause", lambda number: failures.append(number) or 0.0)
     monkeypatch.setattr(watch, "WATCH_SECONDS", seconds)
     api.watches += [ended, ended, stream(event("MODIFIED", "31", replicas=6))]
-    api.answers += [listed(item("10"))] * 9
+    api.answers += [rc_list(item("10"))] * 9
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
@@ -152,7 +153,7 @@ def test_watches_that_are_refused_keep_no_connection(gateway, api, monkeypatch):
     """A request waits while all CONNECTIONS are in use."""
     monkeypatch.setattr(watch, "pause", lambda failures: 0.0)
     api.watches += [*[status(500)] * (CONNECTIONS + 1), stream(event("MODIFIED", "31", replicas=6))]
-    api.answers += [listed(item("10"))] * (CONNECTIONS + 1)
+    api.answers += [rc_list(item("10"))] * (CONNECTIONS + 1)
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
@@ -176,7 +177,7 @@ def test_waiting_ends_after_its_time_when_nothing_happens(gateway, api):
 def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(gateway, api, monkeypatch):
     """A proxy may swallow events."""
     monkeypatch.setattr(informer, "RELIST_SECONDS", 0.05)
-    api.answers.append(listed(item("30", replicas=5), version="30"))
+    api.answers.append(rc_list(item("30", replicas=5), version="30"))
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 5)
 
@@ -186,7 +187,7 @@ def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(gateway, api, monk
 def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(gateway, api, monkeypatch):
     """The watch is half-open: until the timeout, only lists would report changes."""
     monkeypatch.setattr(informer, "RELIST_SECONDS", 0.05)
-    api.answers.append(listed(item("30", replicas=5), version="30"))
+    api.answers.append(rc_list(item("30", replicas=5), version="30"))
     api.watches += [lambda handler, query: handler.server.closing.wait(10),
                     stream(event("MODIFIED", "31", replicas=6))]
 

@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 from builders import UPDATE, ended, rc, rs, template
-from idle import IdleGateway
+from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import dry_run_of

@@ -16,11 +16,11 @@ from builders import (
     SUCCESSOR,
     UPDATE,
     apply,
-    assumed,
     ended,
     look,
     new,
     old,
+    patch_tests,
     rc,
     record,
     summary,
@@ -380,7 +380,7 @@ def test_renaming_a_foo_without_labels_of_its_own_gives_it_the_deployment_label(
     primary["metadata"].pop("labels")
 
     assert world.renamed(primary=primary)["metadata"]["labels"] == {KEY: LABEL}
-    assert assumed(decide(world.update, primary, world.new(3)))["/metadata/labels"] is None
+    assert patch_tests(decide(world.update, primary, world.new(3)))["/metadata/labels"] is None
 
 
 @WORLDS
@@ -393,7 +393,7 @@ def test_renaming_takes_min_ready_seconds_of_next(world):
 
 @WORLDS
 def test_renaming_assumes_foo_empty_and_its_marks_as_seen(world):
-    assert assumed(decide(world.update, world.old(0), world.new(3))) == {
+    assert patch_tests(decide(world.update, world.old(0), world.new(3))) == {
         "/metadata/uid": PRIMARY_UID,
         "/spec/replicas": 0,
         **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark)
@@ -435,7 +435,7 @@ def test_next_is_closed_with_a_copy_of_the_mark(world):
     assert annotations(successor) == {**annotations(world.new(3)),
                                       object_meta.TAKEOVER: annotations(primary)[
                                           object_meta.TAKEOVER]}
-    assert assumed(decide(world.update, primary, world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
+    assert patch_tests(decide(world.update, primary, world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
 
 
 def test_closing_without_marks_changes_the_priority_class_only():
@@ -685,7 +685,7 @@ def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_war
             and annotations(restored) == annotations(world.renamed()))
     assert "another client applied another template to foo" in step.warning
     assert "myimage:v9. The template is restored to myimage:v2" in step.warning
-    assert assumed(step)[PRIORITY] == CLOSED
+    assert patch_tests(step)[PRIORITY] == CLOSED
 
 
 @WORLDS

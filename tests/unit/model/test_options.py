@@ -15,7 +15,15 @@ import yaml
 from builders import template
 from hypothesis import given
 from hypothesis import strategies as st
-from wishes import DEFINITION, PATCH, V2, ask, defined, pods, refusal
+from request_builders import (
+    DEFINITION,
+    PATCH,
+    V2,
+    build_request,
+    definition_with,
+    pod_template,
+    refusal,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
@@ -96,10 +104,10 @@ BAD_INPUT = {
         {"definition": {**DEFINITION, "metadata": [1]}},
         "definition has no pod template (spec.template.spec)"),
     "definition without labels": (
-        {"definition": defined(template=pods("web=a"))},
+        {"definition": definition_with(template=pod_template("web=a"))},
         "definition has no labels in its pod template"),
     "definition with a selector that its template does not match": (
-        {"definition": defined(selector={"app": "bar", "tier": "x"})},
+        {"definition": definition_with(selector={"app": "bar", "tier": "x"})},
         "the selector app=bar,tier=x in definition does not match the labels of its template "
         "(app=foo)"),
     "definition whose name is a number": (
@@ -109,10 +117,10 @@ BAD_INPUT = {
         {"definition": {**DEFINITION, "metadata": {"namespace": 5}}},
         "name and namespace of definition must be strings"),
     "definition whose selector is a list": (
-        {"definition": defined(selector=["app"])},
+        {"definition": definition_with(selector=["app"])},
         "spec.selector in definition must map strings to strings"),
     "definition whose template's metadata is a list": (
-        {"definition": defined(template={**template(), "metadata": ["app"]})},
+        {"definition": definition_with(template={**template(), "metadata": ["app"]})},
         "spec.template.metadata.labels in definition must map strings to strings"),
     "definition with a label that is a number": (
         {"definition": {**DEFINITION, "metadata": {"labels": {"a": 1}}}},
@@ -248,7 +256,7 @@ def test_bad_input_is_refused_with_one_sentence(params, what):
 
 
 def test_the_defaults_are_one_pod_more_and_none_less():
-    assert ask(**V2) == Request(
+    assert build_request(**V2) == Request(
         name="foo", namespace="default", state=State.UPDATED, next_name=None,
         images={"": "myimage:v2"}, template=None,
         definition=None, label_key="kubernetes.io/deployment", max_surge=Size(1),
@@ -256,7 +264,7 @@ def test_the_defaults_are_one_pod_more_and_none_less():
 
 
 def test_every_option_arrives():
-    request = ask(
+    request = build_request(
         name="a.b", namespace="prod", next_name="bar", image="myimage:v2", container="web",
         deployment_label_key="x.io/y",
         max_surge="25%", max_unavailable="3", min_ready_seconds=5, update_period=1.5,
@@ -274,7 +282,7 @@ def test_every_option_arrives():
                                 - {"name", "image", "deployment_label_key", "progress"}))
 def test_an_empty_text_is_as_good_as_not_given(option):
     """AWX passes an empty survey field as "" (design, conventions)."""
-    assert ask(**V2, **{option: ""}) == ask(**V2)
+    assert build_request(**V2, **{option: ""}) == build_request(**V2)
 
 
 @pytest.mark.parametrize("params",
@@ -288,7 +296,7 @@ def test_an_empty_change_is_no_change(params):
                          ids=["image", "definition", "nothing"])
 def test_a_rollback_needs_no_change_and_bears_one(params):
     """Role and playbook pass the same options to an update and to a rollback."""
-    request = ask(state="rolled_back", **params)
+    request = build_request(state="rolled_back", **params)
 
     assert request.state is State.ROLLED_BACK and not request.asks_the_server
 
@@ -298,12 +306,14 @@ def test_a_rollback_needs_no_change_and_bears_one(params):
 
 @given(st.integers(0, 10**9 - 1))
 def test_a_size_is_a_number_of_replicas(number):
-    assert ask(**V2, max_surge=f" {number} ", max_unavailable="1").max_surge == Size(number)
+    request = build_request(**V2, max_surge=f" {number} ", max_unavailable="1")
+
+    assert request.max_surge == Size(number)
 
 
 @given(st.integers(0, 100))
 def test_a_size_may_be_a_percentage(number):
-    assert ask(**V2, max_surge=f"{number}%", max_unavailable="1").max_surge == Size(
+    assert build_request(**V2, max_surge=f"{number}%", max_unavailable="1").max_surge == Size(
         number, percent=True)
 
 
@@ -318,7 +328,7 @@ def test_a_size_is_read_as_one_or_refused(text):
     """Digits of other alphabets, fractions and signs raise no error except RolloutError."""
     well_formed = text.strip().removesuffix("%")
     try:
-        size = ask(**V2, max_surge=text, max_unavailable="1").max_surge
+        size = build_request(**V2, max_surge=text, max_unavailable="1").max_surge
     except RolloutError:
         return
     assert (text == ""
@@ -333,7 +343,7 @@ def test_a_size_is_read_as_one_or_refused(text):
     "---\n" + yaml.safe_dump(DEFINITION) + "---\n",
 ], ids=["dict", "list of one", "YAML", "JSON", "YAML with empty documents"])
 def test_a_definition_may_be_given_as(given_as):
-    request = ask(definition=given_as)
+    request = build_request(definition=given_as)
 
     assert (request.definition, request.next_name) == (DEFINITION, "bar")
 
@@ -342,17 +352,19 @@ def test_a_definition_from_a_file(tmp_path):
     path = tmp_path / "bar.yaml"
     path.write_text(yaml.safe_dump(DEFINITION))
 
-    assert ask(src=str(path)) == ask(definition=DEFINITION)
+    assert build_request(src=str(path)) == build_request(definition=DEFINITION)
 
 
 def test_a_definition_without_a_name_leaves_the_name_to_the_hash():
-    assert ask(definition={**DEFINITION, "metadata": {}}).next_name is None
+    assert build_request(definition={**DEFINITION, "metadata": {}}).next_name is None
 
 
 def test_a_definition_may_repeat_the_name_and_namespace_of_the_task():
     definition = {**DEFINITION, "metadata": {"name": "bar", "namespace": "prod"}}
 
-    assert ask(definition=definition, namespace="prod", next_name="bar").next_name == "bar"
+    request = build_request(definition=definition, namespace="prod", next_name="bar")
+
+    assert request.next_name == "bar"
 
 
 @pytest.mark.parametrize("content, what", [
@@ -390,7 +402,7 @@ LOOP["x"] = LOOP
     ("\ud83d", "surrogates not allowed"),
 ], ids=["a date", "a set", "not a number", "keys that are no texts", "itself", "half a character"])
 @pytest.mark.parametrize("option, value",
-                         [("definition", lambda x: defined(x=x)),
+                         [("definition", lambda x: definition_with(x=x)),
                           ("template", lambda x: {"spec": {"x": x}})],
                          ids=["definition", "template"])
 def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, why):
@@ -413,7 +425,7 @@ def test_what_nobody_gives_is_the_default_of_a_request(option):
     """A task without an option requests the same as a task with the option's default."""
     bare = request_from({"name": "foo", **V2})
 
-    assert getattr(ask(**V2), option) == getattr(bare, option)
+    assert getattr(build_request(**V2), option) == getattr(bare, option)
 
 
 @pytest.mark.parametrize("still_there",
@@ -438,4 +450,4 @@ def test_a_revision_is_a_number_or_the_previous_one():
     ("1h", 3600), ("1h30m", 5400),
     ("1h0m5s", 3605)])
 def test_a_soak_is_seconds_or_a_duration(given, seconds):
-    assert ask(image="myimage:v2", soak=given).soak == seconds
+    assert build_request(image="myimage:v2", soak=given).soak == seconds

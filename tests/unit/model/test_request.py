@@ -19,7 +19,7 @@ from ansible.template import Templar, trust_as_template
 from builders import template
 from hypothesis import given
 from hypothesis import strategies as st
-from wishes import DEFINITION, PATCH, V2, ask, defined
+from request_builders import DEFINITION, PATCH, V2, build_request, definition_with
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -35,14 +35,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
     ({"state": "restarted"}, False), ({"state": "rolled_back", "template": PATCH}, False),
 ], ids=["image", "template", "definition", "restarted", "rolled_back"])
 def test_the_server_is_asked_only_for_what_it_alone_knows(params, expected):
-    assert ask(**params).asks_the_server is expected
+    assert build_request(**params).asks_the_server is expected
 
 
 # Restart
 
 
 def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
-    restart = ask(state="restarted")
+    restart = build_request(state="restarted")
 
     once, again = restart.applied_to(template()), restart.applied_to(template(label="differs"))
 
@@ -52,7 +52,7 @@ def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
 
 
 def test_a_restart_of_what_was_restarted_is_another_one():
-    restart = ask(state="restarted")
+    restart = build_request(state="restarted")
 
     once = restart.applied_to(template())
 
@@ -106,19 +106,21 @@ def typed(command):
     ({"state": "rolled_back"}, {"name": "foo", "state": "rolled_back"}),
 ], ids=["image", "container", "next_name and label key", "images", "restarted", "rolled_back"])
 def test_the_command_asks_for_the_same(params, expected):
-    assert typed(ask(**params).command()) == expected
+    assert typed(build_request(**params).command()) == expected
 
 
 @pytest.mark.parametrize("change", [{"template": PATCH}, {"definition": DEFINITION}],
                          ids=["template", "definition"])
 def test_what_is_too_long_for_a_command_is_to_be_run_again(change):
-    assert ask(**change).command() == "run the same task again"
-    assert ask(**change).command(max_surge="2") == "run the same task again with max_surge=2"
-    assert typed(ask(**change).command(State.ROLLED_BACK))["state"] == "rolled_back"
+    request = build_request(**change)
+
+    assert request.command() == "run the same task again"
+    assert request.command(max_surge="2") == "run the same task again with max_surge=2"
+    assert typed(build_request(**change).command(State.ROLLED_BACK))["state"] == "rolled_back"
 
 
 def test_the_command_may_ask_for_another_state_or_other_images():
-    request = ask(**V2, next_name="bar", namespace="prod")
+    request = build_request(**V2, next_name="bar", namespace="prod")
 
     assert typed(request.command(State.ROLLED_BACK)) == {
         "name": "foo", "namespace": "prod", "next_name": "bar", "state": "rolled_back"}
@@ -156,25 +158,25 @@ def as_module_has(command):
 def test_a_command_repeats_every_option_of_the_task():
     task = {"name": "foo", **V2, **CANARY}
 
-    assert as_module_has(ask(**task).command()) == task
+    assert as_module_has(build_request(**task).command()) == task
 
 
 @pytest.mark.parametrize("option", sorted(CANARY))
 def test_a_command_repeats_each_option_alone(option):
     task = {"name": "foo", **V2, option: CANARY[option]}
 
-    assert as_module_has(ask(**task).command()) == task
+    assert as_module_has(build_request(**task).command()) == task
 
 
 def test_a_rollback_repeats_what_is_not_for_the_way_forward():
     task = {"name": "foo", **V2, **CANARY}
 
-    assert as_module_has(ask(**task).command(State.ROLLED_BACK)) == {
+    assert as_module_has(build_request(**task).command(State.ROLLED_BACK)) == {
         **{option: task[option] for option in BOTH_WAYS}, "state": "rolled_back"}
 
 
 def test_the_rollback_that_a_failed_update_begins_is_repeated_as_a_rollback():
-    request = ask(**V2, **CANARY).to_go_back()
+    request = build_request(**V2, **CANARY).to_go_back()
 
     assert request.command() == request.command(State.ROLLED_BACK)
 
@@ -188,7 +190,7 @@ def test_a_return_to_a_revision_is_repeated_whole_and_its_own_rollback_has_no_re
 
     Without a revision, state=rolled_back undoes that update.
     """
-    request = ask(state="rolled_back", to_revision=revision, pause_at="1")
+    request = build_request(state="rolled_back", to_revision=revision, pause_at="1")
 
     assert typed(request.command()) == {"name": "foo", "state": "rolled_back", **goal,
                                         **({"pause_at": "1"} if goal else {})}
@@ -196,7 +198,7 @@ def test_a_return_to_a_revision_is_repeated_whole_and_its_own_rollback_has_no_re
 
 
 def test_a_migration_takes_no_pace_from_an_update():
-    assert typed(ask(**V2, **CANARY).command(State.MIGRATED)) == {
+    assert typed(build_request(**V2, **CANARY).command(State.MIGRATED)) == {
         "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false",
         "state": "migrated",
         "to_kind": "Deployment", "progress_deadline": "60.5", "failure_grace": "3s",
@@ -208,11 +210,15 @@ def test_a_default_is_not_repeated():
     defaults = {option: spec["default"]
                 for option, spec in ARGUMENT_SPEC.items() if "default" in spec}
 
-    assert ask(**V2, **defaults, kind="ReplicationController").command() == ask(**V2).command()
+    request = build_request(**V2, **defaults, kind="ReplicationController")
+
+    assert request.command() == build_request(**V2).command()
 
 
 def test_a_command_for_a_kind_that_has_no_deployment_label_gives_none():
-    assert "label" not in ask(**V2, kind="Deployment", deployment_label_key="x.io/y").command()
+    request = build_request(**V2, kind="Deployment", deployment_label_key="x.io/y")
+
+    assert "label" not in request.command()
 
 
 FLEET = {"label_selectors": ["app in (a, b)", "tier=web"],
@@ -229,7 +235,7 @@ def test_a_command_for_the_whole_fleet_repeats_its_selection_and_one_for_a_contr
         selection, kind):
     """run/fleet creates a request with name and kind for each controller."""
     params = {**V2, "pause_at": "1", "max_surge": "2"}
-    request = ask(**params, **selection | kind)
+    request = build_request(**params, **selection | kind)
 
     assert as_module_has(request.command()) == {**params, **selection}
     assert as_module_has(request.command(pause_at=None)) == {**V2, "max_surge": "2", **selection}
@@ -240,7 +246,7 @@ def test_a_command_for_the_whole_fleet_repeats_its_selection_and_one_for_a_contr
 
 
 def test_a_command_for_one_of_a_fleet_that_cannot_be_typed_says_what_to_change():
-    request = ask(**V2, names=["foo", "bar"], connection={"kubeconfig": None})
+    request = build_request(**V2, names=["foo", "bar"], connection={"kubeconfig": None})
 
     assert request.command() == "run the same task again"
     assert request.command(State.ROLLED_BACK) == "run the same task again with name=foo state=rolled_back without names"
@@ -258,7 +264,7 @@ IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits
 
 def typed_or_refused(**params):
     try:
-        request = ask(**params)
+        request = build_request(**params)
     except RolloutError:
         return
     for images in (None, dict(request.images)):
@@ -271,7 +277,7 @@ def typed_or_refused(**params):
 
 @given(st.from_regex(r"[a-z0-9.:-]{1,20}(/[a-z0-9._-]{1,20}){0,2}(:[A-Za-z0-9._-]{1,20})?(@sha256:[0-9a-f]{8})?", fullmatch=True))
 def test_an_image_is_accepted_and_reaches_the_module_as_it_was(image):
-    assert ask(image=image).images == {"": image}
+    assert build_request(image=image).images == {"": image}
     typed_or_refused(image=image)
     typed_or_refused(images={"web": image, "log": "b:2"})
 
@@ -286,7 +292,7 @@ def test_any_text_that_is_accepted_as_an_image_or_container_reaches_the_module_a
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
 def test_names_that_are_accepted_reach_the_module_as_they_were(name, namespace, next_name):
     try:
-        request = ask(**V2, name=name, namespace=namespace, next_name=next_name)
+        request = build_request(**V2, name=name, namespace=namespace, next_name=next_name)
     except RolloutError:
         return
     expected = {"name": name, "namespace": request.namespace, "next_name": request.next_name,
@@ -297,7 +303,7 @@ def test_names_that_are_accepted_reach_the_module_as_they_were(name, namespace, 
 @given(st.text(max_size=70))
 def test_a_label_key_that_is_accepted_reaches_the_module_as_it_was(key):
     try:
-        request = ask(**V2, deployment_label_key=key)
+        request = build_request(**V2, deployment_label_key=key)
     except RolloutError:
         return
     assert typed(request.command()).get("deployment_label_key", object_meta.DEPLOYMENT_LABEL) == key
@@ -324,7 +330,7 @@ def printed_by_bash(words):
 def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_all(image, container):
     """Records, kubectl's annotations and templates may contain any text."""
     for images in ({"": image}, {container: image}, {container: image, "b": "b:1"}):
-        command = ask(**V2).command(State.UPDATED, images=images)
+        command = build_request(**V2).command(State.UPDATED, images=images)
         if command.startswith("ansible "):
             options = typed(command)
             assert (images == options.get("images")
@@ -337,7 +343,8 @@ def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_al
 
 @given(ANYTHING, st.lists(ANYTHING.filter(bool), min_size=1))
 def test_whatever_an_option_says_it_is_typed_as_it_is_or_not_at_all(nodes, selectors):
-    request = ask(**V2, kind="DaemonSet", label_selectors=selectors, pause_at="1", nodes=nodes)
+    request = build_request(**V2, kind="DaemonSet", label_selectors=selectors, pause_at="1",
+                            nodes=nodes)
 
     if (command := request.command()) != "run the same task again":
         assert as_module_has(command) == {
@@ -347,7 +354,7 @@ def test_whatever_an_option_says_it_is_typed_as_it_is_or_not_at_all(nodes, selec
 
 @given(st.dictionaries(st.sampled_from(["context", "kubeconfig", "host"]), ANYTHING | st.none()))
 def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(connection):
-    request = ask(**V2, connection=connection)
+    request = build_request(**V2, connection=connection)
 
     command = request.command()
 
@@ -365,7 +372,7 @@ def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(co
 
 @pytest.mark.parametrize("value", [value for value in HOSTILE if "\0" not in value])
 def test_bash_takes_a_command_as_it_is_meant(value):
-    request = ask(**V2, connection={"context": value})
+    request = build_request(**V2, connection={"context": value})
 
     assert printed_by_bash(request.kubectl)[1] == f"--context={value}"
     if (command := request.command()) != "run the same task again":
@@ -378,7 +385,9 @@ def test_bash_takes_a_command_as_it_is_meant(value):
 ])
 def test_a_command_that_cannot_be_typed_is_told_in_words(change, to_do):
     """A kubeconfig provided as content has no path."""
-    assert ask(**V2, connection={"kubeconfig": None}).command(State.ROLLED_BACK, **change) == to_do
+    request = build_request(**V2, connection={"kubeconfig": None})
+
+    assert request.command(State.ROLLED_BACK, **change) == to_do
 
 
 # The same pods, or not
@@ -394,13 +403,13 @@ def test_a_command_that_cannot_be_typed_is_told_in_words(change, to_do):
     ({"state": "restarted"}, False),
 ], ids=["another pace", "another name", "another image", "a container", "a template", "a restart"])
 def test_a_fingerprint_tells_what_pods_are_asked_for(params, is_same):
-    assert (ask(**params).fingerprint == ask(**V2).fingerprint) is is_same
+    assert (build_request(**params).fingerprint == build_request(**V2).fingerprint) is is_same
 
 
 def test_the_hash_of_a_definition_is_over_its_selector_and_template_alone():
-    one = ask(definition=defined(selector={"app": "foo"}, replicas=3))
+    one = build_request(definition=definition_with(selector={"app": "foo"}, replicas=3))
     other = dataclasses.replace(one,
-                                definition={**defined(selector={"app": "foo"}),
+                                definition={**definition_with(selector={"app": "foo"}),
                                             "metadata": {"labels": {"x": "y"}}})
 
     assert one.content(template(), {}) == other.content(template("another:v1"), {"app": "x"})

@@ -11,7 +11,7 @@ import pytest
 from builders import template
 from hypothesis import given
 from hypothesis import strategies as st
-from wishes import ask, pods
+from request_builders import build_request, pod_template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -76,50 +76,50 @@ def test_a_repository_is_the_image_without_tag_and_digest(image, expected):
 
 
 def changed(template, **params):
-    return images_of(ask(**params).applied_to(template))
+    return images_of(build_request(**params).applied_to(template))
 
 
 def test_the_only_container_gets_the_image_whatever_it_is():
-    assert changed(pods("web=one:v1"), image="two:v2") == {"web": "two:v2"}
+    assert changed(pod_template("web=one:v1"), image="two:v2") == {"web": "two:v2"}
 
 
 def test_the_only_container_that_runs_the_same_repository_gets_the_image():
-    both = pods("web=localhost:5000/web:v1", "log=localhost:5000/log:v1")
+    both = pod_template("web=localhost:5000/web:v1", "log=localhost:5000/log:v1")
 
     assert changed(both, image="localhost:5000/log:v2") == {
         "web": "localhost:5000/web:v1", "log": "localhost:5000/log:v2"}
 
 
 def test_the_container_that_is_named_gets_the_image():
-    assert changed(pods("web=a:1", "log=b:1"), image="c:2", container="log") == {
+    assert changed(pod_template("web=a:1", "log=b:1"), image="c:2", container="log") == {
         "web": "a:1", "log": "c:2"}
 
 
 def test_an_init_container_that_is_named_gets_the_image():
-    both = pods("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
+    both = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
     assert changed(both, image="b:2", container="prepare") == {"prepare": "b:2", "web": "a:1"}
 
 
 def test_an_init_container_never_makes_the_choice_of_a_container_unclear():
-    both = pods("web=a:1", initContainers=[{"name": "prepare", "image": "a:1"}])
+    both = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "a:1"}])
 
     assert changed(both, image="a:2") == {"prepare": "a:1", "web": "a:2"}
 
 
 def test_several_images_are_set_at_once_and_the_rest_stays():
-    before = pods("web=a:1", "log=b:1", "mesh=c:1")
+    before = pod_template("web=a:1", "log=b:1", "mesh=c:1")
 
     assert changed(before, images={"web": "a:2", "log": "b:2"}) == {
         "web": "a:2", "log": "b:2", "mesh": "c:1"}
 
 
 def test_setting_an_image_leaves_the_template_it_came_from_alone():
-    before = pods("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
+    before = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
-    ask(image="a:2").applied_to(before)
+    build_request(image="a:2").applied_to(before)
 
-    assert before == pods("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
+    assert before == pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
 
 @pytest.mark.parametrize("containers, params, what", [
@@ -137,7 +137,7 @@ def test_setting_an_image_leaves_the_template_it_came_from_alone():
         "unknown container among several"])
 def test_a_container_that_is_not_clear_is_refused(containers, params, what):
     with pytest.raises(RolloutError) as refused:
-        ask(**params).applied_to(pods(*containers))
+        build_request(**params).applied_to(pod_template(*containers))
 
     assert refused.value.what == what
 

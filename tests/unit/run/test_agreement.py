@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from every_kind import KINDS, SIZE, Cluster, asked
+from every_kind import KINDS, SIZE, Cluster, update_request
 
 #: Kinds, and the type of their updateStrategy unless RollingUpdate.
 ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
@@ -20,7 +20,7 @@ def actions(result):
 @pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_a_pause(kind, strategy, pause):
-    request, cluster = asked(kind, pause_at=pause), Cluster(kind, strategy)
+    request, cluster = update_request(kind, pause_at=pause), Cluster(kind, strategy)
     shown = cluster.checked(request)
     result = cluster.run(request)
     cluster.settle()
@@ -50,9 +50,10 @@ def test_a_pause(kind, strategy, pause):
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_the_end_of_a_paused_update(kind, strategy, pause, end):
     cluster = Cluster(kind, strategy)
-    cluster.run(asked(kind, pause_at=pause))
+    cluster.run(update_request(kind, pause_at=pause))
     cluster.settle()
-    request = asked(kind, image=None, state="rolled_back") if end == "rolled_back" else asked(kind)
+    params = {"image": None, "state": "rolled_back"} if end == "rolled_back" else {}
+    request = update_request(kind, **params)
     shown, result = cluster.checked(request), cluster.run(request)
     cluster.settle()
     again, info = cluster.run(request), cluster.info(request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from every_kind import KINDS, Cluster, asked
+from every_kind import KINDS, Cluster, update_request
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -28,9 +28,9 @@ class Unwell(Cluster):
         self.leases, self.events = [], []
         super().__init__(kind)
         if end == "rolled_back":
-            self.run(asked(kind, pause_at="1"))
+            self.run(update_request(kind, pause_at="1"))
             self.settle()
-            self.run(asked(kind, **ENDS[end]))
+            self.run(update_request(kind, **ENDS[end]))
             self.settle()
         pods = [pod._replace(ready=number != 0) for number, pod in enumerate(self.pods)]
         if self.kind in ("StatefulSet", "DaemonSet"):
@@ -78,7 +78,7 @@ class Unwell(Cluster):
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_task_waits_for_the_pods_and_changes_nothing(kind, end):
-    cluster, request = Unwell(kind, end, waits=5), asked(kind, **ENDS[end])
+    cluster, request = Unwell(kind, end, waits=5), update_request(kind, **ENDS[end])
     assert driver.look(choose(request), request, cluster, cluster.clock) is None
 
     result = cluster.run(request)
@@ -92,7 +92,7 @@ def test_the_task_waits_for_the_pods_and_changes_nothing(kind, end):
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_that_never_become_available_fail_the_task_without_a_rollback(kind, end, on_failure):
     cluster = Unwell(kind, end)
-    request = asked(kind, progress_deadline=5, on_failure=on_failure, **ENDS[end])
+    request = update_request(kind, progress_deadline=5, on_failure=on_failure, **ENDS[end])
     error = cluster.refusal(request)
 
     assert error.what.startswith("no progress for 5 s while waiting for this: foo")
@@ -108,13 +108,13 @@ def test_pods_that_never_become_available_fail_the_task_without_a_rollback(kind,
 @pytest.mark.parametrize("kind", KINDS)
 def test_check_mode_waits_for_nothing(kind):
     cluster = Unwell(kind)
-    result = cluster.checked(asked(kind, image="myimage:v1"))
+    result = cluster.checked(update_request(kind, image="myimage:v1"))
     assert not result["changed"] and result["msg"] == "foo already has the desired template"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_pods_a_look_is_enough(kind):
-    cluster, request = Cluster(kind), asked(kind, image="myimage:v1")
+    cluster, request = Cluster(kind), update_request(kind, image="myimage:v1")
     if kind == "DaemonSet":
         cluster.cluster.set_nodes("foo", [])
     else:
@@ -128,11 +128,11 @@ def test_without_pods_a_look_is_enough(kind):
 def test_a_rollout_of_another_client_is_waited_for_without_a_lease(kind):
     cluster = Unwell(kind)
     cluster.set_image("myimage:v2")
-    error = cluster.refusal(asked(kind, progress_deadline=5, on_failure="rollback"))
+    error = cluster.refusal(update_request(kind, progress_deadline=5, on_failure="rollback"))
     assert error.what.endswith("; no update is in progress") and cluster.is_untouched
 
     cluster.waits = 3
-    assert not cluster.run(asked(kind))["changed"] and cluster.is_untouched
+    assert not cluster.run(update_request(kind))["changed"] and cluster.is_untouched
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,5 +142,5 @@ def test_what_another_client_changes_meanwhile_is_not_undone(kind):
     cluster.happens = lambda: cluster.set_image("myimage:v3")
     with pytest.raises(RolloutError,
                        match="somebody else has changed it while this task waited for its pods"):
-        cluster.run(asked(kind, image="myimage:v1"))
+        cluster.run(update_request(kind, image="myimage:v1"))
     assert cluster.is_untouched

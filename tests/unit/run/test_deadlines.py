@@ -12,7 +12,7 @@ import re
 import pytest
 from builders import BACK, SUCCESSOR, UPDATE, new, old, rc, template
 from clusters import Cluster, FakeClock, fails, troubled
-from idle import IdleGateway
+from idle_gateway import IdleGateway
 from migrations import ALL, MIGRATE, MIGRATE_CONFIG, ConfigWorld, after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause

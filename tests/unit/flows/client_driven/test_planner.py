@@ -10,12 +10,29 @@ import dataclasses
 import json
 
 import pytest
-from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended, look, new, old, plan, rc, record, summary, template
+from builders import (
+    BACK,
+    LABEL,
+    NOW,
+    SUCCESSOR,
+    UPDATE,
+    apply,
+    ended,
+    look,
+    new,
+    old,
+    patch_tests,
+    plan,
+    rc,
+    record,
+    summary,
+    template,
+)
 from cluster_models import ClusterModel
 from clusters import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
-from wishes import ask
+from request_builders import build_request
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import expected_successor
@@ -32,7 +49,7 @@ KEPT = dataclasses.replace(UPDATE, next_name="bar")
 KEPT_BACK = dataclasses.replace(BACK, next_name="bar")
 RESTART = Request(name="foo", state=State.RESTARTED)
 COLORED = dataclasses.replace(UPDATE, label_key="kubernetes.io/color")
-V3 = ask(image="myimage:v3")
+V3 = build_request(image="myimage:v3")
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
 
@@ -1016,7 +1033,7 @@ def with_metadata(item, **fields):
 
 
 def test_scaling_assumes_the_object_the_size_and_every_mark():
-    assert assumed(decide(UPDATE, old(3), new(0))) == {
+    assert patch_tests(decide(UPDATE, old(3), new(0))) == {
         "/metadata/uid": f"uid of {SUCCESSOR}",
         "/spec/replicas": 0,
         **{"/metadata/annotations/"
@@ -1053,7 +1070,7 @@ def test_the_command_that_rolls_back_another_update_keeps_its_next_name():
 
 
 def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_images():
-    request = ask(name=SUCCESSOR, images={"web": "myimage:v2", "side": "side:v2"})
+    request = build_request(name=SUCCESSOR, images={"web": "myimage:v2", "side": "side:v2"})
 
     with pytest.raises(RolloutError) as refused:
         plan(request, look(dataclasses.replace(request, state=State.ROLLED_BACK), old(), new()))

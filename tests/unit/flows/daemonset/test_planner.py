@@ -10,7 +10,7 @@ import functools
 import json
 
 import pytest
-from builders import NOW, assumed, carried_out, template
+from builders import NOW, patch_tests, run_to_end, template
 from cluster_models import DaemonSetModel, annotated, primary, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,7 +71,7 @@ def decide(request, model, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
-go = functools.partial(carried_out, decide)
+go = functools.partial(run_to_end, decide)
 
 
 def set_by_somebody(model, path, value):
@@ -132,12 +132,12 @@ def test_there_is_none():
 def test_what_the_first_patch_assumes():
     decision = decide(UPDATE, cluster())
     assert decision.write.kind == "DaemonSet"
-    assert assumed(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1,
-                                 "/metadata/annotations": None}
+    assert patch_tests(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1,
+                                     "/metadata/annotations": None}
     model = cluster()
     annotated(model, "{}")
-    assert assumed(decide(UPDATE,
-                          model))["/metadata/annotations/baton.kubernetes~1last-rollout"] == "{}"
+    tests = patch_tests(decide(UPDATE, model))
+    assert tests["/metadata/annotations/baton.kubernetes~1last-rollout"] == "{}"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)

@@ -10,7 +10,7 @@ import functools
 import json
 
 import pytest
-from builders import NOW, assumed, carried_out, plan, template
+from builders import NOW, patch_tests, plan, run_to_end, template
 from cluster_models import DeploymentModel, primary, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,7 +65,7 @@ def decide(request, model, **facts):
     return plan(request, dataclasses.replace(seen, desired=wanted, now=NOW))
 
 
-go = functools.partial(carried_out, decide)
+go = functools.partial(run_to_end, decide)
 
 
 def sizes(model):
@@ -134,8 +134,8 @@ def test_what_the_first_patch_assumes():
     decision = decide(UPDATE, cluster())
     assert decision.write.kind == Kind.DEPLOYMENT
     record = "/metadata/annotations/baton.kubernetes~1last-rollout"
-    assert assumed(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1,
-                                 record: None}
+    assert patch_tests(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1,
+                                     record: None}
 
 
 def test_a_pause_stands_at_its_number_and_goes_on_from_there():

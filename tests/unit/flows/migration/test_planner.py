@@ -9,7 +9,7 @@ import copy
 import dataclasses
 
 import pytest
-from builders import grow_stale, old, past_waits, rc
+from builders import grow_stale, old, rc, run_past_waits
 from migrations import ALL, MIGRATE, World, after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -58,7 +58,7 @@ def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
     world = World()
     done = world.go(number)
     grow_stale(world.cluster._items)
-    assert past_waits(world, 100) == ALL[number:], done
+    assert run_past_waits(world, 100) == ALL[number:], done
 
 
 def test_neither_can_make_a_pod_while_they_are_handed_over():

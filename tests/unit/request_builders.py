@@ -19,7 +19,7 @@ DEFINITION = {"kind": "ReplicationController", "metadata": {"name": "bar"},
 PATCH = {"spec": {"hostNetwork": True}}
 
 
-def ask(**params):
+def build_request(**params):
     """Return the request for options of a module."""
     defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     return request_from({**defaults, "name": "foo", **params})
@@ -27,16 +27,16 @@ def ask(**params):
 
 def refusal(**params):
     with pytest.raises(RolloutError) as refused:
-        ask(**params)
+        build_request(**params)
     return refused.value
 
 
-def defined(**spec):
+def definition_with(**spec):
     """Return a definition with the given spec fields."""
     return {**DEFINITION, "spec": {**DEFINITION["spec"], **spec}}
 
 
-def pods(*containers, **spec):
+def pod_template(*containers, **spec):
     """Return a template of containers, each as name=image."""
     pairs = [container.partition("=") for container in containers]
     return {"spec": {**spec,

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 import migrations
-from every_kind import KINDS, SIZE, Cluster, asked
+from every_kind import KINDS, SIZE, Cluster, update_request
 from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
@@ -61,7 +61,7 @@ class Interrupted(Cluster):
     def run_until(self, is_reached, **params):
         self.is_reached = is_reached
         try:
-            self.run(asked(str(self.kind), **params))
+            self.run(update_request(str(self.kind), **params))
         except Killed:
             pass
         else:
@@ -78,7 +78,7 @@ def record(kind):
     """Return the objects of each moment of an update of four pods."""
     forward, paused, back = Interrupted(kind), Interrupted(kind), Interrupted(kind)
     forward.run_until(lambda: forward.new in (2, 3))
-    paused.run(asked(kind, pause_at="2"))
+    paused.run(update_request(kind, pause_at="2"))
     back.run_until(lambda: back.new == 3)
     back.run_until(lambda: back.new in (1, 2) and len(back.pods) >= SIZE,
                    image=None, state="rolled_back")

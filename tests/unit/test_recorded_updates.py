@@ -10,7 +10,7 @@ import json
 import migrations
 import pytest
 import recorded_updates
-from every_kind import KINDS, SIZE, Cluster, asked
+from every_kind import KINDS, SIZE, Cluster, update_request
 from recorded_updates import MIGRATIONS, RECORDED, images, load, load_migration
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -44,7 +44,7 @@ def assert_ended(cluster, kind, image):
     """Check that the update has left foo alone, with all pods of one image."""
     assert settings(cluster) == settings(Cluster(kind))
     assert set(cluster.cluster.items) == {"foo"}
-    assert cluster.info(asked(kind))["phase"] == "complete"
+    assert cluster.info(update_request(kind))["phase"] == "complete"
     cluster.settle()
     pods = recorded_updates.pods_of(cluster)
     assert images(pods, recorded_updates.objects_of(cluster)) == [image] * SIZE
@@ -53,24 +53,24 @@ def assert_ended(cluster, kind, image):
 @pytest.mark.parametrize(("version", "kind", "moment"), moments(KINDS))
 def test_recorded_update_is_resumed_and_finished(version, kind, moment):
     cluster = load(kind, _read(version, kind)[moment])
-    rollout = cluster.info(asked(kind))
+    rollout = cluster.info(update_request(kind))
     assert rollout["phase"] != "complete"
     assert rollout["direction"] == ("back" if moment == "back" else "forward")
 
-    checked, result = cluster.checked(asked(kind)), cluster.run(asked(kind))
+    checked, result = cluster.checked(update_request(kind)), cluster.run(update_request(kind))
     assert checked["changed"] and result["changed"]
     assert_ended(cluster, kind, "myimage:v2")
-    assert not cluster.run(asked(kind))["changed"]
+    assert not cluster.run(update_request(kind))["changed"]
 
 
 @pytest.mark.parametrize(("version", "kind", "moment"), moments(KINDS))
 def test_recorded_update_is_rolled_back(version, kind, moment):
     cluster = load(kind, _read(version, kind)[moment])
-    back = asked(kind, image=None, state="rolled_back")
+    back = update_request(kind, image=None, state="rolled_back")
     if moment == "handover":
         # All pods are new: a rollback in progress is refused, the former image is an update.
         assert "there is no update in progress to roll back" in cluster.refusal(back).what
-        back = asked(kind, image="myimage:v1")
+        back = update_request(kind, image="myimage:v1")
     result = cluster.run(back)
     assert result["changed"]
     assert_ended(cluster, kind, "myimage:v1")

@@ -131,5 +131,5 @@ def test_a_receiver_that_is_down_decides_nothing(namespace, run_play, status):
         url = receiver.url if status else "http://127.0.0.1:9"
         output = run_play(url, image_bump_stages=["100%"])
 
-    assert ("Warning: the chat was not told" in output
+    assert ("Warning: the chat was not notified" in output
             and "myimage:v2: 1 of 1 replicas available" in output)

@@ -44,12 +44,12 @@ SITES: dict[str, str] = {
     "explain/diagnosis.py::_commands": SHOWS,
     "explain/gitops.py::_flux": WARNS,
     "explain/pod_health.py::": SHOWS,
-    "explain/pod_health.py::_of_one_gone": SHOWS,
+    "explain/pod_health.py::_causes_of_loss": SHOWS,
     "explain/pod_health.py::_cause": PART,
     "explain/old_pods.py::": SHOWS,
     "explain/old_pods.py::_of_old_pod": "not pasted here: test_stateful_set and "
                                         "test_broken_rollouts show the pod that it is about",
-    "explain/report.py::after_pause": "test_a_pause_is_ended_by_the_commands_of_its_result",
+    "explain/report.py::pause_commands": "test_a_pause_is_ended_by_the_commands_of_its_result",
     "explain/failure_reasons.py::": "not pasted: suggestions about pods; most show something, the "
                                     "others change what the template needs",
     "explain/preflight_warnings.py::": WARNS,
@@ -106,12 +106,12 @@ SITES: dict[str, str] = {
         "test_an_update_whose_primary_is_gone_is_finished pastes the same command",
     "flows/client_driven/planner.py::_without_primary":
         "test_a_controller_is_named_as_the_command_says",
-    "flows/client_driven/refusals.py::finishing":
+    "flows/client_driven/refusals.py::finish_command":
         "test_an_update_whose_primary_is_gone_is_finished",
     "flows/client_driven/refusals.py::interrupted_kubectl":
         "test_what_kubectl_left_half_way_is_put_back",
     "flows/client_driven/refusals.py::refuse_deleting_or_closed": FORGED + EDITS,
-    "flows/client_driven/refusals.py::refuse_stranger": FORGED
+    "flows/client_driven/refusals.py::refuse_mismatch": FORGED
     + "the marks are removed as docs/recovery.md says",
     "flows/client_driven/refusals.py::refuse_successor":
         "test_a_controller_is_named_as_the_command_says",

@@ -81,14 +81,14 @@ SITES: dict[str, str] = {
         "test_a_migration_of_pods_that_never_become_available_ends_with_another_image",
     "flows/migration/flow.py::commands": OPENSHIFT,
     "flows/migration/flow.py::warnings": WARNS,
-    "flows/migration/manifests.py::taken": SHOWS,
+    "flows/migration/manifests.py::name_conflict": SHOWS,
     "flows/migration/planner.py::_empty": OPENSHIFT,
-    "flows/migration/planner.py::_leave": OPENSHIFT,
+    "flows/migration/planner.py::_delete_config": OPENSHIFT,
     "flows/migration/planner.py::_refuse_others": OPENSHIFT,
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
     "flows/migration/planner.py::_refuse_another_template": SHOWS,
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
-    "flows/migration/planner.py::_take_over": "not pasted: needs the old manifest, applied in the "
+    "flows/migration/planner.py::_with_controller": "not pasted: needs the old manifest, applied in the "
                                               "middle of a migration",
     "flows/refusals.py::_without_finalizers": "test_a_deletion_that_a_finalizer_holds_up_ends",
     "flows/refusals.py::contested_before": FORGED + "each of its commands is one of way_back",

@@ -129,7 +129,7 @@ def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, pl
                            succeeds=False)
 
     assert versions(namespace) == (2, 0)
-    deadline = re.compile(r"waits until (\S+Z) for somebody")
+    deadline = re.compile(r"waits for approval until (\S+Z)")
     assert deadline.findall(first) == deadline.findall(output) != []
 
 

@@ -361,7 +361,7 @@ def test_the_mark_that_nobody_has_any_more_is_never_taken_for_done(namespace, ki
         with pytest.raises(Killed):
             kind.roll(fault=death(number, True, SinceRename()))
         kind.patch("foo", {"metadata": {"annotations": None}})
-        with pytest.raises(RolloutError, match="somebody removed the annotation") as error:
+        with pytest.raises(RolloutError, match="client removed the annotation") as error:
             kind.roll()
 
     assert "remove priorityClassName from the template" in error.value.next_command

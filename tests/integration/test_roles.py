@@ -267,7 +267,7 @@ def test_the_words_of_the_module_come_once(namespace, playbooks):
     what = "the new pods cannot become available; foo is rolled back to myimage:v1"
     error = error_of(output).partition("PLAY RECAP")[0]
     assert (f"Stage 100%: ReplicationController {namespace.name}/foo: {what}" in error
-            and "'Update foo' has failed" in error)
+            and "at the failed task 'Update foo'." in error)
     assert "CrashLoopBackOff" not in error and "CrashLoopBackOff" in playbooks.told["message"]
 
 

@@ -34,7 +34,7 @@ OPENSHIFT = ("not pasted: needs oc and OpenShift's controllers; "
 WARNS = "not pasted: part of a warning before an update that goes on without it"
 PART = "not a command: what a command begins with"
 SAME = ("not pasted here: the same task again, as "
-        "test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back pastes; ")
+        "test_failed_canary_is_repeated_as_a_canary_and_rolled_back pastes; ")
 FORGED = "not pasted: needs annotations or revisions that another client has forged; "
 #: Each function of plugins/ that makes a command for an error, by file below module_utils and name
 #: ("" for a table at the top), with the tests of test_next_commands.py that paste the command, or
@@ -49,7 +49,7 @@ SITES: dict[str, str] = {
     "explain/old_pods.py::": SHOWS,
     "explain/old_pods.py::_of_old_pod": "not pasted here: test_stateful_set and "
                                         "test_broken_rollouts show the pod that it is about",
-    "explain/report.py::pause_commands": "test_a_pause_is_ended_by_the_commands_of_its_result",
+    "explain/report.py::pause_commands": "test_commands_of_a_pause_end_the_pause",
     "explain/failure_reasons.py::": "not pasted: suggestions about pods; most show something, the "
                                     "others change what the template needs",
     "explain/preflight_warnings.py::": WARNS,
@@ -61,14 +61,14 @@ SITES: dict[str, str] = {
     "explain/preflight_warnings.py::_services": WARNS,
     "flows/autoscaler.py::_cannot_restore": WARNS,
     "flows/server_driven/planner.py::_another_update": "test_another_update_is_rolled_back",
-    "flows/commands.py::finish": "test_what_another_client_has_begun_is_finished",
+    "flows/commands.py::finish": "test_update_of_another_client_is_completed",
     "flows/commands.py::resume_and_rollback": "test_another_update_is_rolled_back",
     "flows/daemonset/planner.py::_refuse_to_pause": SHOWS,
     "flows/deployment/planner.py::refuse_paused":
-        "test_a_deployment_that_somebody_has_paused_is_resumed",
+        "test_deployment_paused_by_another_client_is_resumed",
     "flows/deployment/planner.py::_not_readable": EDITS,
     "flows/deployment/planner.py::_settings_of_pause":
-        "test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back",
+        "test_deployment_beyond_the_requested_pause_is_rolled_back",
     "flows/handover.py::_refuse_unproven": SHOWS,
     "flows/handover.py::finish": SHOWS,
     "flows/migration/back.py::plan_back": OPENSHIFT,
@@ -78,7 +78,7 @@ SITES: dict[str, str] = {
     "flows/migration/halfway.py::commands": "not pasted here: the same task again, which "
                                             "test_migration runs after each kill",
     "flows/migration/flow.py::_way_out":
-        "test_a_migration_of_pods_that_never_become_available_ends_with_another_image",
+        "test_migration_with_unavailable_pods_completes_with_another_image",
     "flows/migration/flow.py::commands": OPENSHIFT,
     "flows/migration/flow.py::warnings": WARNS,
     "flows/migration/manifests.py::name_conflict": SHOWS,
@@ -90,52 +90,52 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
     "flows/migration/planner.py::_with_controller": "not pasted: needs the old manifest, applied in the "
                                               "middle of a migration",
-    "flows/refusals.py::_without_finalizers": "test_a_deletion_that_a_finalizer_holds_up_ends",
+    "flows/refusals.py::_without_finalizers": "test_deletion_blocked_by_a_finalizer_completes",
     "flows/refusals.py::contested_before": FORGED + "each of its commands is one of way_back",
     "flows/refusals.py::endless_deletion": SAME
-    + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
-    "flows/refusals.py::no_such_revision": "test_an_update_that_has_ended_is_undone",
+    + "the finalizer's command is test_deletion_blocked_by_a_finalizer_completes'",
+    "flows/refusals.py::no_such_revision": "test_completed_update_is_rolled_back",
     "flows/refusals.py::refuse_contested": FORGED + SHOWS,
     "flows/refusals.py::refuse_finalizers": SAME
-    + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
+    + "the finalizer's command is test_deletion_blocked_by_a_finalizer_completes'",
     "flows/refusals.py::refuse_without_room": SHOWS,
-    "flows/refusals.py::way_back": "test_an_update_that_has_ended_is_undone",
+    "flows/refusals.py::way_back": "test_completed_update_is_rolled_back",
     "flows/statefulset/planner.py::preparation": SHOWS,
     "flows/client_driven/flow.py::commands":
         "not pasted: only in a handover, which lasts for less than a second; "
-        "test_an_update_whose_primary_is_gone_is_finished pastes the same command",
+        "test_update_with_a_deleted_primary_is_completed pastes the same command",
     "flows/client_driven/planner.py::_without_primary":
-        "test_a_controller_is_named_as_the_command_says",
+        "test_command_names_the_controller_to_update",
     "flows/client_driven/refusals.py::finish_command":
-        "test_an_update_whose_primary_is_gone_is_finished",
+        "test_update_with_a_deleted_primary_is_completed",
     "flows/client_driven/refusals.py::interrupted_kubectl":
-        "test_what_kubectl_left_half_way_is_put_back",
+        "test_interrupted_kubectl_rolling_update_is_reverted",
     "flows/client_driven/refusals.py::refuse_deleting_or_closed": FORGED + EDITS,
     "flows/client_driven/refusals.py::refuse_mismatch": FORGED
     + "the marks are removed as docs/recovery.md says",
     "flows/client_driven/refusals.py::refuse_successor":
-        "test_a_controller_is_named_as_the_command_says",
+        "test_command_names_the_controller_to_update",
     "flows/client_driven/refusals.py::refuse_selector_mismatch":
-        "test_a_selector_that_cannot_be_changed_gets_another_controller",
-    "flows/client_driven/size.py::agreed": "test_a_size_that_is_not_certain_is_confirmed",
-    "model/budgets.py::refuse_standstill": "test_a_budget_lets_one_pod_be_missing",
+        "test_immutable_selector_needs_another_controller",
+    "flows/client_driven/size.py::agreed": "test_uncertain_size_is_confirmed",
+    "model/budgets.py::refuse_standstill": "test_budget_is_changed_to_allow_a_disruption",
     "model/request.py::kubectl": PART,
     "model/request.py::kubectl_of_cluster": PART,
     "model/request.py::oc": PART,
     "model/shell.py::ansible": PART,
     "run/driver.py::loop": SAME + "test_driver stops a task",
     "run/driver.py::run": SAME + "test_driver surprises a task",
-    "run/fleet.py::_next_command": "test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one",
+    "run/fleet.py::_next_command": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
     "run/fleet.py::_note": SAME + "test_fleet surprises a task",
     "run/lease.py::keep": SAME + "test_two_clients takes over",
-    "run/lease.py::take": "test_another_task_is_waited_for",
+    "run/lease.py::take": "test_command_waits_for_another_task",
     "run/deadlines.py::begin": SAME + "test_other_clients undoes a step",
     "run/deadlines.py::refused": SAME + "test_other_clients changes the object",
     "run/deadlines.py::changed_meanwhile": SAME + "test_driver changes the template meanwhile",
     "run/deadlines.py::say_without_update":
-        "test_pods_that_fail_without_an_update_are_given_the_template_of_before",
+        "test_failing_pods_without_an_update_get_the_previous_template",
     "run/deadlines.py::next_commands":
-        "test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back",
+        "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
 #: First words of a program's command, after the flags for the connection and the namespace.
 VERBS = {

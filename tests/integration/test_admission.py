@@ -83,7 +83,7 @@ BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "my
                          ids=["another image", "more environment"])
 @pytest.mark.parametrize("wish", [BY_IMAGE, {**BY_IMAGE, "next_name": "bar"}, BY_TEMPLATE],
                          ids=["image", "image and next_name", "template"])
-def test_an_admission_that_changes_the_template(namespace, expression, image, wish):
+def test_admission_that_changes_the_template(namespace, expression, image, wish):
     """The desired template never equals the stored one: the update still ends, also after a kill,
     and is then unchanged.
     """
@@ -102,7 +102,7 @@ def test_an_admission_that_changes_the_template(namespace, expression, image, wi
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
-def test_an_admission_that_changes_the_template_of_what_is_created_only(namespace, wish):
+def test_admission_that_changes_the_template_only_at_creation(namespace, wish):
     """foo's present template could be stored as requested: the creation of an object shows that it
     is the desired one.
     """
@@ -160,7 +160,7 @@ DENIED = {
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 @pytest.mark.parametrize("what", DENIED)
-def test_a_step_that_a_policy_denies(namespace, what, reason):
+def test_denied_step_is_an_error(namespace, what, reason):
     """The error names the step, the policy and its message; without the policy the same task ends
     without a loss.
     """
@@ -198,7 +198,7 @@ def test_a_step_that_a_policy_denies(namespace, what, reason):
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 @pytest.mark.parametrize("is_begun", [False, True],
                          ids=["there from the beginning", "comes half way through the pods"])
-def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_begun):
+def test_policy_against_reparenting_is_an_error(namespace, reason, is_begun):
     """The error names the pod, the policy and its message, before the first write if possible;
     without it the task ends.
     """
@@ -248,7 +248,7 @@ def limits(namespace, **hard):
                "the quota's count")
 
 
-def test_a_quota_that_leaves_no_room_for_the_surge(namespace):
+def test_quota_without_room_for_the_surge(namespace):
     """The error has the quota's own words; with max_surge=0 the same update goes on."""
     namespace.make_primary(2)
     limits(namespace, pods="2")
@@ -263,7 +263,7 @@ def test_a_quota_that_leaves_no_room_for_the_surge(namespace):
 
 
 @pytest.mark.parametrize("then", [dict(state="rolled_back"), BY_IMAGE], ids=["back", "forward"])
-def test_a_quota_that_allows_no_other_controller(namespace, then):
+def test_quota_without_room_for_a_successor(namespace, then):
     """Only an annotation on foo was written: rollback works under the quota, and the update resumes
     without the quota.
     """
@@ -291,7 +291,7 @@ def test_a_quota_that_allows_no_other_controller(namespace, then):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_a_namespace_that_is_deleted_in_the_middle(namespace):
+def test_namespace_deleted_during_an_update(namespace):
     """The task ends soon, no matter if its permissions, its token or foo are deleted first."""
     namespace.make_primary(4)
 
@@ -308,7 +308,7 @@ def test_a_namespace_that_is_deleted_in_the_middle(namespace):
         "being terminated")), error.value.message
 
 
-def test_a_namespace_that_is_being_deleted(namespace):
+def test_terminating_namespace_is_refused(namespace):
     """Held up by a finalizer on foo."""
     namespace.make_primary(2, finalizers=["example.com/wait"])
     namespace.core.delete_namespace(namespace.name)

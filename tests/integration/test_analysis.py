@@ -83,7 +83,7 @@ def analyzed(namespace, prometheus):
     return analyzed
 
 
-def test_a_good_version_passes_each_time_and_bad_ones_are_caught(namespace, show_pods, analyzed):
+def test_good_version_passes_and_bad_versions_fail(namespace, show_pods, analyzed):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v2", pause_at=2)
     show_pods()
@@ -153,7 +153,7 @@ ASKED = {
 }
 
 
-def test_what_prometheus_says_of_all_kinds_of_questions(namespace, show_pods, analyzed):
+def test_outcome_of_each_query(namespace, show_pods, analyzed):
     """The controller's name has a dot, a special character of regular expressions."""
     namespace.make_primary(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
@@ -173,7 +173,7 @@ def test_what_prometheus_says_of_all_kinds_of_questions(namespace, show_pods, an
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_other_kinds(namespace, show_pods, analyzed, kind):
+def test_analysis_of_other_kinds(namespace, show_pods, analyzed, kind):
     """Found by the name alone; without an update all pods are new, without old pods to compare."""
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set}[kind](4)
     show_pods()
@@ -192,13 +192,13 @@ def test_other_kinds(namespace, show_pods, analyzed, kind):
                      bad["msg"]), bad["msg"]
 
 
-def test_what_is_not_there(namespace, analyzed):
+def test_missing_objects_are_errors(namespace, analyzed):
     result = analyzed(SUCCESS, name="nobody")
 
     assert result["failure"]["what"] == "there is no such ReplicationController"
 
 
-def test_with_tls_and_a_password(namespace, show_pods, analyzed, binary, tmp_path):
+def test_prometheus_with_tls_and_a_password(namespace, show_pods, analyzed, binary, tmp_path):
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
                     "-subj", "/CN=prometheus",
@@ -235,7 +235,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
         yield Playbooks(ansible_environment, tmp_path, shop)
 
 
-def test_ad_hoc_with_a_line_for_each_measurement_in_check_mode_too(
+def test_adhoc_shows_a_line_for_each_measurement_in_check_mode_too(
         namespace, show_pods, prometheus, ansible_environment):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v2", pause_at=2)
@@ -261,7 +261,7 @@ def test_ad_hoc_with_a_line_for_each_measurement_in_check_mode_too(
 
 
 @pytest.mark.full
-def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(
+def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
         namespace, prometheus, playbooks):
     """The example of docs/analysis.md with the test's Prometheus; then a bad version."""
     before = namespace.make_primary(4)
@@ -319,7 +319,7 @@ def play_with(namespace, analysis):
 
 
 @pytest.mark.full
-def test_the_role_passes_no_version_that_it_has_never_compared(namespace, prometheus, playbooks):
+def test_role_passes_no_version_without_a_comparison(namespace, prometheus, playbooks):
     """The default stages leave no old pods for the analysis."""
     namespace.make_primary(2)
     analysis = {"prometheus_url": prometheus.url, "window": WINDOW, "initial_delay": 1.4,
@@ -336,7 +336,7 @@ def test_the_role_passes_no_version_that_it_has_never_compared(namespace, promet
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("more", [[], ["--check"]], ids=["", "check mode"])
-def test_the_role_refuses_an_analysis_before_anything_is_changed(namespace, playbooks, more):
+def test_role_refuses_an_invalid_analysis_before_the_first_write(namespace, playbooks, more):
     before = namespace.make_primary(2)
     playbooks.write("play.yml",
                     play_with(namespace,

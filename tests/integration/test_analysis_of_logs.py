@@ -48,7 +48,7 @@ def make(namespace, replicas=4, kind="ReplicationController"):
         namespace.until_available("foo", replicas)
 
 
-def test_a_good_version_passes_each_time_and_a_bad_one_is_caught(namespace, kubelet):
+def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     make(namespace)
     created_at = time.monotonic()
     namespace.roll(image="myimage:v2", pause_at=2)
@@ -83,7 +83,7 @@ def test_a_good_version_passes_each_time_and_a_bad_one_is_caught(namespace, kube
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_other_kinds(namespace, kubelet, kind):
+def test_analysis_of_other_kinds(namespace, kubelet, kind):
     if kind == "StatefulSet":
         namespace.allow(role("baton-stateful-sets"), "stateful-sets")
     make(namespace, kind=kind)
@@ -111,7 +111,7 @@ ODD = {
 }
 
 
-def test_odd_logs(namespace, kubelet):
+def test_logs_with_unusual_content(namespace, kubelet):
     make(namespace, 1)
 
     for title, (lines, share, count) in ODD.items():
@@ -127,7 +127,7 @@ def test_odd_logs(namespace, kubelet):
     assert failure["what"].endswith("share: no lines in the logs for the new pods")
 
 
-def test_a_long_log_counts_as_far_as_it_is_read(namespace, kubelet):
+def test_long_log_counts_up_to_the_limit(namespace, kubelet):
     """20,000 lines in 20 s, of which a fifth of the bytes are read."""
     make(namespace, 1)
     kubelet.lines = lambda pod, container: many([ERROR if number % 10 == 0 else b"x" * 30
@@ -142,7 +142,7 @@ def test_a_long_log_counts_as_far_as_it_is_read(namespace, kubelet):
     assert len(warnings) == 1 and "is too long to be read to its end" in warnings[0]
 
 
-def test_of_several_containers_some_can_be_named(namespace, kubelet):
+def test_containers_can_be_selected(namespace, kubelet):
     make(namespace, 1)
     kubelet.lines = lambda pod, container: many([ERROR] if container == "proxy" else [b"good"])
     both = [{"name": "web", "image": "myimage:v1"}, {"name": "proxy", "image": "proxy:v1"}]
@@ -158,7 +158,7 @@ def test_of_several_containers_some_can_be_named(namespace, kubelet):
     assert results[-1]["outcome"] == "inconclusive"
 
 
-def test_a_kubelet_that_does_not_answer_is_inconclusive(namespace):
+def test_unreachable_kubelet_is_inconclusive(namespace):
     """The fake nodes have none."""
     namespace.make_primary(2)
 
@@ -169,7 +169,7 @@ def test_a_kubelet_that_does_not_answer_is_inconclusive(namespace):
 
 
 @pytest.mark.full
-def test_a_pattern_that_tries_for_ever_is_ended(namespace, kubelet):
+def test_slow_pattern_times_out(namespace, kubelet):
     make(namespace, 1)
     kubelet.lines = lambda pod, container: many([b"a" * 100])
 
@@ -180,7 +180,7 @@ def test_a_pattern_that_tries_for_ever_is_ended(namespace, kubelet):
             and time.monotonic() - began < 20)
 
 
-def test_without_permission_that_is_told_before_the_first_wait(namespace):
+def test_missing_permission_is_an_error_before_the_first_wait(namespace):
     namespace.make_primary(1)
     change_role(namespace, without("get", "pods/log"), "get", "pods/log")
 
@@ -201,7 +201,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 
 @pytest.mark.full
-def test_the_example(namespace, kubelet, playbooks):
+def test_documented_example_runs(namespace, kubelet, playbooks):
     """From docs/analysis.md, with shorter times."""
     make(namespace)
     (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
@@ -226,7 +226,7 @@ def test_the_example(namespace, kubelet, playbooks):
 
 
 @pytest.mark.full
-def test_the_role_goes_back_when_the_new_pods_log_errors(namespace, kubelet, playbooks):
+def test_role_rolls_back_when_new_pods_log_errors(namespace, kubelet, playbooks):
     make(namespace)
     use = {"role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
            "image_bump_namespace": namespace.name,

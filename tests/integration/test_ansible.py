@@ -74,7 +74,7 @@ def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
                           "image=myimage:v1 container=no",
                           "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1",
                           "state=rolled_back"])
-def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
+def test_action_plugin_returns_the_answer_of_the_module(namespace, run, arguments):
     """Asked in Ansible's own process, or, under another name of the same Python, by the module."""
     namespace.make_primary(1)
     arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
@@ -98,7 +98,7 @@ def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
     ("rolling_update", ["--check", "--diff", "-a", "name=foo image=myimage:v2"]),
     ("rolling_update_info", ["-a", "pods=true"]),
     ("rolling_update", ["-a", "name=foo image=myimage:v2 api_key={token}"])])
-def test_the_same_is_told_without_a_module(namespace, run, cluster, module, arguments):
+def test_action_plugin_shows_the_same_output(namespace, run, cluster, module, arguments):
     """Sizes, steps and options are equal too, apart from values that differ between runs."""
     results = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
@@ -124,7 +124,7 @@ def test_the_same_is_told_without_a_module(namespace, run, cluster, module, argu
 
 
 @pytest.mark.full
-def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
+def test_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
     namespace.make_primary(2)
     play = tmp_path / "play.yml"
     play.write_text(textwrap.dedent(f"""
@@ -155,7 +155,7 @@ def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
     assert images(namespace) == {"myimage:v2"}
 
 
-def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
+def test_error_is_one_message_without_a_traceback(namespace, adhoc):
     process = adhoc("name=nobody image=myimage:v2", check=False)
 
     result = result_of(process)
@@ -166,7 +166,7 @@ def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
+def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     before = namespace.make_primary(2)
 
     process = adhoc("name=foo image=myimage:v2-crash on_failure=rollback failure_grace=2 "
@@ -187,7 +187,7 @@ def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("an image that is refused within 4 s")
-def test_a_timeout_names_the_cause(namespace, adhoc):
+def test_timeout_names_the_cause(namespace, adhoc):
     namespace.make_primary(2)
 
     process = adhoc("name=foo image=myimage:v2-absent timeout=4 failure_grace=60", check=False)
@@ -204,7 +204,7 @@ def test_a_timeout_names_the_cause(namespace, adhoc):
     ("", "the connection to Kubernetes cannot be set up"),
     ("token: s3cret\n: [", "the kubeconfig is not valid YAML"),
 ])
-def test_without_a_usable_kubeconfig(namespace, adhoc, tmp_path, content, sentence):
+def test_unusable_kubeconfig(namespace, adhoc, tmp_path, content, sentence):
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
@@ -236,7 +236,7 @@ def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
             + again.stderr)
 
 
-def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, tmp_path):
+def test_inline_kubeconfig_is_never_shown(namespace, run, tmp_path):
     namespace.make_primary(1)
     content = Path(namespace.kubeconfig).read_text(encoding="utf-8")
     play = [{"hosts": "localhost", "gather_facts": False,
@@ -252,7 +252,7 @@ def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, tmp_path):
 
 
 @pytest.mark.full
-def test_a_survey_answer_that_is_empty_counts_as_not_given(namespace, run):
+def test_empty_survey_answer_counts_as_omitted(namespace, run):
     namespace.make_primary(1)
     empty = {"next_name": "", "container": "", "max_surge": ""}
     arguments = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", **empty}
@@ -284,8 +284,8 @@ def half_way(namespace):
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environment, tmp_path,
-                                                    adhoc):
+def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_environment, tmp_path,
+                                                         adhoc):
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path)
     half_way(namespace)
@@ -314,8 +314,7 @@ def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environme
     ("SIGKILL of the process group, as AWX cancels", ""), ("SIGINT", ""), ("SIGTERM", ""),
     ("SIGKILL of the process group, and it is a module",
      f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")])
-def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill,
-                                             interpreter):
+def test_killed_task_stops_the_update(namespace, ansible_environment, tmp_path, kill, interpreter):
     """Workers have their own sessions: without the action plugin's watch the module would continue
     to its end.
     """
@@ -339,7 +338,7 @@ def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp
 
 
 @pytest.mark.full
-def test_the_built_collection_works_from_where_it_is_installed(namespace, run, tmp_path):
+def test_installed_collection_works(namespace, run, tmp_path):
     """ansible-galaxy collection build, install, and the role and playbooks by their full names."""
     namespace.make_primary(2)
     sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
@@ -368,7 +367,7 @@ def test_the_built_collection_works_from_where_it_is_installed(namespace, run, t
 
 
 @pytest.mark.full
-def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
+def test_info_lists_old_and_new_pods_at_a_pause(namespace, adhoc):
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2", pause_at="1")
 
@@ -382,7 +381,7 @@ def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
 
 
 @pytest.mark.full
-def test_info_of_all_controllers_in_a_namespace(namespace, adhoc):
+def test_info_lists_all_controllers_of_a_namespace(namespace, adhoc):
     namespace.make_primary(1)
     namespace.create("replicationcontrollers", manifest(0, name="bar"))
 

@@ -71,7 +71,7 @@ def commands(output):
     return re.findall(r"To (?:resume|roll back): (ansible .*?)\"", output.replace('\\"', "'"))
 
 
-def test_another_client_goes_on(namespace, playbooks, ansible_environment):
+def test_another_client_resumes_the_update(namespace, playbooks, ansible_environment):
     """The other client runs the command shown by the playbook."""
     namespace.make_primary(2)
     run = Waiting(playbooks, approve_within="10m")
@@ -87,7 +87,7 @@ def test_another_client_goes_on(namespace, playbooks, ansible_environment):
 
 
 @pytest.mark.full
-def test_another_client_goes_back(namespace, playbooks, ansible_environment):
+def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_environment):
     namespace.make_primary(2)
     run = Waiting(playbooks, approve_within="10m")
     _go_on, back = commands(run.until("Wait for approval"))
@@ -104,7 +104,7 @@ def test_another_client_goes_back(namespace, playbooks, ansible_environment):
 @pytest.mark.full
 @pytest.mark.parametrize("on_failure, sizes, outcome",
                          [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
-def test_nobody_goes_on_in_time(namespace, playbooks, on_failure, sizes, outcome):
+def test_missing_approval_rolls_back_at_the_deadline(namespace, playbooks, on_failure, sizes, outcome):
     namespace.make_primary(2)
 
     output = " ".join(playbooks.run("image_bump", image="myimage:v2", stages=["50%"],
@@ -117,7 +117,7 @@ def test_nobody_goes_on_in_time(namespace, playbooks, on_failure, sizes, outcome
 
 
 @pytest.mark.full
-def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, playbooks):
+def test_rerun_keeps_the_approval_deadline(namespace, playbooks):
     namespace.make_primary(2)
     began = time.monotonic()
     run = Waiting(playbooks, approve_within=25)
@@ -133,7 +133,7 @@ def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, pl
     assert deadline.findall(first) == deadline.findall(output) != []
 
 
-def test_a_duration_that_is_none_is_refused_before_anything_is_changed(namespace, playbooks):
+def test_invalid_duration_is_refused_before_the_first_write(namespace, playbooks):
     before = namespace.make_primary(2)
 
     output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within="soon",
@@ -145,7 +145,7 @@ def test_a_duration_that_is_none_is_refused_before_anything_is_changed(namespace
 
 
 @pytest.mark.full
-def test_several_controllers_are_waited_for(namespace, playbooks, ansible_environment):
+def test_approval_of_several_controllers(namespace, playbooks, ansible_environment):
     namespace.make_primary(2, name="a")
     namespace.make_primary(2, name="b")
     run = Waiting(playbooks, controller="", names="a,b", approve_within="10m")

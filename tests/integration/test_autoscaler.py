@@ -143,7 +143,7 @@ def update(namespace, **params):
 
 
 @pytest.mark.full
-def test_left_alone_it_meddles(namespace, scaler):
+def test_unfrozen_autoscaler_disturbs_the_update(namespace, scaler):
     """The control of the tests below: the same load, with sizes in conflict."""
     try:
         update(namespace, autoscaler="ignore")
@@ -153,7 +153,7 @@ def test_left_alone_it_meddles(namespace, scaler):
     assert rescales(namespace)
 
 
-def test_it_does_nothing_while_the_update_lasts_and_then_works_as_before(namespace, scaler):
+def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace, scaler):
     with namespace.observer() as observer:
         result = update(namespace)
 
@@ -167,7 +167,7 @@ def test_it_does_nothing_while_the_update_lasts_and_then_works_as_before(namespa
 
 
 @pytest.mark.full
-def test_killed_it_stays_as_it_is_until_the_same_task_or_a_rollback_ends(namespace, scaler):
+def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_ends(namespace, scaler):
     for end in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             update(namespace, fault=death(9, after=True), image="myimage:v3")
@@ -180,7 +180,7 @@ def test_killed_it_stays_as_it_is_until_the_same_task_or_a_rollback_ends(namespa
 
 
 @pytest.mark.full
-def test_it_works_again_after_a_failure(namespace, scaler):
+def test_autoscaler_is_restored_after_a_failure(namespace, scaler):
     with pytest.raises(RolloutError):
         update(namespace, image="myimage:absent", failure_grace=1)
     assert spec(namespace) == scaler
@@ -192,7 +192,7 @@ def test_it_works_again_after_a_failure(namespace, scaler):
     assert spec(namespace) == scaler and namespace.rcs() == ["foo"]
 
 
-def test_a_pause_lasts(namespace, scaler):
+def test_autoscaler_stays_frozen_at_a_pause(namespace, scaler):
     update(namespace, pause_at="50%")
     assert get(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
 
@@ -201,7 +201,7 @@ def test_a_pause_lasts(namespace, scaler):
     assert spec(namespace) == scaler and not rescales(namespace)
 
 
-def test_refused_before_the_first_change(namespace, scaler):
+def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, scaler):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
     with pytest.raises(RolloutError, match="would fight the update"):
@@ -210,7 +210,7 @@ def test_refused_before_the_first_change(namespace, scaler):
     assert namespace.rc()["metadata"]["resourceVersion"] == before
 
 
-def test_check_mode_plans_it_and_changes_nothing(namespace, scaler):
+def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, scaler):
     steps = namespace.check(image="myimage:v2")["steps"]
 
     assert ([step["action"] for step in steps if step["kind"] == "HorizontalPodAutoscaler"]
@@ -218,7 +218,7 @@ def test_check_mode_plans_it_and_changes_nothing(namespace, scaler):
     assert spec(namespace) == scaler
 
 
-def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
+def test_update_needs_no_permission_on_autoscalers(namespace, scaler):
     """The autoscaler then interferes, as documented."""
     group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
     rules = [rule for rule in role() if rule["apiGroups"] != ["autoscaling"]]
@@ -241,7 +241,7 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
 
 @pytest.mark.full
 @pytest.mark.since("1.30", "it has no policies")
-def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
+def test_autoscaler_is_restored_after_a_denied_step(namespace, scaler):
     """A user may stop working after a policy's error: the autoscaler must not stay frozen. Without
     the policy the task resumes.
     """
@@ -268,7 +268,7 @@ def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
 @pytest.mark.sample
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 @pytest.mark.parametrize("end", ["rolled_back", "ignore", "the same"])
-def test_killed_right_after_the_freeze_it_is_at_work_again_whatever_comes_next(
+def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, end):
     """A Deployment has no annotation at this point. (An autoscaler without metrics: only the object
     matters.)

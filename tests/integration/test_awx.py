@@ -140,7 +140,7 @@ def survey(name):
 
 
 @pytest.mark.full
-def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
+def test_workflow_updates_and_rolls_back(namespace, jobs):
     """The second job gets the first job's artifacts as variables, which override its own survey's.
     """
     namespace.make_primary(4)
@@ -169,7 +169,7 @@ def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
 
 
 @pytest.mark.full
-def test_a_workflow_for_a_deployment_goes_back_to_a_revision(namespace, jobs):
+def test_workflow_of_a_deployment_rolls_back_to_a_revision(namespace, jobs):
     """The kind is handed on too."""
     namespace.make_deployment(2)
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name,
@@ -188,7 +188,7 @@ def test_a_workflow_for_a_deployment_goes_back_to_a_revision(namespace, jobs):
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="SKIPPED: only root can be another user")
-def test_in_a_container_without_a_user_s_name_or_home(namespace, jobs, open_folder):
+def test_container_without_user_name_or_home(namespace, jobs, open_folder):
     """Cancelled, launched again, rolled back; the report outlives the container."""
     jobs.folder = open_folder
     namespace.make_primary(4)
@@ -213,7 +213,7 @@ def test_in_a_container_without_a_user_s_name_or_home(namespace, jobs, open_fold
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("report", ["/tmp/page.html", "../page.html"])
-def test_a_form_s_report_is_a_file_of_the_project(namespace, jobs, report):
+def test_report_of_a_survey_is_a_file_of_the_project(namespace, jobs, report):
     namespace.make_primary(1)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2", report=report,
@@ -224,7 +224,7 @@ def test_a_form_s_report_is_a_file_of_the_project(namespace, jobs, report):
     assert images(namespace) == {"myimage:v1"}
 
 
-def test_the_project_gets_the_collection_from_a_git_repository(jobs, tmp_path):
+def test_project_installs_the_collection_from_a_git_repository(jobs, tmp_path):
     """Like before a release: the address in requirements.yml is replaced by a local repository's.
     """
     requirements = PROJECT / "collections" / "requirements.yml"
@@ -256,7 +256,7 @@ def test_the_project_gets_the_collection_from_a_git_repository(jobs, tmp_path):
 
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
+def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
     namespace.make_primary(2)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2-crash", failure_grace=1)
@@ -266,7 +266,7 @@ def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
             and "CrashLoopBackOff" in artifacts(job)["msg"])
 
 
-def test_the_injected_token_is_in_no_artifact(namespace, jobs):
+def test_injected_token_is_in_no_artifact(namespace, jobs):
     namespace.make_primary(1)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2")
@@ -280,7 +280,7 @@ def test_the_injected_token_is_in_no_artifact(namespace, jobs):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_a_cancelled_job_stops_and_its_relaunch_goes_on(namespace, jobs):
+def test_cancelled_job_stops_and_its_relaunch_resumes(namespace, jobs):
     """AWX cancels with SIGKILL for the process group."""
     namespace.make_primary(4)
     cancelled = threading.Event()

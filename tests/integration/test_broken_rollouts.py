@@ -442,7 +442,7 @@ def roll(row: Row, namespace: Namespace, pulse: Pulse) -> Outcome:
 def outcomes(cluster, release, has_fake_nodes, request):
     """Provide the future outcome of each chosen row that the API server can show."""
     chosen = [item.callspec.params["row"]
-              for item in request.session.items if item.originalname == "test_the_cause_is_told"]
+              for item in request.session.items if item.originalname == "test_cause_of_a_broken_rollout_is_shown"]
     chosen = [row
               for row in chosen if release >= tuple(map(int, row.since.split(".")))
               and (has_fake_nodes or not row.is_played)]
@@ -498,7 +498,7 @@ def needs(row: Row) -> list[pytest.MarkDecorator]:
 
 @pytest.mark.sample(20)
 @pytest.mark.parametrize("row", [pytest.param(row, marks=needs(row), id=row.cause) for row in ROWS])
-def test_the_cause_is_told(row, outcomes):
+def test_cause_of_a_broken_rollout_is_shown(row, outcomes):
     outcome = outcomes[row].result()
 
     print(*(line for _at, line in outcome.lines), outcome.error.message, f"lag {outcome.lag:.2f} s",
@@ -555,7 +555,7 @@ class Kubelet(threading.Thread):
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
-def test_pods_that_their_node_rejects_are_not_made_without_end(
+def test_rejected_pods_are_not_created_endlessly(
         cluster: t.Any, kind: str, on_failure: str) -> None:
     namespace = Namespace(cluster.kubeconfig, f"rejected-{kind}-{on_failure}")
     try:

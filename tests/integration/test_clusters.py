@@ -64,7 +64,7 @@ def new_pods(*namespaces):
 
 
 @pytest.mark.full
-def test_a_rollback_is_one_in_the_clusters_of_the_inventory(clusters, namespace, playbooks):
+def test_rollback_covers_the_clusters_of_the_inventory(clusters, namespace, playbooks):
     lyon, porto = clusters.values()
 
     output = playbooks.run("rollback", "-i", "clusters.yml", "--limit", "lyon")
@@ -78,7 +78,7 @@ def test_a_rollback_is_one_in_the_clusters_of_the_inventory(clusters, namespace,
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("playbook", ["rollback", "status", "image_bump"])
-def test_a_limit_that_leaves_no_cluster_is_an_error(clusters, namespace, playbooks, playbook):
+def test_limit_without_a_cluster_is_an_error(clusters, namespace, playbooks, playbook):
     for inventory in (["-i", "clusters.yml", "--limit", "nowhere"], ["--limit", "lyon"],
                       ["-i", "machines.yml", "--limit", "web1"]):
         playbooks.run(playbook, *inventory, succeeds=False, image="myimage:v2")
@@ -87,7 +87,7 @@ def test_a_limit_that_leaves_no_cluster_is_an_error(clusters, namespace, playboo
 
 
 @pytest.mark.full
-def test_regions_of_no_cluster_are_an_error(clusters, namespace, playbooks):
+def test_regions_without_a_cluster_are_an_error(clusters, namespace, playbooks):
     (playbooks.folder
      / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
                                              "south": {"hosts": {"porto": {}}}}))
@@ -100,7 +100,7 @@ def test_regions_of_no_cluster_are_an_error(clusters, namespace, playbooks):
 
 
 @pytest.mark.full
-def test_the_status_is_that_of_the_clusters_of_the_inventory(clusters, playbooks):
+def test_status_covers_the_clusters_of_the_inventory(clusters, playbooks):
     output = playbooks.run("status", "-i", "clusters.yml")
 
     stats = output.partition("CUSTOM STATS")[2]
@@ -108,7 +108,7 @@ def test_the_status_is_that_of_the_clusters_of_the_inventory(clusters, playbooks
             and stats.count('"phase": "paused"') == 2)
 
 
-def test_an_update_is_one_in_one_cluster_and_regions_rolls_many(clusters, namespace, playbooks):
+def test_update_of_several_clusters_needs_the_regions_playbook(clusters, namespace, playbooks):
     lyon, porto = clusters.values()
 
     output = playbooks.run("image_bump", "-i", "clusters.yml", succeeds=False, image="myimage:v2")
@@ -120,7 +120,7 @@ def test_an_update_is_one_in_one_cluster_and_regions_rolls_many(clusters, namesp
 
 @pytest.mark.full
 @pytest.mark.parametrize("inventory", [[], ["-i", "machines.yml"]], ids=["none", "one of machines"])
-def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(
+def test_cluster_of_the_environment_or_command_line_without_an_inventory(
         clusters, namespace, playbooks, inventory):
     lyon, porto = clusters.values()
 
@@ -132,7 +132,7 @@ def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(
 
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True])
-def test_one_page_tells_of_all_clusters(clusters, namespace, playbooks, fails):
+def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
     """Including clusters not begun after a failure of the region before."""
     (playbooks.folder
      / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
@@ -165,7 +165,7 @@ def test_one_page_tells_of_all_clusters(clusters, namespace, playbooks, fails):
 
 
 @pytest.mark.full
-def test_the_page_tells_of_one_that_fails_beside_another_one(clusters, namespace, playbooks):
+def test_report_shows_a_failed_and_a_successful_cluster(clusters, namespace, playbooks):
     """The first host, which would write the page, fails."""
     playbooks.write("not-lyon.yml",
                     [{"name": "Not there", "ansible.builtin.fail": {"msg": "closed"},

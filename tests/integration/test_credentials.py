@@ -99,7 +99,7 @@ def rolled(namespace, name, token, kubeconfig):
 
 
 @pytest.mark.full
-def test_a_token_that_expires_in_the_middle(namespace, monkeypatch):
+def test_token_that_expires_during_the_update(namespace, monkeypatch):
     """The token is read once more from its source: a plugin, a kubeconfig's file, a pod's own file.
 
     A token given as an option has no source: the error explains this, and the task resumes with a
@@ -235,7 +235,7 @@ def credentials(namespace, proxy=""):
                    proxy)}
 
 
-def test_a_proxy_lets_us_through_by_the_user_and_password_of_its_address(namespace, proxy):
+def test_proxy_with_user_and_password(namespace, proxy):
     """The API server does not get the credentials, and an error for wrong credentials does not show
     them.
     """
@@ -255,8 +255,7 @@ def test_a_proxy_lets_us_through_by_the_user_and_password_of_its_address(namespa
     assert "407" in error.value.why and PASSWORD not in repr(error.value.as_result())
 
 
-def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environment, tmp_path,
-                                                     proxy):
+def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, proxy):
     """Not with -vvvv and --diff, in no temporary file and no list of processes while the tasks run,
     and left nowhere.
     """
@@ -277,8 +276,8 @@ def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environm
 @pytest.mark.parametrize("name",
                          ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable",
                           "proxy-header-s-variable"])
-def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path,
-                                                      proxy, name):
+def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
+                                                  name):
     """Without pipelining, Ansible writes modules and their options to files; the secret is in no
     file either.
     """
@@ -292,7 +291,7 @@ def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environ
     assert left(tmp_path) == []
 
 
-def test_a_secret_among_the_options_is_in_no_file_without_pipelining_either(
+def test_secret_option_is_in_no_file_without_pipelining(
         namespace, ansible_environment, tmp_path):
     """Ansible would write a module and its options to a file; on a local connection the action
     plugins enable pipelining.
@@ -305,7 +304,7 @@ def test_a_secret_among_the_options_is_in_no_file_without_pipelining_either(
     assert spy.found == set() and left(tmp_path) == []
 
 
-def test_a_kubeconfig_in_files_is_found_and_a_vault_is_decrypted_in_memory(
+def test_kubeconfig_in_files_and_vault_decryption_in_memory(
         namespace, ansible_environment, tmp_path):
     """Found in the folders of kubernetes.core; the vault's content is in no file and no output
     while the tasks run.

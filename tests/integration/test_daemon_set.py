@@ -85,7 +85,7 @@ def actions(result):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
-def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
+def test_update_of_the_image_and_no_write_in_a_rerun(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
     with namespace.observer() as observer:
         result = roll(namespace)
@@ -105,7 +105,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_a_pause_is_exact_and_stands(namespace, nodes, spec):
+def test_pause_is_exact_and_stable(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
     old = by_node(namespace)
     with namespace.observer() as observer:
@@ -159,7 +159,7 @@ def may_list_nodes(namespace):
     return take_away
 
 
-def test_pods_on_the_nodes_that_are_asked_for_are_first(namespace, nodes):
+def test_requested_nodes_are_updated_first(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:
         roll(namespace, pause_at="2", nodes="number in (3,4)")
@@ -186,7 +186,7 @@ def test_pods_on_the_nodes_that_are_asked_for_are_first(namespace, nodes):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_back_from_a_pause(namespace, nodes, spec):
+def test_rollback_from_a_pause(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
     old = uids(namespace.pods())
     roll(namespace, pause_at="2")
@@ -203,7 +203,7 @@ def test_back_from_a_pause(namespace, nodes, spec):
 @pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("params", [{}, {"pause_at": "2", "max_unavailable": "1"}],
                          ids=["on its way", "to a pause"])
-def test_back_from_pods_that_never_get_ready(namespace, nodes, spec, params):
+def test_rollback_of_pods_that_never_become_ready(namespace, nodes, spec, params):
     before = namespace.make_daemon_set(SIZE, **spec)
     old = uids(namespace.pods())
     with pytest.raises(RolloutError) as caught:
@@ -220,7 +220,7 @@ def test_back_from_pods_that_never_get_ready(namespace, nodes, spec, params):
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
-def test_a_failed_update_is_rolled_back_by_itself(namespace, nodes):
+def test_failed_update_is_rolled_back_automatically(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:
         roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
@@ -229,7 +229,7 @@ def test_a_failed_update_is_rolled_back_by_itself(namespace, nodes):
     assert versions(namespace) == ["v1"] * SIZE
 
 
-def test_check_mode_shows_the_steps_and_writes_nothing(namespace, nodes):
+def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], by_node(namespace)
     paused = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2",
@@ -252,7 +252,7 @@ def test_check_mode_shows_the_steps_and_writes_nothing(namespace, nodes):
 
 
 @pytest.mark.full
-def test_a_surge_needs_room_and_missing_pods_need_leave(namespace, nodes):
+def test_surge_with_a_host_port_is_refused(namespace, nodes):
     ports = [{"containerPort": 80, "hostPort": 8080}]
     namespace.make_daemon_set(SIZE,
                               template={"containers": [{"name": "web", "image": "myimage:v1",
@@ -269,7 +269,7 @@ def test_a_surge_needs_room_and_missing_pods_need_leave(namespace, nodes):
     assert any("which rules out a surge" in warning for warning in result["warnings"])
 
 
-def test_a_surge_for_one_update(namespace, nodes):
+def test_surge_of_one_update(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
     with namespace.observer() as observer:
         result = roll(namespace, max_surge="1")
@@ -293,7 +293,7 @@ def test_a_surge_for_one_update(namespace, nodes):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, after):
+def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, number, after):
     before = namespace.make_daemon_set(SIZE)
     old = uids(namespace.pods())
     with pytest.raises(Killed):
@@ -307,7 +307,7 @@ def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, a
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
-def test_back_where_the_server_was_done_before_the_client_died(namespace, nodes):
+def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(Killed):
         roll(namespace, fault=death(1, True))
@@ -318,7 +318,7 @@ def test_back_where_the_server_was_done_before_the_client_died(namespace, nodes)
     assert versions(namespace) == ["v1"] * SIZE
 
 
-def test_somebody_elses_image_in_between_is_refused_by_name(namespace, nodes):
+def test_image_of_another_client_in_an_update_is_refused_by_name(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
     set_image(namespace, "myimage:v3")
@@ -331,7 +331,7 @@ def test_somebody_elses_image_in_between_is_refused_by_name(namespace, nodes):
     assert versions(namespace) == ["v1"] * SIZE
 
 
-def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace, nodes):
+def test_rollback_completes_after_another_client_restored_the_template(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
     set_image(namespace, "myimage:v1")  # as `kubectl apply` of the old manifest does
@@ -343,7 +343,7 @@ def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace, nodes)
 
 
 @pytest.mark.full
-def test_nodes_come_and_go_during_a_pause(namespace, nodes):
+def test_nodes_added_and_removed_during_a_pause(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
     namespace.remove_nodes(nodes[:1])
@@ -358,7 +358,7 @@ def test_nodes_come_and_go_during_a_pause(namespace, nodes):
     assert strategy(namespace)["type"] == "RollingUpdate"
 
 
-def test_a_pod_that_is_killed_during_a_pause_comes_back_new(namespace, nodes):
+def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
     (last,) = [pod for pod in namespace.pods() if node_of(pod) == 4]
@@ -369,7 +369,7 @@ def test_a_pod_that_is_killed_during_a_pause_comes_back_new(namespace, nodes):
 
 
 @pytest.mark.full
-def test_back_from_an_update_to_an_old_template(namespace, nodes):
+def test_rollback_of_an_update_to_an_old_template(namespace, nodes):
     """The server has renumbered the restored revision, and only its managedFields show the order.
     """
     namespace.make_daemon_set(SIZE)
@@ -398,7 +398,7 @@ def test_taints_during_a_pause_delete_no_pod(namespace, nodes):
     assert by_node(namespace) == before and strategy(namespace)["type"] == "OnDelete"
 
 
-def test_a_restart_replaces_all_pods_once(namespace, nodes):
+def test_restart_replaces_all_pods_once(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before = uids(namespace.pods())
     result = roll(namespace, image=None, state="restarted")
@@ -406,7 +406,7 @@ def test_a_restart_replaces_all_pods_once(namespace, nodes):
             and versions(namespace) == ["v1"] * SIZE)
 
 
-def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace, nodes):
+def test_rollback_to_a_revision_resumes_after_a_kill(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
@@ -421,7 +421,7 @@ def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace, node
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
-def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes, monkeypatch):
+def test_info_shows_pods_and_commands_of_the_update(namespace, nodes, monkeypatch):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
     params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name,
@@ -448,7 +448,7 @@ def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes, monkeypatc
             and "state=rolled_back" in rollout["rollback_command"])
 
 
-def test_what_is_missing_for_a_pause_is_told_before_the_first_write(namespace, nodes):
+def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before = namespace.daemon_set()["metadata"]["resourceVersion"]
     path = f"{RBAC}/namespaces/{namespace.name}/roles/daemon-sets-foo"
@@ -464,7 +464,7 @@ def test_what_is_missing_for_a_pause_is_told_before_the_first_write(namespace, n
     assert versions(namespace) == ["v2"] * SIZE
 
 
-def test_a_forged_record_lets_no_more_pods_be_missing(namespace, nodes):
+def test_forged_record_raises_no_max_unavailable(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     forged = {"outcome": "updating", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
               "revision": 0, "set": "foo-v0",
@@ -484,7 +484,7 @@ ALL_AT_ONCE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100
 
 
 @pytest.mark.full
-def test_a_failed_update_is_rolled_back_where_the_user_keeps_no_history(namespace, nodes):
+def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
     """The server deletes the ControllerRevision of a template with the last pod."""
     namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=ALL_AT_ONCE)
     with pytest.raises(RolloutError) as caught:
@@ -510,7 +510,7 @@ def test_a_failed_update_is_rolled_back_where_the_user_keeps_no_history(namespac
     ({"image": "myimage:v2"}, "v2"), ({"image": "myimage:v2", "pause_at": "4"}, "v2"),
     ({"state": "rolled_back"}, "v1")],
     ids=["update", "pause", "back"])
-def test_pods_that_the_server_only_counts_as_new_are_replaced(namespace, nodes, params, version):
+def test_pods_wrongly_counted_as_new_are_replaced(namespace, nodes, params, version):
     """A DaemonSet deleted with --cascade=orphan and created again counts its templates from 1."""
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="2")
@@ -551,7 +551,7 @@ class WrongClock(driver.Clock):
 
 @pytest.mark.full
 @pytest.mark.parametrize("off", [-100, 100])
-def test_a_pod_that_takes_long_to_go_is_waited_for_whatever_the_time_of_the_client(
+def test_slow_termination_is_awaited_with_any_client_clock(
         namespace, nodes, monkeypatch, off):
     namespace.make_daemon_set(SIZE)
     for pod in namespace.pods():

@@ -29,7 +29,7 @@ def name(cluster):
         core.delete_collection_namespaced_pod("default")
 
 
-def test_the_demo(name):
+def test_demo_output(name):
     foreign = ("MAKE", "MFLAGS", "ANSIBLE_", "K8S_AUTH_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
 

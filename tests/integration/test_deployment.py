@@ -41,7 +41,7 @@ def settings(item):
 # addition to the limit.
 
 
-def test_to_another_image_and_no_write_the_second_time(namespace):
+def test_update_of_the_image_and_no_write_in_a_rerun(namespace):
     before = namespace.make_deployment(4)
     with namespace.observer() as observer:
         result = roll(namespace)
@@ -62,7 +62,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace):
 
 
 @pytest.mark.full
-def test_a_pause_is_exact_and_stands(namespace):
+def test_pause_is_exact_and_stable(namespace):
     before = namespace.make_deployment(20)
     with namespace.observer() as observer:
         result = roll(namespace, pause_at="10%")
@@ -90,7 +90,7 @@ def test_a_pause_is_exact_and_stands(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pause_at", ["1", "60%", "100%"])
-def test_back_from_a_pause(namespace, pause_at):
+def test_rollback_from_a_pause(namespace, pause_at):
     before = namespace.make_deployment(5)
     old = uids(namespace.pods())
     with namespace.observer() as observer:
@@ -107,7 +107,7 @@ def test_back_from_a_pause(namespace, pause_at):
     assert len(old & uids(namespace.pods())) == {"1": 4, "60%": 2, "100%": 0}[pause_at]
 
 
-def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
+def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     before = namespace.make_deployment(4)
     to_pause = namespace.check(kind="Deployment", image="myimage:v2", pause_at="50%")
     result = namespace.check(kind="Deployment", image="myimage:v2")
@@ -121,7 +121,7 @@ def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
 
 
 @pytest.mark.long  # tests/faults covers some of its points in every `make test`
-def test_killed_at_any_write_the_same_pause_is_reached(namespace):
+def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
     """Continue from each death to the pause, to the next one, and to the end or back."""
     before = namespace.make_deployment(3)
     for number in range(1, 100):
@@ -156,7 +156,7 @@ def _dies_back(namespace, number, after):
     return 0
 
 
-def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
+def test_image_of_another_client_in_an_update_is_refused_by_name(namespace):
     before = namespace.make_deployment(3)
     roll(namespace, pause_at="1")
     namespace.patch_deployment(
@@ -174,7 +174,7 @@ def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
-def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
+def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_deployment(3)
     roll(namespace, pause_at="1")
     # as `kubectl apply` does
@@ -191,7 +191,7 @@ def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
     assert not back(namespace)["changed"]
 
 
-def test_a_broken_image_is_diagnosed_and_rolled_back(namespace):
+def test_broken_image_is_diagnosed_and_rolled_back(namespace):
     before = namespace.make_deployment(3)
     with pytest.raises(RolloutError) as caught:
         roll(namespace,
@@ -202,7 +202,7 @@ def test_a_broken_image_is_diagnosed_and_rolled_back(namespace):
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
-def test_a_restart_replaces_all_pods_once(namespace):
+def test_restart_replaces_all_pods_once(namespace):
     namespace.make_deployment(3)
     before = uids(namespace.pods())
     result = roll(namespace, image=None, state="restarted")
@@ -210,7 +210,7 @@ def test_a_restart_replaces_all_pods_once(namespace):
             and versions(namespace) == (3, 0))
 
 
-def test_what_somebody_sets_during_the_update_stays(namespace):
+def test_settings_of_another_client_during_the_update_are_kept(namespace):
     """The record is then also the only source of the value before the update."""
     namespace.make_deployment(3)
     roll(namespace, pause_at="1")
@@ -223,7 +223,7 @@ def test_what_somebody_sets_during_the_update_stays(namespace):
     assert last["outcome"] == "updated" and "original" not in last
 
 
-def test_scaled_during_a_pause_it_can_be_paused_again_and_rolled_on(namespace):
+def test_scaling_during_a_pause_allows_the_next_stages(namespace):
     before = namespace.make_deployment(4)
     roll(namespace, pause_at="50%")
     for replicas, expected in ((8, (4, 4)), (3, None)):
@@ -243,7 +243,7 @@ def test_scaled_during_a_pause_it_can_be_paused_again_and_rolled_on(namespace):
     {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}},
     {"type": "Recreate"}],
     ids=["a percentage", "Recreate"])
-def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(namespace, strategy):
+def test_strategy_edited_during_a_pause_is_kept(namespace, strategy):
     namespace.make_deployment(4)
     roll(namespace, pause_at="1")
     namespace.patch_deployment({"spec": {"strategy": {"$patch": "replace", **strategy}}})
@@ -251,7 +251,7 @@ def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(namespace, strat
     assert versions(namespace) == (0, 4) and namespace.deployment()["spec"]["strategy"] == strategy
 
 
-def test_no_more_pods_are_missing_than_a_budget_allows(namespace):
+def test_budget_limits_unavailable_pods(namespace):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}}
     before = namespace.make_deployment(4, strategy=strategy)
     namespace.call("POST", f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets", {
@@ -264,7 +264,7 @@ def test_no_more_pods_are_missing_than_a_budget_allows(namespace):
     assert settings(namespace.deployment()) == settings(before)
 
 
-def test_rolled_back_already_is_told_only_of_the_template_of_then(namespace):
+def test_rollback_after_another_template_is_refused(namespace):
     namespace.make_deployment(2)
     roll(namespace, pause_at="1")
     back(namespace)
@@ -275,7 +275,7 @@ def test_rolled_back_already_is_told_only_of_the_template_of_then(namespace):
         back(namespace)
 
 
-def test_a_revision_is_paused_at_and_rolled_back_from(namespace):
+def test_update_to_a_revision_pauses_and_rolls_back(namespace):
     namespace.make_deployment(3)
     roll(namespace)
     result = back(namespace, to_revision=1, pause_at="1")
@@ -288,7 +288,7 @@ def test_a_revision_is_paused_at_and_rolled_back_from(namespace):
 
 
 @pytest.mark.full
-def test_a_revision_that_does_not_start_is_rolled_back_to_what_was_there(namespace):
+def test_failed_revision_is_rolled_back_to_the_former_template(namespace):
     namespace.make_deployment(3)
     broken = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
                        "schedulerName": "none"}}
@@ -299,7 +299,7 @@ def test_a_revision_that_does_not_start_is_rolled_back_to_what_was_there(namespa
     assert "is rolled back to myimage:v1" in caught.value.what and versions(namespace) == (3, 0)
 
 
-def test_paused_by_somebody_it_is_left_alone(namespace):
+def test_deployment_paused_by_another_client_is_refused(namespace):
     namespace.make_deployment(1, paused=False)
     namespace.patch_deployment({"spec": {"paused": True}})
     with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
@@ -307,7 +307,7 @@ def test_paused_by_somebody_it_is_left_alone(namespace):
     assert versions(namespace) == (1, 0)
 
 
-def test_back_to_a_revision_as_kubectl_counts_them(namespace):
+def test_revision_numbers_are_those_of_kubectl(namespace):
     namespace.make_deployment(3)
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
@@ -335,7 +335,7 @@ def info(namespace):
     return task.info(params)
 
 
-def test_its_autoscaler_does_nothing_until_the_end(namespace):
+def test_autoscaler_is_frozen_until_the_end(namespace):
     """Also while paused, when a change of its size would be shared with the canary."""
     namespace.make_deployment(3)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
@@ -354,7 +354,7 @@ def test_its_autoscaler_does_nothing_until_the_end(namespace):
 
 
 @pytest.mark.fake_nodes("100 pods that are all ready at once; a kubelet takes them in turns")
-def test_no_more_requests_for_more_pods(namespace):
+def test_requests_do_not_grow_with_pods(namespace):
     """Apart from the server's own steps, each of which is reported."""
     spent = []
     for replicas in (4, 40):
@@ -364,7 +364,7 @@ def test_no_more_requests_for_more_pods(namespace):
     assert max(spent) <= 25, spent
 
 
-def test_what_it_is_in_the_middle_of_is_told_in_the_words_of_any_controller(namespace):
+def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
     namespace.make_deployment(4)
     roll(namespace, pause_at="25%")
 

@@ -90,7 +90,7 @@ def steps(result):
 
 @pytest.mark.full
 @pytest.mark.parametrize("replicas", [0, 3])
-def test_the_pods_are_the_same(allowed, stand_in, replicas):
+def test_migration_restarts_no_pod(allowed, stand_in, replicas):
     stand_in.make(replicas, metadata={"annotations": {"note": "x"}}, strategy={
         "type": "Rolling",
         "rollingParams": {"maxSurge": "10%", "maxUnavailable": 1, "timeoutSeconds": 300}})
@@ -124,7 +124,7 @@ def test_the_pods_are_the_same(allowed, stand_in, replicas):
     assert object_meta.HELD not in item["metadata"]["annotations"]
 
 
-def test_one_with_earlier_rollouts_is_rolled_from_there(allowed, stand_in):
+def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(allowed, stand_in):
     """The newest complete rollout has the pods; the others are empty, and go."""
     stand_in.make(2, strategy={"type": "Recreate"})
     stand_in.roll("myimage:v2")
@@ -160,7 +160,7 @@ def killed_and_resumed(namespace, stand_in, number, after):
 
 @pytest.mark.long  # a sample of its points follows below
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, stand_in, after):
+def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(allowed, stand_in, after):
     for number in range(1, NEVER):
         if not killed_and_resumed(allowed, stand_in, number, after):
             break
@@ -172,7 +172,7 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, s
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number, after",
                          [(1, True), (2, False), (3, True), (5, True), (11, False), (11, True)])
-def test_killed_at_a_write_the_same_task_goes_on_with_the_same_pods(
+def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
         allowed, stand_in, number, after):
     assert killed_and_resumed(allowed, stand_in, number, after)
 
@@ -181,7 +181,7 @@ def test_killed_at_a_write_the_same_task_goes_on_with_the_same_pods(
 @pytest.mark.parametrize("number, was_paused",
                          [(1, False), (2, False), (3, False), (4, False), (5, False), (6, False),
                           (1, True), (4, True)])
-def test_rolled_back_in_the_middle_it_goes_on_as_before(allowed, stand_in, number, was_paused):
+def test_rollback_of_a_migration_restores_the_deployment_config(allowed, stand_in, number, was_paused):
     """After that write of the migration; the pause of a previously paused object is not a
     migration's.
     """
@@ -207,7 +207,7 @@ def test_rolled_back_in_the_middle_it_goes_on_as_before(allowed, stand_in, numbe
 
 
 @pytest.mark.full
-def test_rolled_back_and_migrated_once_more(allowed, stand_in):
+def test_second_migration_after_a_rollback(allowed, stand_in):
     stand_in.make(2)
     pods = uids(allowed.pods())
     with allowed.observer() as observer:
@@ -228,7 +228,7 @@ def test_rolled_back_and_migrated_once_more(allowed, stand_in):
 
 @pytest.mark.full
 @pytest.mark.parametrize("after", [False, True])
-def test_a_way_back_that_is_killed_goes_on(allowed, stand_in, after):
+def test_killed_rollback_of_a_migration_resumes(allowed, stand_in, after):
     before = stand_in.make(2)
     pods = uids(allowed.pods())
     for number in range(1, NEVER):
@@ -245,7 +245,7 @@ def test_a_way_back_that_is_killed_goes_on(allowed, stand_in, after):
     assert 6 <= number < NEVER and is_as_before(allowed, stand_in, before, pods)
 
 
-def test_there_is_no_way_back_without_its_replication_controller(allowed, stand_in):
+def test_rollback_without_the_replication_controller_is_refused(allowed, stand_in):
     stand_in.make(2)
     with pytest.raises(Killed):
         migrate(allowed, fault=death(1, True, deletes))
@@ -266,7 +266,7 @@ def test_the_answer_in_process_equals_that_of_the_module(allowed, stand_in, monk
     everybody_answers_alike(allowed, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
 
 
-def test_a_rollout_in_progress_is_refused_and_told_how_to_wait(allowed, stand_in):
+def test_rollout_in_progress_is_refused_with_a_command_that_waits(allowed, stand_in):
     stand_in.make(2)
     stand_in.holds_rollouts = True
     stand_in.roll("myimage:v2")
@@ -281,7 +281,7 @@ def test_a_rollout_in_progress_is_refused_and_told_how_to_wait(allowed, stand_in
             and "annotations" not in stand_in.config()["metadata"])
 
 
-def test_a_rollout_that_begins_just_before_the_pause_is_waited_for(allowed, stand_in):
+def test_rollout_begun_before_the_pause_completes_first(allowed, stand_in):
     stand_in.make(2)
 
     def rolls_before_the_first_write(gateway):
@@ -327,7 +327,7 @@ DEEDS = {
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("which", [2, 4, 6])
 @pytest.mark.parametrize("what", DEEDS)
-def test_what_somebody_does_half_way_is_no_obstacle(allowed, stand_in, what, which):
+def test_migration_resumes_after_changes_of_other_clients(allowed, stand_in, what, which):
     deed, leaves_bare, killed = DEEDS[what]
     stand_in.make(2)
     before = uids(allowed.pods())
@@ -337,7 +337,7 @@ def test_what_somebody_does_half_way_is_no_obstacle(allowed, stand_in, what, whi
     assert uids(allowed.pods()) == before and not observer.new and len(observer.deleted) == killed
 
 
-def test_one_that_somebody_deletes_half_way_leaves_its_pods_to_the_deployment(allowed, stand_in):
+def test_deployment_config_deleted_during_the_migration_keeps_the_pods(allowed, stand_in):
     """The garbage collector is about to delete its ReplicationController and the pods of the
     latter.
     """
@@ -349,7 +349,7 @@ def test_one_that_somebody_deletes_half_way_leaves_its_pods_to_the_deployment(al
     assert len(allowed.pods()) == 2 and before & uids(allowed.pods())
 
 
-def test_what_has_no_counterpart_is_said_before_the_first_write(allowed, stand_in):
+def test_fields_without_counterpart_are_named_before_the_first_write(allowed, stand_in):
     source = {"kind": "ImageStreamTag", "name": "web:latest", "namespace": "images"}
     hook = {"failurePolicy": "Abort", "execNewPod": {"command": ["true"], "containerName": "web"}}
     stand_in.make(1,
@@ -379,7 +379,7 @@ def test_what_has_no_counterpart_is_said_before_the_first_write(allowed, stand_i
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v1"}
 
 
-def test_a_test_config_and_one_that_was_never_rolled_out(allowed, stand_in):
+def test_test_config_and_config_without_a_rollout(allowed, stand_in):
     stand_in.create(1, triggers=[])
     with pytest.raises(RolloutError, match="it has no complete rollout") as caught:
         migrate(allowed)
@@ -409,7 +409,7 @@ def test_pods_of_two_rollouts_are_refused(allowed, stand_in):
     assert "scale rc foo-1 --replicas=0" in caught.value.next_command and not allowed.replica_sets()
 
 
-def test_what_is_in_the_way_is_found_before_the_pause(allowed, stand_in):
+def test_obstacles_are_errors_before_the_pause(allowed, stand_in):
     stand_in.make(1)
     labels = {"app": "foo", "of": "it"}
     allowed.make_deployment(1, name="foo", selector={"matchLabels": labels}, template={
@@ -432,7 +432,7 @@ def test_what_is_in_the_way_is_found_before_the_pause(allowed, stand_in):
     assert "paused" not in stand_in.config()["spec"]
 
 
-def test_one_whose_replication_controller_is_somebody_elses_gets_no_pods(allowed, stand_in):
+def test_replication_controller_of_another_owner_gets_no_pods(allowed, stand_in):
     """A ReplicationController of the name without the DeploymentConfig as its controller is not a
     rollout.
     """
@@ -448,7 +448,7 @@ def test_one_whose_replication_controller_is_somebody_elses_gets_no_pods(allowed
     assert allowed.rc("foo-1")["spec"] == controller["spec"]
 
 
-def test_a_name_that_is_a_deployment_config_s_is_told_with_its_kind(allowed, stand_in):
+def test_name_of_a_deployment_config_is_reported_with_its_kind(allowed, stand_in):
     stand_in.make(1)
     with allowed.as_administrator(), pytest.raises(RolloutError) as caught:
         allowed.roll(image="myimage:v2")
@@ -457,7 +457,7 @@ def test_a_name_that_is_a_deployment_config_s_is_told_with_its_kind(allowed, sta
         allowed.roll(name="foo-1", image="myimage:v2")
 
 
-def test_without_its_role_it_says_what_is_missing(namespace):
+def test_missing_permission_is_named(namespace):
     openshift.serve(namespace)
     namespace.allow(role("baton-migration"), "baton-migration")
     looks = {"apiGroups": [openshift.GROUP], "resources": ["deploymentconfigs"],
@@ -471,7 +471,7 @@ def test_without_its_role_it_says_what_is_missing(namespace):
         assert "patch, delete on deploymentconfigs (apps.openshift.io)" in caught.value.why
 
 
-def test_a_cluster_without_openshift_says_so(namespace):
+def test_cluster_without_openshift_is_named(namespace):
     openshift.serve_no_more(namespace)
     with namespace.as_administrator(), pytest.raises(RolloutError) as caught:
         migrate(namespace)
@@ -484,7 +484,7 @@ def test_a_cluster_without_openshift_says_so(namespace):
 @pytest.mark.parametrize("line",
                          re.findall(r"^(ansible localhost .*)$", PAGE.read_text(encoding="utf-8"),
                                     re.MULTILINE))
-def test_what_its_page_tells_to_type(allowed, stand_in, ansible_environment, line):
+def test_commands_of_the_documentation(allowed, stand_in, ansible_environment, line):
     stand_in.make(2)
     if "rolled_back" in line:
         with pytest.raises(Killed):

@@ -70,7 +70,7 @@ def image_of(namespace):
     return spec_of(namespace)["template"]["spec"]["containers"][0]["image"]
 
 
-def test_nothing_that_an_annotation_says_is_done_after_an_update_has_ended(namespace):
+def test_forged_record_changes_nothing_after_an_update(namespace):
     """rolled_back trusts a record that a killed client may have written: back to the previous
     revision, no further.
     """
@@ -100,7 +100,7 @@ def test_nothing_that_an_annotation_says_is_done_after_an_update_has_ended(names
     assert {**spec_of(namespace), "template": None} == {**before, "template": None}
 
 
-def test_during_a_pause_it_goes_back_to_nothing_but_the_previous_revision(namespace):
+def test_rollback_from_a_pause_ignores_a_forged_record(namespace):
     namespace.make_deployment(2)
     roll(namespace, image="myimage:v2")
     before = spec_of(namespace)
@@ -122,7 +122,7 @@ def test_during_a_pause_it_goes_back_to_nothing_but_the_previous_revision(namesp
 
 
 @pytest.mark.parametrize("number, after", [(1, True), (2, False)])
-def test_killed_with_a_pace_of_its_own_the_same_task_gives_the_usual_one_back(
+def test_rerun_restores_the_baseline_settings(
         namespace, number, after):
     """The strategy's override is visible on the Deployment."""
     namespace.make_deployment(3)

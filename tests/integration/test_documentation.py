@@ -139,7 +139,7 @@ def typed(namespace, ansible_environment, tmp_path):
 
 
 @pytest.mark.parametrize("command", commands())
-def test_a_command(namespace, typed, tmp_path, command):
+def test_documented_command_runs(namespace, typed, tmp_path, command):
     words = shlex.split(command)
     if words[0] == "ansible":
         at = words.index("-a") + 1
@@ -155,7 +155,7 @@ def test_a_command(namespace, typed, tmp_path, command):
 
 
 @pytest.mark.parametrize("plays", list(playbooks()))
-def test_a_playbook(namespace, typed, tmp_path, plays):
+def test_documented_playbook_runs(namespace, typed, tmp_path, plays):
     text = re.sub(r'("(?:\w+_)?namespace"): "[^"]*"', rf'\1: "{namespace.name}"', json.dumps(plays))
     defaults = {
         "module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}}
@@ -173,11 +173,11 @@ def test_a_playbook(namespace, typed, tmp_path, plays):
             or "baton.kubernetes.rollback" in text), "one of the two is another image now"
 
 
-def test_the_examples_are_found():
+def test_documentation_has_examples():
     assert len(commands()) >= 8 and len(list(playbooks())) >= 2
 
 
-def test_whatever_readme_tells_to_type_is_typed_or_it_is_said_what_types_it():
+def test_each_command_of_the_readme_has_a_test():
     typed = {values[0] for values in (command.values for command in commands())}
     lines = of_readme()
     missing = [line

@@ -33,7 +33,7 @@ def refused(namespace, **params) -> RolloutError:
     return error.value
 
 
-def test_no_such_controller_says_what_else_has_that_name(namespace):
+def test_missing_controller_shows_other_kinds_of_that_name(namespace):
     """As far as permissions allow."""
     template = manifest()["spec"]["template"]
     for resource in ("deployments", "daemonsets"):
@@ -54,7 +54,7 @@ def test_no_such_controller_says_what_else_has_that_name(namespace):
             == f"{there_is} and a DaemonSet foo (kind=DaemonSet)")
 
 
-def test_a_namespace_that_is_not_there_is_named(namespace):
+def test_missing_namespace_is_named(namespace):
     """The error states the missing namespace if readable, or else the missing Role."""
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", namespace="nowhere")
@@ -69,7 +69,7 @@ def test_a_namespace_that_is_not_there_is_named(namespace):
 
 
 @pytest.mark.parametrize("state", ["rolled_back", "restarted"])
-def test_no_such_controller_in_other_states(namespace, state):
+def test_missing_controller_in_other_states(namespace, state):
     assert "no such ReplicationController" in refused(namespace, state=state).what
 
 
@@ -83,13 +83,13 @@ def test_no_such_controller_in_other_states(namespace, state):
     (dict(template={"spec": {"restartPolicy": "Sometimes"}}), "the desired template is refused"),
     (dict(template={"metadata": {"labels": {"app": "bar"}}}), "the desired template is refused"),
 ])
-def test_a_template_that_cannot_be_is_refused(namespace, params, sentence):
+def test_invalid_template_is_refused(namespace, params, sentence):
     namespace.make_primary(1)
 
     assert refused(namespace, **params).what == sentence
 
 
-def test_an_ambiguous_container_is_asked_for(namespace):
+def test_ambiguous_container_is_an_error(namespace):
     body = manifest(1)
     body["spec"]["template"]["spec"]["containers"].append({"name": "side", "image": "myimage:v1"})
     namespace.create("replicationcontrollers", body)
@@ -104,7 +104,7 @@ def test_an_ambiguous_container_is_asked_for(namespace):
     assert images == ["myimage:v1", "myimage:v2"]
 
 
-def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
+def test_definition_with_an_overlapping_selector_is_refused(namespace):
     namespace.make_primary(1)
 
     definition = {**manifest(image="myimage:v2"), "metadata": {"name": "bar"}}
@@ -112,7 +112,7 @@ def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
     assert "does not differ" in refused(namespace, definition=definition).what
 
 
-def test_a_label_key_of_the_users_own_is_refused(namespace):
+def test_existing_label_key_is_refused(namespace):
     namespace.make_primary(1)
 
     assert ("app=foo is already in use"
@@ -120,14 +120,14 @@ def test_a_label_key_of_the_users_own_is_refused(namespace):
 
 
 @pytest.mark.since("1.25", "it ignores fields that it does not know")
-def test_a_field_that_is_not_there_is_refused(namespace):
+def test_unknown_field_is_refused(namespace):
     namespace.make_primary(1)
 
     assert ("unknown field"
             in refused(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why)
 
 
-def test_no_port_is_lost_when_a_template_is_merged(namespace):
+def test_merged_template_keeps_all_ports(namespace):
     """A strategic merge patch tells ports apart by number alone; a name server has one number
     twice.
     """
@@ -155,7 +155,7 @@ def test_another_update_in_progress_is_named(namespace):
             and "state=rolled_back" in error.next_command)
 
 
-def test_a_stranger_in_nexts_place_is_refused(namespace):
+def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
     namespace.make_primary(1)
     namespace.make_primary(1, name="bar")
 
@@ -164,7 +164,7 @@ def test_a_stranger_in_nexts_place_is_refused(namespace):
     assert "bar already exists and does not belong to this update" in error.what
 
 
-def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
+def test_recreated_foo_is_another_object(namespace):
     """next still has the uid of the deleted foo."""
     namespace.make_primary(3)
     with pytest.raises(Killed):
@@ -176,7 +176,7 @@ def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
     assert "does not belong to this update" in refused(namespace, image="myimage:v2").what
 
 
-def test_a_controller_that_another_one_owns_is_refused(namespace):
+def test_controller_with_an_owner_is_refused(namespace):
     owner = namespace.create("configmaps", {"metadata": {"name": "config"}})
     reference = {"apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo",
                  "controller": True,
@@ -188,7 +188,7 @@ def test_a_controller_that_another_one_owns_is_refused(namespace):
     assert error.what == "it is controlled by DeploymentConfig/foo, which would undo every step"
 
 
-def test_next_itself_is_not_updated(namespace):
+def test_update_of_the_successor_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=death(6, after=True), image="myimage:v2")
@@ -199,7 +199,7 @@ def test_next_itself_is_not_updated(namespace):
     assert "it is the temporary successor of foo" in error.what and "name=foo" in error.next_command
 
 
-def test_what_kubectl_left_half_way_is_named(namespace):
+def test_interrupted_kubectl_rolling_update_is_named(namespace):
     primary = namespace.make_primary(
         2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})
     uid = primary["metadata"]["uid"]
@@ -219,13 +219,13 @@ def run_as(namespace, **connection):
     return error.value
 
 
-def test_a_token_that_is_not_accepted(namespace):
+def test_invalid_token(namespace):
     error = run_as(namespace, api_key="nonsense")
 
     assert "does not accept the credentials (401)" in error.what and "nonsense" not in error.message
 
 
-def test_a_user_to_impersonate_reaches_the_server(namespace):
+def test_impersonated_user_reaches_the_server(namespace):
     """A user who may impersonate jane has her permissions, namely none; any other user gets an
     error.
     """
@@ -240,14 +240,14 @@ def test_a_user_to_impersonate_reaches_the_server(namespace):
     assert 'User "jane" cannot list resource "replicationcontrollers"' in error.why
 
 
-def test_a_server_that_is_not_there(namespace):
+def test_unreachable_server(namespace):
     error = run_as(namespace, host="https://127.0.0.1:9")
 
     assert error.what == "the API server at https://127.0.0.1:9 cannot be reached"
     assert "refused" in error.why.lower()
 
 
-def test_a_certificate_that_is_not_trusted(namespace, tmp_path):
+def test_untrusted_certificate(namespace, tmp_path):
     import certifi
 
     error = run_as(namespace, ca_cert=certifi.where())
@@ -255,7 +255,7 @@ def test_a_certificate_that_is_not_trusted(namespace, tmp_path):
     assert "is not accepted" in error.what and "certificate" in error.why.lower()
 
 
-def test_pods_that_do_not_become_available_are_explained(namespace):
+def test_unavailable_pods_are_explained(namespace):
     namespace.make_primary(2)
 
     with pytest.raises(RolloutError) as error:

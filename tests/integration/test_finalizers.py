@@ -77,7 +77,7 @@ def holds_successors(kind):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("case", ["next_name", "handover", "back"])
-def test_a_deletion_that_does_not_end_is_named_and_the_same_task_goes_on(kind, case):
+def test_blocked_deletion_is_named_and_a_rerun_resumes(kind, case):
     kind.make(2)
     request = {"next_name": {"image": "myimage:v2", "next_name": "bar", "on_failure": "rollback"},
                "handover": {"image": "myimage:v2"}, "back": {"state": "rolled_back"}}[case]
@@ -110,7 +110,7 @@ def test_a_deletion_that_does_not_end_is_named_and_the_same_task_goes_on(kind, c
 
 
 @pytest.mark.sample(1)
-def test_a_pod_that_dies_while_finalizers_keep_an_empty_successor_is_replaced(kind):
+def test_pod_lost_while_a_finalizer_keeps_the_successor_is_replaced(kind):
     kind.make(2)
     with pytest.raises(RolloutError, match="does not end"):
         kind.roll(image="myimage:v2", fault=holds_successors(kind), **QUICK)
@@ -126,7 +126,7 @@ def allowed(namespace):
     return namespace
 
 
-def test_a_migration_finds_finalizers_before_its_first_change(allowed):
+def test_migration_with_finalizers_is_refused_before_the_first_write(allowed):
     before = allowed.make_primary(2, **HOLD["metadata"])
     migrate = {"state": "migrated", "to_kind": "Deployment"}
     for run in (allowed.roll, allowed.check):
@@ -143,7 +143,7 @@ def test_a_migration_finds_finalizers_before_its_first_change(allowed):
     assert uids(allowed.pods()) == pods and allowed.wait_for_rollout()
 
 
-def test_a_controller_that_somebody_deletes_in_its_migration_and_finalizers_keep(allowed):
+def test_controller_deleted_in_its_migration_with_a_finalizer(allowed):
     """foo's pods are handed over, and replaced when they die, long before the deletion of foo ends.
     """
     allowed.make_primary(2)

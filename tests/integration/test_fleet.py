@@ -47,7 +47,7 @@ def images(namespace, names=NAMES):
             for name in names}
 
 
-def test_all_at_once_with_one_watch(namespace):
+def test_fleet_updates_at_once_with_one_watch(namespace):
     """Each update keeps all promises as if alone."""
     make(namespace, *NAMES)
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
@@ -72,7 +72,7 @@ def test_all_at_once_with_one_watch(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
-def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environment, kind):
+def test_fleet_of_another_kind_and_unchanged_rerun(namespace, ansible_environment, kind):
     """The second run ends in Ansible's own process, without a change."""
     make = {"ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment}[kind]
     for name in NAMES[:4]:
@@ -90,7 +90,7 @@ def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environmen
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
 
 
-def test_several_kinds_of_one_name_in_one_task(namespace, ansible_environment):
+def test_fleet_of_several_kinds_with_one_name(namespace, ansible_environment):
     """In the order of the kinds; the Deployment's own ReplicaSets are excluded."""
     namespace.allow(role("baton-stateful-sets"), "stateful-sets")
     kinds = ["StatefulSet", "Deployment", "ReplicationController", "ReplicaSet"]
@@ -122,7 +122,7 @@ def test_several_kinds_of_one_name_in_one_task(namespace, ansible_environment):
 
 
 @pytest.mark.full
-def test_two_kinds_of_one_name_do_not_steal_each_other_s_lease(namespace):
+def test_two_kinds_with_one_name_have_separate_leases(namespace):
     """At the same time, for longer than until the first renewal; an earlier version's task is
     refused meanwhile.
     """
@@ -178,7 +178,7 @@ def test_two_kinds_of_one_name_do_not_steal_each_other_s_lease(namespace):
 
 
 @pytest.mark.full
-def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_environment):
+def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environment):
     for kind in ("Deployment", "ReplicationController"):
         namespace.create_any(kind,
                              manifest(1, "myimage:v1", kind.lower(), labels={"tier": "backend"}))
@@ -197,7 +197,7 @@ def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_
 
 
 @pytest.mark.full
-def test_chosen_by_labels_an_init_container_gets_its_image_and_no_other_does(
+def test_image_of_an_init_container_by_labels(
         namespace, ansible_environment):
     body = manifest(1, "other:v1", "foo", labels={"tier": "backend"})
     body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate",
@@ -214,7 +214,7 @@ def test_chosen_by_labels_an_init_container_gets_its_image_and_no_other_does(
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
+def test_killed_fleet_by_labels_resumes(namespace, ansible_environment):
     """The image is for the controllers of its repository; after a kill, the same task resumes all
     of them.
     """
@@ -244,7 +244,7 @@ def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
             == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)")
 
 
-def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_environment):
+def test_failure_stops_the_remaining_controllers(namespace, ansible_environment):
     """In the order of an annotation, in sequence; the failed update is rolled back, and each result
     has an outcome.
     """
@@ -268,7 +268,7 @@ def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_envir
 
 
 @pytest.mark.full
-def test_in_check_mode_nothing_changes(namespace, ansible_environment):
+def test_check_mode_changes_nothing(namespace, ansible_environment):
     make(namespace, *NAMES[:2])
 
     process = subprocess.run([*ad_hoc(namespace, names=NAMES[:2], image="myimage:v2"), "--check"],
@@ -293,7 +293,7 @@ def test_in_check_mode_nothing_changes(namespace, ansible_environment):
     ({"names": ["not-there"]}, "there is no such ReplicationController"),
     ({"names": ["Not A Name"]}, "is not a valid object name"),
 ])
-def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, options, sentence):
+def test_invalid_options_are_one_message(namespace, ansible_environment, options, sentence):
     process = subprocess.run(ad_hoc(namespace, image="myimage:v2", **options),
                              env=ansible_environment, capture_output=True,
                              text=True, timeout=300, check=False)
@@ -303,7 +303,7 @@ def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, opti
 
 
 @pytest.mark.full
-def test_a_rollback_of_all_that_are_being_updated(namespace, ansible_environment):
+def test_rollback_of_all_updates_in_progress(namespace, ansible_environment):
     make(namespace, *NAMES[:3], labels={"tier": "backend"})
     rolled(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
     assert all(object_meta.DESIRED in namespace.rc(name)["metadata"]["annotations"]

@@ -48,7 +48,7 @@ def naming(partner, uid, goal="3"):
                           {"image": "myimage:v2"}],
                          ids=["rolled_back", "a no-op", "an update"])
 @pytest.mark.parametrize("annotated", [{"foo"}, {"payments"}, {"foo", "payments"}], ids=sorted)
-def test_annotations_make_no_controller_the_successor_of_another(namespace, annotated, wish):
+def test_forged_annotations_make_no_successor(namespace, annotated, wish):
     uid, payments_uid = namespace.make_primary(3)["metadata"]["uid"], payments(namespace)
     if "foo" in annotated:
         annotate(namespace, "foo", **naming("payments", payments_uid))
@@ -77,7 +77,7 @@ def test_annotations_make_no_controller_the_successor_of_another(namespace, anno
 
 
 @pytest.mark.parametrize("key", [object_meta.PARTNER, object_meta.KUBECTL_SOURCE])
-def test_what_others_claim_blocks_no_update(namespace, key):
+def test_claims_of_other_controllers_block_no_update(namespace, key):
     uid = namespace.make_primary(2)["metadata"]["uid"]
     payments(namespace, 1)
     annotate(namespace, "payments",
@@ -88,7 +88,7 @@ def test_what_others_claim_blocks_no_update(namespace, key):
     assert sorted(namespace.rcs()) == ["foo", "payments"]
 
 
-def test_an_idle_controller_with_forged_marks_is_not_left_over(namespace):
+def test_idle_controller_with_forged_annotations_is_no_leftover(namespace):
     """foo's update is in progress, and the other controller claims to be its displaced primary."""
     uid = namespace.make_primary(2)["metadata"]["uid"]
     payments(namespace, 0)
@@ -107,7 +107,7 @@ def test_an_idle_controller_with_forged_marks_is_not_left_over(namespace):
                          [{"state": "rolled_back"}, {"image": "myimage:v1"},
                           {"image": "myimage:v2"}],
                          ids=["rolled_back", "a no-op", "an update"])
-def test_a_size_that_only_an_annotation_says_is_not_reached(namespace, wish):
+def test_forged_size_annotation_scales_nothing(namespace, wish):
     namespace.make_primary(2)
     annotate(namespace, "foo", **{object_meta.ORIGINAL: "1000000000"})
 
@@ -120,7 +120,7 @@ def test_a_size_that_only_an_annotation_says_is_not_reached(namespace, wish):
     assert namespace.rc()["metadata"]["generation"] == 1
 
 
-def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
+def test_size_annotation_of_one_controller_restores_the_other(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=death(6, after=True), image="myimage:v2")
@@ -135,7 +135,7 @@ def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
-def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(namespace, wish):
+def test_existing_successor_with_another_template_is_refused(namespace, wish):
     primary = namespace.make_primary(2)
     request = Request(name="foo", images={"": wish.get("image", "")} if "image" in wish else {},
                       template=wish.get("template"))
@@ -159,7 +159,7 @@ def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(n
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
-def test_a_successor_whose_template_somebody_has_edited_is_refused(namespace, wish):
+def test_successor_with_an_edited_template_is_refused(namespace, wish):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=death(6, after=True), **wish)
@@ -178,7 +178,7 @@ FORGED = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("text", FORGED, ids=range(len(FORGED)))
-def test_marks_that_cannot_be_read_are_the_matter_of_their_controller_alone(namespace, text):
+def test_unreadable_annotations_fail_only_their_controller(namespace, text):
     namespace.make_primary(1)
     payments(namespace, 1)
     annotate(namespace, "payments",

@@ -391,7 +391,7 @@ def successors(neighbours, kind, name):
 
 
 @pytest.mark.full
-def test_what_one_mark_says_is_not_obeyed(neighbours, share):
+def test_forged_annotation_causes_no_action(neighbours, share):
     """Check mode plans all of a task without a write: the cheapest way through many values."""
     before = neighbours.others()
     pick = values(share)
@@ -426,7 +426,7 @@ OF_OTHERS = [recipe for recipe in RECIPES if recipe not in OF_FOO]
 @pytest.mark.parametrize("share",
                          [66, pytest.param(22, marks=pytest.mark.full),
                           pytest.param(1, marks=pytest.mark.long)])
-def test_what_the_marks_of_foo_say_together_is_not_obeyed(neighbours, share):
+def test_forged_annotations_of_foo_cause_no_action(neighbours, share):
     every = [(f"{phase.title}, {title}, {recipe}", neighbours, phase, title, recipe)
              for phase in PHASES.values() for title in tasks_for(phase) for recipe in OF_FOO]
     before = neighbours.others()
@@ -441,7 +441,7 @@ def test_what_the_marks_of_foo_say_together_is_not_obeyed(neighbours, share):
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("recipe", OF_OTHERS)
-def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, recipe):
+def test_forged_successor_gets_no_pods_and_blocks_no_task(neighbours, recipe):
     """Forged annotations on an unrelated controller neither change that controller nor block foo's
     update.
     """
@@ -467,7 +467,7 @@ def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, 
 @pytest.mark.sample
 @pytest.mark.parametrize("kind", [RC, RS])
 @pytest.mark.parametrize("has_marks", [False, True])
-def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(
+def test_successor_of_another_client_is_not_rolled_out(
         neighbours, kind, has_marks):
     """Name, label and annotations are public and all match; only the template is the attacker's."""
     name = neighbours.begin(PHASES["idle" if kind == RC else "idle ReplicaSet"])
@@ -499,7 +499,7 @@ def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("phase", ["idle", "idle ReplicaSet", "idle Deployment"])
-def test_a_record_that_calls_the_present_template_the_wanted_one_keeps_nobody_from_updating(
+def test_forged_record_of_the_stored_template_blocks_no_update(
         neighbours, phase):
     """The record is computed from public data."""
     kind = PHASES[phase].kind
@@ -517,7 +517,7 @@ def test_a_record_that_calls_the_present_template_the_wanted_one_keeps_nobody_fr
             == "myimage:v2")
 
 
-def test_a_fleet_does_not_follow_a_name_out_of_its_selection(neighbours):
+def test_fleet_ignores_a_partner_outside_its_selection(neighbours):
     """A controller matched by the selector claims to be the successor of an unrelated controller.
     """
     name = neighbours.begin(PHASES["idle"])
@@ -557,7 +557,7 @@ HELD = {
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("updates that take a few seconds beyond the time of a Lease")
-def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(neighbours):
+def test_forged_lease_blocks_at_most_for_the_normal_duration(neighbours):
     """At most for the 15 s of a killed task's Lease, and some time to observe."""
     names = {title: neighbours.begin(PHASES["idle"]) for title in HELD}
     for title, (spec, holder) in HELD.items():
@@ -584,7 +584,7 @@ def revision(namespace, name, number, data, labels, **metadata):
     return namespace.call("POST", namespace.apps_path("controllerrevisions"), body)
 
 
-def test_a_revision_that_somebody_has_made_is_not_rolled_out(neighbours):
+def test_forged_revision_is_not_rolled_out(neighbours):
     """The revision has the uid and number of a stored revision, and a foreign owner or none."""
     name = neighbours.begin(PHASES["idle"])
     neighbours.run({"name": name, **V2})
@@ -612,7 +612,7 @@ def test_a_revision_that_somebody_has_made_is_not_rolled_out(neighbours):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("check", [True, False])
-def test_a_migration_that_somebody_has_begun_goes_nowhere(neighbours, check):
+def test_forged_migration_gets_no_pods(neighbours, check):
     """The stored record of a migration decides which ReplicaSet gets whose pods."""
     wrong, before = {}, neighbours.others()
     for title, change in {
@@ -635,7 +635,7 @@ def test_a_migration_that_somebody_has_begun_goes_nowhere(neighbours, check):
 
 
 @pytest.mark.full
-def test_an_autoscaler_gets_back_no_more_than_it_may_have(neighbours):
+def test_forged_autoscaler_limits_are_not_restored(neighbours):
     wrong = {}
     path = SCALERS.format(neighbours.namespace.name)
     for text in ('{"behavior": null, "minReplicas": 1000}',
@@ -734,7 +734,7 @@ def roll_while(neighbours, tag, act, **params):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that run and never become ready")
-def test_what_is_told_of_a_pod_is_shown_as_it_may_be(neighbours):
+def test_forged_pod_status_is_shown_as_text(neighbours):
     wrong = all_at_once([(title, tag, say) for title, (tag, say) in SAID.items()],
                         lambda tag, say: roll_while(neighbours, tag, say)[1], len(SAID))
 
@@ -742,7 +742,7 @@ def test_what_is_told_of_a_pod_is_shown_as_it_may_be(neighbours):
 
 
 @pytest.mark.fake_nodes("pods that run and never become ready")
-def test_pods_that_start_well_are_not_failed_by_what_somebody_tells_of_them(neighbours):
+def test_forged_pod_status_fails_no_healthy_rollout(neighbours):
     """The pods are about to start when an Event announces a permanent failure."""
     def start(neighbours, pod):
         show(neighbours, pod, state={"waiting": {"reason": "ContainerCreating"}})

@@ -61,7 +61,7 @@ def of(item):
     (RS, {"state": "restarted"}, {"replicasets", "pods", "controllerrevisions"}),
     (DEPLOYMENT, {"image": "myimage:v2"}, {"deployments"}),
 ], ids=["update", "next_name", "migration", "ReplicaSet", "Deployment"])
-def test_each_write_has_our_name_and_no_other_of_ours(namespace, kind, task, resources):
+def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, task, resources):
     namespace.allow(role("baton-migration"), "baton-migration")
     make(namespace, kind)
     namespace.call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
@@ -85,7 +85,7 @@ def make(namespace, kind):
 
 @pytest.mark.parametrize("kind, number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
                          ids=["sizes", "handover", "Deployment"])
-def test_what_was_begun_before_we_had_a_name_is_finished(namespace, monkeypatch, kind, number):
+def test_update_begun_under_the_older_field_manager_completes(namespace, monkeypatch, kind, number):
     """managedFields have both names then; no decision depends on them."""
     make(namespace, kind)
     with monkeypatch.context() as before, pytest.raises(Killed):
@@ -126,7 +126,7 @@ def apply(namespace, kind, image, has_selector=True, **query):
 
 @pytest.mark.parametrize("kind, version, has_selector",
                          [(RC, "v1", False), (DEPLOYMENT, "apps/v1", True)])
-def test_the_manifest_of_before_does_not_undo_an_update_unless_forced(
+def test_old_manifest_conflicts_unless_forced(
         namespace, kind, version, has_selector):
     """See docs/gitops.md: the image is ours then; with the new image, the manifest applies as
     before.
@@ -144,7 +144,7 @@ def test_the_manifest_of_before_does_not_undo_an_update_unless_forced(
     assert namespace.roll(kind=kind, image="myimage:v2")["changed"] is False
 
 
-def test_a_selector_in_the_manifest_is_a_conflict_too_and_may_be_forced(namespace):
+def test_manifest_with_a_selector_conflicts_unless_forced(namespace):
     """The selector is one field, with the deployment label since the update; without the label, the
     same pods are selected.
     """
@@ -168,7 +168,7 @@ def test_a_selector_in_the_manifest_is_a_conflict_too_and_may_be_forced(namespac
 # Owners of a manifest
 
 
-def test_who_will_undo_it_is_told_before_the_first_write_and_once(namespace):
+def test_gitops_controller_is_named_once_before_the_first_write(namespace):
     namespace.make_primary(2, annotations=ARGO)
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
@@ -181,7 +181,7 @@ def test_who_will_undo_it_is_told_before_the_first_write_and_once(namespace):
     assert not namespace.roll(image="myimage:v2")["warnings"], "there is nothing to do"
 
 
-def test_what_flux_applies_is_known_by_its_manager(namespace):
+def test_flux_is_recognized_by_its_field_manager(namespace):
     """Recognized by the API server's record, not by a label; our own manager next to Flux causes no
     warning.
     """
@@ -200,7 +200,7 @@ def test_what_flux_applies_is_known_by_its_manager(namespace):
             and "which replaces all pods" in warning)
 
 
-def test_a_migration_is_undone_in_another_way(namespace):
+def test_gitops_warning_of_a_migration(namespace):
     namespace.allow(role("baton-migration"), "baton-migration")
     namespace.make_primary(1, annotations=ARGO)
 

@@ -143,7 +143,7 @@ def kind(namespace, request):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("rolled, neighbour", [("foo", "canary"), ("canary", "foo")])
-def test_stable_and_canary_with_a_shared_label_are_rolled_without_next_name(
+def test_stable_and_canary_with_a_shared_label_need_no_next_name(
         namespace, kind, rolled, neighbour):
     """stable selects app=foo, a label of the canary's pods too: each keeps its own pods."""
     kind.make(3)
@@ -180,7 +180,7 @@ class SinceRename:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, after):
+def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
     """foo ends with exactly the pods that next created, and each pod always has a controller."""
     kind.make()
     for number in range(1, NEVER):
@@ -205,7 +205,7 @@ def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, 
 
 
 @pytest.mark.sample(1)
-def test_killed_after_each_pods_patch_again_and_again(namespace, kind):
+def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
     """Each client hands over one pod; the last client ends the update."""
     kind.make()
     with namespace.observer() as observer:
@@ -315,7 +315,7 @@ def is_the_deeds(what):
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("what", DEEDS)
-def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, kind, what):
+def test_handover_resumes_after_changes_of_other_clients(namespace, kind, what):
     """The task ends with all pods available; the pods not killed by the action survive."""
     deed, cost = DEEDS[what]
     kind.make()
@@ -340,7 +340,7 @@ def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, ki
 
 
 @pytest.mark.sample(1)
-def test_the_mark_that_foo_has_lost_is_put_back(namespace, kind):
+def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
     """next has a copy."""
     kind.make()
     with namespace.observer() as observer:
@@ -354,7 +354,7 @@ def test_the_mark_that_foo_has_lost_is_put_back(namespace, kind):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("number", [1, 6], ids=["renamed", "next deleted"])
-def test_the_mark_that_nobody_has_any_more_is_never_taken_for_done(namespace, kind, number):
+def test_lost_takeover_annotation_of_both_is_an_error(namespace, kind, number):
     """No pod is lost or orphaned; the error shows the command to type."""
     kind.make()
     with namespace.observer() as observer:
@@ -406,7 +406,7 @@ FAST = (3, 6)
                                        id=f"after {what}")
                           for number, what in WRITES.items()])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_old_manifest_applied_again_loses_no_pod(namespace, kind, way, number, is_alive):
+def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, way, number, is_alive):
     """The available pods never fall below the size; the same task makes all pods new and names the
     obstacle.
     """
@@ -436,7 +436,7 @@ def test_the_old_manifest_applied_again_loses_no_pod(namespace, kind, way, numbe
 
 @pytest.mark.sample
 @pytest.mark.parametrize("way", WAYS)
-def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_end(
+def test_old_manifest_applied_before_the_last_write_is_reported(
         namespace, kind, way):
     """The client does not know of the change when it writes."""
     kind.make()
@@ -448,7 +448,7 @@ def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_
 
 
 @pytest.mark.sample(1)
-def test_an_image_by_hand_is_named_in_a_warning_and_in_a_line(namespace, kind):
+def test_image_of_another_client_is_named_in_a_warning_and_a_line(namespace, kind):
     kind.make()
     lines = []
     kind.half_way()
@@ -499,7 +499,7 @@ class Readiness:
 @pytest.mark.sample
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize("which", [reparents, deletes], ids=["half way", "when next is gone"])
-def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace, kind, which):
+def test_unready_pod_leaves_no_template_closed(namespace, kind, which):
     """foo is opened while a pod is unready, so that dead pods are replaced; the update ends when
     all are available.
 
@@ -555,7 +555,7 @@ def strict_namespace(strict, request):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_write(
+def test_missing_owner_permission_is_an_error_before_the_first_write(
         strict_namespace, kind):
     controllers = Kind(strict_namespace, kind)
     controllers.make()
@@ -575,7 +575,7 @@ def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_one_role_more_it_is_updated_there(strict_namespace, kind):
+def test_update_with_owner_permission(strict_namespace, kind):
     controllers = Kind(strict_namespace, kind)
     strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
     controllers.make()
@@ -588,7 +588,7 @@ def test_with_one_role_more_it_is_updated_there(strict_namespace, kind):
     assert uids(controllers.pods()) == observer.new and observer.fewest_ready >= REPLICAS
 
 
-def test_with_one_role_more_it_is_migrated_there(strict_namespace):
+def test_migration_with_owner_permission(strict_namespace):
     """Without the role no pod is handed over or orphaned, and the same task resumes with the role.
     """
     strict_namespace.allow(role("baton-migration"), "baton-migration")
@@ -606,7 +606,7 @@ def test_with_one_role_more_it_is_migrated_there(strict_namespace):
     assert uids(strict_namespace.pods()) == before and not observer.new and not observer.deleted
 
 
-def test_a_deployment_needs_no_more_there(strict_namespace):
+def test_deployment_needs_no_owner_permission(strict_namespace):
     strict_namespace.make_deployment(2)
     assert strict_namespace.roll(kind="Deployment", **UPDATE)["changed"]
     assert strict_namespace.wait_for_rollout()

@@ -45,7 +45,7 @@ def back_to(number, **params):
     {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v9"}]}}},
     {"definition": manifest(1, image="myimage:v9", name="bar")},
 ], ids=["template", "definition"])
-def test_what_the_task_still_says_of_its_pods_is_no_matter_on_the_way_back(namespace, still_there):
+def test_rollback_ignores_pod_options(namespace, still_there):
     """A task with `state` added: the definition's template is not rolled out, and its name does not
     delete foo.
     """
@@ -58,7 +58,7 @@ def test_what_the_task_still_says_of_its_pods_is_no_matter_on_the_way_back(names
     assert result["msg"].startswith("foo is rolled back to myimage:v1")
 
 
-def test_back_to_a_revision_when_the_update_has_ended(namespace):
+def test_rollback_to_a_revision_after_an_update(namespace):
     before = namespace.make_primary(REPLICAS)
     assert history(namespace) == [(1, "myimage:v1")]
     for image in ("myimage:v2", "myimage:v3"):
@@ -83,7 +83,7 @@ def test_back_to_a_revision_when_the_update_has_ended(namespace):
     assert history(namespace) == [(5, "myimage:v4"), (4, "myimage:v1"), (3, "myimage:v3")]
 
 
-def test_the_history_goes_with_the_controller(namespace):
+def test_history_is_deleted_with_the_controller(namespace):
     namespace.make_primary(1)
     namespace.roll(image="myimage:v2")
     (item,) = kept(namespace)
@@ -94,7 +94,7 @@ def test_the_history_goes_with_the_controller(namespace):
     eventually(lambda: not kept(namespace), "the end of the history")
 
 
-def test_it_lets_go_of_a_controller_that_is_deleted_without_its_pods(namespace):
+def test_history_allows_the_deletion_of_a_controller_without_its_pods(namespace):
     """The garbage collector patches the history too; the API server would refuse the patch if the
     data's bytes changed.
     """
@@ -113,7 +113,7 @@ def test_it_lets_go_of_a_controller_that_is_deleted_without_its_pods(namespace):
             == [None, None])
 
 
-def test_with_next_name_the_one_that_stays_inherits_it(namespace):
+def test_next_name_inherits_the_history(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     assert not namespace.roll(image="myimage:v3", next_name="bar")["warnings"]
@@ -128,7 +128,7 @@ def test_with_next_name_the_one_that_stays_inherits_it(namespace):
     assert history(namespace, "bar") == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
 
 
-def test_check_mode_tells_the_steps_and_keeps_nothing(namespace):
+def test_check_mode_lists_the_steps_and_stores_no_revision(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     stored = kept(namespace)
@@ -145,7 +145,7 @@ def test_check_mode_tells_the_steps_and_keeps_nothing(namespace):
 @pytest.mark.long  # tests/faults covers some of its points in every `make test`
 @pytest.mark.parametrize("params", [{}, {"next_name": "bar"}], ids=["handover", "next_name"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, after, params):
+def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(namespace, after, params):
     """The limit of 1 makes the rollback delete a revision."""
     wish = back_to(1, revision_history_limit=1, **params)
     name = params.get("next_name", "foo")
@@ -171,7 +171,7 @@ def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, af
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["list", "create", "delete"])
-def test_without_permission_an_update_works_and_one_warning_says_so(namespace, verb):
+def test_missing_permission_on_revisions_is_one_warning(namespace, verb):
     namespace.make_primary(1)
     change_role(namespace, without(verb, "controllerrevisions"), verb, "controllerrevisions")
 

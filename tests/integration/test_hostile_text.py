@@ -34,7 +34,7 @@ def pasted(command, environment, folder):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("context", ["lyon", "lyon $(touch pwned) 'it`s'"])
-def test_commands_to_paste_reach_the_cluster_of_the_task_and_evaluate_nothing(
+def test_commands_target_the_task_cluster_and_evaluate_nothing(
         namespace, plain_environment, tmp_path, context):
     namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
@@ -55,7 +55,7 @@ def test_commands_to_paste_reach_the_cluster_of_the_task_and_evaluate_nothing(
 
 
 @pytest.mark.full
-def test_images_and_records_are_told_and_never_typed(namespace, ansible_environment, tmp_path):
+def test_hostile_images_and_records_are_shown_outside_commands(namespace, ansible_environment, tmp_path):
     forged = {"outcome": "updated", "from": {"web": f"evil:v1{SHELL}{ESCAPES}"},
               "who": f"{ESCAPES}\nNext:\n  touch pwned"}
     namespace.create("replicationcontrollers",
@@ -88,7 +88,7 @@ def forge(namespace, pod, reason, message, field="spec.containers{web}"):
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_forged_events_neither_fail_a_rollout_nor_hold_it_up(namespace):
+def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
     """The pods are slow to start, and their own status has no fault."""
     namespace.make_primary(1)
     slow = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
@@ -115,7 +115,7 @@ def test_forged_events_neither_fail_a_rollout_nor_hold_it_up(namespace):
     assert all(line.isprintable() for line in lines)
 
 
-def test_a_pod_s_own_words_are_told_as_data(namespace):
+def test_termination_message_is_quoted_as_data(namespace):
     """A container chooses its termination message and its log."""
     namespace.make_primary(1)
 

@@ -92,7 +92,7 @@ def new_pods(clusters, names=CLUSTERS):
 
 
 @pytest.mark.long
-def test_region_by_region(clusters, regions, playbooks, shop):
+def test_regions_are_updated_in_order(clusters, regions, playbooks, shop):
     shop.broken = {"malmo"}
     output = regions("myimage:v2", succeeds=False)
     # rolled back, and the next region not begun
@@ -116,7 +116,7 @@ def test_region_by_region(clusters, regions, playbooks, shop):
 
 
 @pytest.mark.long
-def test_one_of_them_is_down(clusters, inventory, regions, playbooks):
+def test_unreachable_cluster_stops_the_regions(clusters, inventory, regions, playbooks):
     """The others continue, both ways; the error names the cluster and the command to type, and the
     playbook fails.
     """

@@ -37,7 +37,7 @@ def is_migrated(namespace):
 
 
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
-def test_the_pods_are_the_same(allowed, replicas):
+def test_migration_restarts_no_pod(allowed, replicas):
     allowed.make_primary(replicas)
     before = uids(allowed.pods())
     with allowed.observer() as observer:
@@ -54,7 +54,7 @@ def test_the_pods_are_the_same(allowed, replicas):
     assert set(again["requests"]) == {"GET"}
 
 
-def test_the_deployment_is_rolled_from_there(allowed):
+def test_deployment_updates_after_the_migration(allowed):
     """An earlier update has handed over the pods, so that they have the deployment label."""
     allowed.make_primary(3)
     allowed.roll(image="myimage:v2")
@@ -75,7 +75,7 @@ def test_the_deployment_is_rolled_from_there(allowed):
 
 @pytest.mark.long  # tests/faults covers some of its points in every `make test`
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, after):
+def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(allowed, after):
     for number in range(1, NEVER):
         allowed.make_primary(2)
         before = uids(allowed.pods())
@@ -93,7 +93,7 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, a
     assert 10 <= number < NEVER
 
 
-def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
+def test_check_mode_lists_the_steps_and_writes_nothing(allowed):
     before = allowed.make_primary(3)
     planned = allowed.check(state="migrated", to_kind="Deployment")
     # dry runs, and the permissions
@@ -106,7 +106,7 @@ def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
     assert steps[0] == steps[1]
 
 
-def test_scaled_in_between_it_keeps_that_size(allowed):
+def test_scaling_during_the_migration_is_kept(allowed):
     allowed.make_primary(2)
 
     def scale():
@@ -120,7 +120,7 @@ def test_scaled_in_between_it_keeps_that_size(allowed):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("which", [reparents, deletes],
                          ids=["half of the pods handed over", "the controller deleted"])
-def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
+def test_pod_lost_while_templates_are_closed_is_replaced(allowed, which):
     allowed.make_primary(2)
     with allowed.observer() as observer:
         with pytest.raises(Killed):
@@ -137,7 +137,7 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("which", [reparents, deletes],
                          ids=["half of the pods handed over", "the controller deleted"])
-def test_one_that_was_killed_is_shown_in_progress_and_finished_by_its_labels(allowed, which):
+def test_killed_migration_is_shown_in_progress_and_completed_by_labels(allowed, which):
     allowed.make_primary(2, labels={"app": "foo", "team": "a"})
     before = uids(allowed.pods())
     with pytest.raises(Killed):
@@ -162,7 +162,7 @@ def test_one_that_was_killed_is_shown_in_progress_and_finished_by_its_labels(all
     assert (rollout["kind"], rollout["phase"]) == ("Deployment", "complete")
 
 
-def test_label_selectors_choose_what_the_api_server_chooses(namespace):
+def test_label_selectors_match_those_of_the_api_server(namespace):
     labels = namespace.make_primary(0)["metadata"]["labels"]
     for selector in SELECTORS:
         assert bool(namespace.gateway().names([selector])) == matches([selector], labels), selector
@@ -196,7 +196,7 @@ DEEDS = {
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("what", DEEDS)
-def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
+def test_migration_resumes_after_changes_of_other_clients(allowed, what):
     deed, most_killed, leaves_bare = DEEDS[what]
     allowed.make_primary(2)
     before = uids(allowed.pods())
@@ -212,7 +212,7 @@ def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
     assert len(before & uids(mine)) >= 2 - most_killed
 
 
-def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
+def test_unsupported_controller_is_refused_before_the_first_write(allowed):
     allowed.make_primary(2)
     allowed.roll(image="myimage:v2", pause_at="1")
     with pytest.raises(RolloutError, match="an update is in progress"):
@@ -227,7 +227,7 @@ def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
     assert object_meta.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
 
 
-def test_one_of_another_object_is_taken_from_it_on_request_only(allowed):
+def test_controller_with_an_owner_is_migrated_only_on_request(allowed):
     owner = allowed.create("configmaps", {"metadata": {"name": "stands-for-it"}})["metadata"]["uid"]
     stand_in = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stands-for-it", "uid": owner,
                 "controller": True,
@@ -240,7 +240,7 @@ def test_one_of_another_object_is_taken_from_it_on_request_only(allowed):
     assert is_migrated(allowed) and uids(allowed.pods()) == before
 
 
-def test_without_the_role_it_says_what_is_missing(namespace):
+def test_missing_permission_is_named(namespace):
     namespace.make_primary(1)
     with pytest.raises(RolloutError, match="permission") as error:
         migrate(namespace)
@@ -256,7 +256,7 @@ def untouched(namespace, before, name="foo"):
 
 @pytest.mark.parametrize("resource, kind",
                          [("replicasets", "ReplicaSet"), ("deployments", "Deployment")])
-def test_a_quota_is_met_before_the_first_write(allowed, resource, kind):
+def test_quota_is_an_error_before_the_first_write(allowed, resource, kind):
     before = allowed.make_primary(2)
     allowed.create("resourcequotas",
                    {"metadata": {"name": "none"},
@@ -273,7 +273,7 @@ def test_a_quota_is_met_before_the_first_write(allowed, resource, kind):
     assert is_migrated(allowed)
 
 
-def test_a_name_that_leaves_no_room_for_a_hash_is_met_before_the_first_write(allowed):
+def test_too_long_name_is_an_error_before_the_first_write(allowed):
     name = "f" * 245
     body = manifest(0)
     before = allowed.create("replicationcontrollers",
@@ -283,7 +283,7 @@ def test_a_name_that_leaves_no_room_for_a_hash_is_met_before_the_first_write(all
     assert untouched(allowed, before, name)
 
 
-def test_what_somebody_has_made_beforehand_gets_no_pods(allowed):
+def test_existing_replica_set_of_another_client_gets_no_pods(allowed):
     """He may create ControllerRevisions and ReplicaSets, and knows all names."""
     allowed.make_primary(2, image="myimage:evil")
     with pytest.raises(Killed):

@@ -79,7 +79,7 @@ KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_se
 @pytest.mark.sample(1)
 @pytest.mark.fake_nodes("an image that no registry has")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back(namespace, terminal, kind):
+def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     canary = {**CANARY, "max_surge": None} if kind == "StatefulSet" else CANARY
     again, _or, back = terminal.fails(kind=kind, **canary)[-3:]
@@ -92,8 +92,8 @@ def test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back(namespace, t
 
 
 @pytest.mark.fake_nodes("an image that no registry has")
-def test_a_shell_and_ansible_take_a_command_as_the_tests_do(namespace, terminal,
-                                                            ansible_environment, tmp_path):
+def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, ansible_environment,
+                                                          tmp_path):
     """The task that they read from a command shows the same commands when failing."""
     namespace.make_primary(2)
     lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop",
@@ -111,7 +111,7 @@ def test_a_shell_and_ansible_take_a_command_as_the_tests_do(namespace, terminal,
     assert images(namespace) == ["v1", "v1"]
 
 
-def test_a_pause_is_ended_by_the_commands_of_its_result(namespace, terminal):
+def test_commands_of_a_pause_end_the_pause(namespace, terminal):
     namespace.make_primary(2)
     canary = {"image": "myimage:v2", "pause_at": "1", "soak": "1s", "max_unavailable": "1"}
     assert (terminal.succeeds(terminal.run(**canary)["rollback_command"])["changed"]
@@ -139,7 +139,7 @@ def test_another_update_is_rolled_back(namespace, terminal, kind):
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_what_another_client_has_begun_is_finished(namespace, terminal, kind):
+def test_update_of_another_client_is_completed(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
     patch = {"Deployment": namespace.patch_deployment,
@@ -154,7 +154,7 @@ def test_what_another_client_has_begun_is_finished(namespace, terminal, kind):
     eventually(lambda: images(namespace) == ["v4", "v4"], "the pods of the other client", 60)
 
 
-def test_an_update_that_has_ended_is_undone(namespace, terminal):
+def test_completed_update_is_rolled_back(namespace, terminal):
     namespace.make_primary(1)
     (first,) = terminal.fails(state="rolled_back")
     assert parsed(first)["image"] == "THE-EARLIER-IMAGE"
@@ -168,7 +168,7 @@ def test_an_update_that_has_ended_is_undone(namespace, terminal):
     assert terminal.succeeds(number)["rollout"]["phase"] == "complete"
 
 
-def test_a_controller_is_named_as_the_command_says(namespace, terminal):
+def test_command_names_the_controller_to_update(namespace, terminal):
     """The temporary successor, the successor in place of the primary, and an immutable selector."""
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="1")
@@ -183,7 +183,7 @@ def test_a_controller_is_named_as_the_command_says(namespace, terminal):
     assert namespace.rcs() == ["bar"] and images(namespace) == ["v4", "v4"]
 
 
-def test_a_selector_that_cannot_be_changed_gets_another_controller(namespace, terminal):
+def test_immutable_selector_needs_another_controller(namespace, terminal):
     """The successor of a ReplicaSet that selects by the deployment label."""
     labels = {"app": "foo", object_meta.DEPLOYMENT_LABEL: "blue"}
     body = manifest(1)
@@ -198,7 +198,7 @@ def test_a_selector_that_cannot_be_changed_gets_another_controller(namespace, te
             == [parsed(command)["next_name"]])
 
 
-def test_an_update_whose_primary_is_gone_is_finished(namespace, terminal):
+def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="100%")
     namespace.remove("foo")
@@ -212,7 +212,7 @@ def test_an_update_whose_primary_is_gone_is_finished(namespace, terminal):
     assert namespace.rcs() == ["foo"] and images(namespace) == ["v2", "v2"]
 
 
-def test_a_deployment_that_somebody_has_paused_is_resumed(namespace, terminal):
+def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
     namespace.make_deployment(1)
     namespace.patch_deployment({"spec": {"paused": True}})
 
@@ -223,7 +223,7 @@ def test_a_deployment_that_somebody_has_paused_is_resumed(namespace, terminal):
     assert images(namespace) == ["v2"]
 
 
-def test_a_size_that_is_not_certain_is_confirmed(namespace, terminal):
+def test_uncertain_size_is_confirmed(namespace, terminal):
     namespace.make_primary(2)
     with pytest.raises(Killed):
         namespace.roll(fault=death(6, after=True), image="myimage:v2")
@@ -243,7 +243,7 @@ def test_a_size_that_is_not_certain_is_confirmed(namespace, terminal):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_another_task_is_waited_for(namespace, terminal, ansible_environment):
+def test_command_waits_for_another_task(namespace, terminal, ansible_environment):
     namespace.make_primary(1)
     first = subprocess.Popen(ad_hoc(namespace, name="foo", image="myimage:v2-slow"),
                              env=ansible_environment,
@@ -259,7 +259,7 @@ def test_another_task_is_waited_for(namespace, terminal, ansible_environment):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("an image that no registry has")
-def test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one(namespace, terminal):
+def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
     for name in ("foo", "bar"):
         body = manifest(1, name=name, labels={"app": name})
         body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": name}
@@ -274,7 +274,7 @@ def test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one(namespace, ter
     assert not terminal.succeeds(back).get("failed") and namespace.rcs() == ["bar", "foo"]
 
 
-def test_a_budget_lets_one_pod_be_missing(namespace, terminal):
+def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
     namespace.make_stateful_set(2)
     policies = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
     namespace.call("POST", policies, {
@@ -292,7 +292,7 @@ def test_a_budget_lets_one_pod_be_missing(namespace, terminal):
             and images(namespace) == ["v2", "v2"])
 
 
-def test_what_kubectl_left_half_way_is_put_back(namespace, terminal):
+def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
     uid = namespace.make_primary(2, annotations={
         object_meta.KUBECTL_ORIGINAL: "2", object_meta.KUBECTL_NEXT: "foo-next"})["metadata"]["uid"]
     body = manifest(1, name="foo-next", annotations={object_meta.KUBECTL_SOURCE: f"foo:{uid}"})
@@ -305,7 +305,7 @@ def test_what_kubectl_left_half_way_is_put_back(namespace, terminal):
     assert terminal.run(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
 
 
-def test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back(namespace, terminal):
+def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, terminal):
     namespace.make_deployment(2)
     with pytest.raises(Killed):
         namespace.roll(fault=death(1, after=True), kind="Deployment", image="myimage:v2-slow")
@@ -317,7 +317,7 @@ def test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back(namespace, term
     eventually(lambda: images(namespace) == ["v1", "v1"], "the old pods", 60)
 
 
-def test_a_deletion_that_a_finalizer_holds_up_ends(namespace, terminal):
+def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
     namespace.make_primary(1)
     namespace.patch("foo", {"metadata": {"finalizers": ["example.com/hold"]}})
     namespace.remove("foo")
@@ -332,7 +332,7 @@ def test_a_deletion_that_a_finalizer_holds_up_ends(namespace, terminal):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("an image that no registry has")
-def test_pods_that_fail_without_an_update_are_given_the_template_of_before(namespace, terminal):
+def test_failing_pods_without_an_update_get_the_previous_template(namespace, terminal):
     namespace.make_deployment(1)
     container = {"name": "web", "image": "myimage:absent"}
     namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [container]}}}})
@@ -346,7 +346,7 @@ def test_pods_that_fail_without_an_update_are_given_the_template_of_before(names
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
-def test_a_migration_of_pods_that_never_become_available_ends_with_another_image(
+def test_migration_with_unavailable_pods_completes_with_another_image(
         namespace, terminal):
     """The suggested rollback was refused: a Deployment cannot become a ReplicationController."""
     namespace.allow(role("baton-migration"), "baton-migration")

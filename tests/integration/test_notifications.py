@@ -88,7 +88,7 @@ def run_play(namespace, ansible_environment, tmp_path):
 @pytest.mark.parametrize("stages, outcome, words", [
     (["50%", "100%"], "updated", ["foo is updated to myimage:v2", ":white_check_mark:"]),
     (["50%"], "paused", ["foo is paused at 1 of 2", "waiting for approval", ":raised_hand:"])])
-def test_it_is_told_how_it_ended(namespace, run_play, stages, outcome, words):
+def test_notification_shows_the_outcome(namespace, run_play, stages, outcome, words):
     namespace.make_primary(2)
     with Receiver() as receiver:
         output = run_play(receiver.url, image_bump_stages=stages)
@@ -102,7 +102,7 @@ def test_it_is_told_how_it_ended(namespace, run_play, stages, outcome, words):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("an image that is not there")
-def test_a_failure_is_told_with_its_cause_and_nobody_is_called_by_what_a_pod_says(
+def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
         namespace, run_play, tmp_path):
     namespace.make_primary(2)
     check = [{"name": "Look",
@@ -125,7 +125,7 @@ def test_a_failure_is_told_with_its_cause_and_nobody_is_called_by_what_a_pod_say
 
 @pytest.mark.full
 @pytest.mark.parametrize("status", [None, 500], ids=["nobody there", "an error"])
-def test_a_receiver_that_is_down_decides_nothing(namespace, run_play, status):
+def test_unreachable_receiver_does_not_fail_the_update(namespace, run_play, status):
     namespace.make_primary(1)
     with Receiver(status or 200) as receiver:
         url = receiver.url if status else "http://127.0.0.1:9"

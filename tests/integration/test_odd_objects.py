@@ -28,7 +28,7 @@ def container(item):
 
 
 @pytest.mark.full
-def test_a_template_of_500_kilobytes(namespace):
+def test_template_of_500_kilobytes(namespace):
     """Back and forth: etcd takes 1.5 MB an object, and no write carries the template twice."""
     body = manifest(2)
     # Linux takes 128 KiB each
@@ -62,7 +62,7 @@ def test_annotations_with_little_room(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("room", [50, 500])
-def test_annotations_with_no_room_for_the_marks(namespace, room):
+def test_full_annotations_are_refused_before_the_first_write(namespace, room):
     """Told before the first write; a little room would be enough for some of the steps."""
     body = manifest(2, annotations={"note": "x" * (ANNOTATIONS_LIMIT - room)})
     make(namespace, body)
@@ -78,7 +78,7 @@ def test_annotations_with_no_room_for_the_marks(namespace, room):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("room", [400, 700])
-def test_annotations_of_a_deployment_with_no_room_for_the_record_on_its_replica_set(
+def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
         namespace, room):
     """The server copies them to a ReplicaSet and adds its own; beyond the limit the creation would
     fail, and the update wait.
@@ -106,7 +106,7 @@ def test_annotations_of_a_deployment_with_little_room(namespace):
 
 
 @pytest.mark.parametrize("next_name", [None, "b" * 253])
-def test_a_name_of_253_characters(namespace, next_name):
+def test_name_of_253_characters(namespace, next_name):
     name = "f" * 253
     wish = {"name": name, "image": "myimage:v2", **({"next_name": next_name} if next_name else {})}
     make(namespace, manifest(2, name=name, labels={"app": "foo"}) | {"spec": manifest(2)["spec"]})
@@ -142,7 +142,7 @@ def test_text_in_any_script(namespace):
             == "updated")
 
 
-def test_text_that_is_none(namespace):
+def test_invalid_text_is_refused(namespace):
     """Half of a surrogate pair, possible in YAML."""
     namespace.make_primary(1)
 
@@ -184,7 +184,7 @@ ODD_CONTAINER = {
 
 
 @pytest.mark.since("1.36", "the fields are its own")
-def test_fields_that_we_know_nothing_of_stay(namespace):
+def test_unknown_fields_are_preserved(namespace):
     """In updates by image, by strategic merge, and by the handover: other fields stay unchanged."""
     body = manifest(0)
     body["spec"]["template"]["spec"] |= ODD
@@ -227,7 +227,7 @@ STRANGE = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
 
 @pytest.mark.fake_nodes("an image of a name that no kubelet takes")
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
-def test_a_template_with_characters_that_have_several_spellings(namespace, kind):
+def test_template_with_special_characters_is_unchanged(namespace, kind):
     """A JSON patch compares bytes, and the API server writes `&` as `\\u0026`.
 
     An image may contain any character, too.
@@ -255,7 +255,7 @@ def test_a_template_with_characters_that_have_several_spellings(namespace, kind)
 @pytest.mark.parametrize("partner",
                          ["../secrets/db", "../../../../api/v1/namespaces/kube-system/configmaps/x",
                           "../services/http:x:80/proxy/y"])
-def test_a_partner_that_is_a_path_is_asked_for_nowhere(namespace, partner):
+def test_partner_annotation_with_a_path_is_never_requested(namespace, partner):
     make(namespace,
          manifest(2, annotations={object_meta.PARTNER: partner, object_meta.PARTNER_UID: "x"}))
     paths = []

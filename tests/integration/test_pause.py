@@ -25,7 +25,7 @@ def to_pause(namespace, pause_at):
     return namespace.roll(image="myimage:v2", pause_at=pause_at, max_surge="2")
 
 
-def test_a_fifth_then_three_fifths_then_all(namespace):
+def test_stages_of_a_fifth_three_fifths_and_all(namespace):
     namespace.make_primary(REPLICAS)
     with namespace.observer() as observer:
         results = [to_pause(namespace, "20%")]
@@ -47,7 +47,7 @@ def test_a_fifth_then_three_fifths_then_all(namespace):
 
 
 @pytest.mark.parametrize("back_from", ["20%", "60%", "100%"])
-def test_back_from_a_pause(namespace, back_from):
+def test_rollback_from_a_pause(namespace, back_from):
     primary = namespace.make_primary(REPLICAS)
     to_pause(namespace, back_from)
 
@@ -57,7 +57,7 @@ def test_back_from_a_pause(namespace, back_from):
     assert namespace.rc()["spec"] == primary["spec"]
 
 
-def test_killed_at_any_write_the_same_pause_is_reached(namespace):
+def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
     """Continue from each death to the pause, to the next one, and to the end or back."""
     namespace.make_primary(3)
     for number in range(1, NEVER):
@@ -83,7 +83,7 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
 @pytest.mark.long  # the first stage, above, is in every `make test`
 @pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}],
                          ids=["the second", "the third", "the last"])
-def test_killed_at_any_write_of_a_later_stage(namespace, stage):
+def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
     """Each time from a pause at 1; the same stage then ends like an undisturbed one, and the rest
     is rolled back.
     """

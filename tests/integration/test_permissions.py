@@ -44,7 +44,7 @@ def permissions(rules, resource: str) -> set:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("verb", ["get", "list", "create", "patch", "delete"])
-def test_every_permission_on_controllers_is_needed_and_named_where_it_is_missing(namespace, verb):
+def test_missing_permission_on_controllers_is_named(namespace, verb):
     """The task succeeds with the verb restored."""
     namespace.make_primary(2)
     change_role(namespace, without(verb, CONTROLLERS), verb, CONTROLLERS)
@@ -59,7 +59,7 @@ def test_every_permission_on_controllers_is_needed_and_named_where_it_is_missing
 
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
-def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does_without(
+def test_missing_handover_permission_is_named_and_next_name_needs_none(
         namespace, verb):
     namespace.make_primary(2)
     change_role(namespace, without(verb, "pods"), verb, "pods")
@@ -74,7 +74,7 @@ def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does
             and namespace.rcs() == ["bar"])
 
 
-def test_without_sight_of_pods_a_stall_says_less(namespace):
+def test_stall_without_permission_on_pods_shows_fewer_details(namespace):
     namespace.make_primary(2)
     change_role(namespace, without("list", "pods"), "list", "pods")
 
@@ -85,7 +85,7 @@ def test_without_sight_of_pods_a_stall_says_less(namespace):
 
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
-def test_a_permission_lost_half_way_through_the_handover_is_named(namespace, verb):
+def test_permission_lost_during_the_handover_is_named(namespace, verb):
     """No pod is without a controller, none is lost; with the permission back the same task goes on.
     """
     namespace.make_primary(4)

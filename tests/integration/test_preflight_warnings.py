@@ -28,7 +28,7 @@ def about(result, *words):
     return [warning for warning in result["warnings"] if all(word in warning for word in words)]
 
 
-def test_what_will_lose_requests_is_told_once_and_in_check_mode_too(namespace):
+def test_warnings_about_lost_requests_appear_once_and_in_check_mode(namespace):
     namespace.make_primary(2)
     serve(namespace, app="foo")
 
@@ -42,7 +42,7 @@ def test_what_will_lose_requests_is_told_once_and_in_check_mode_too(namespace):
     assert rest["changed"] and not rest["warnings"]
 
 
-def test_a_service_that_would_follow_only_one_of_the_two(namespace):
+def test_service_that_selects_only_one_controller(namespace):
     namespace.make_primary(2)
     serve(namespace, app="foo", tier="front")
 
@@ -52,7 +52,7 @@ def test_a_service_that_would_follow_only_one_of_the_two(namespace):
 
 
 @pytest.mark.full
-def test_a_quota_too_small_for_the_surge_is_foreseen_and_then_the_reason(namespace):
+def test_too_small_quota_is_a_warning_and_then_the_cause(namespace):
     namespace.make_primary(2)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
@@ -68,7 +68,7 @@ def test_a_quota_too_small_for_the_surge_is_foreseen_and_then_the_reason(namespa
 
 
 @pytest.mark.parametrize("spec", [{"minAvailable": 3}, {"maxUnavailable": "25%"}])
-def test_a_budget_is_kept_to_whatever_max_unavailable_says(namespace, spec):
+def test_budget_overrides_max_unavailable(namespace, spec):
     namespace.make_primary(4)
     protect(namespace, **spec)
 
@@ -78,7 +78,7 @@ def test_a_budget_is_kept_to_whatever_max_unavailable_says(namespace, spec):
     assert observer.fewest_ready >= 3 and namespace.rcs() == ["foo"]
 
 
-def test_without_a_budget_as_many_go_as_were_allowed(namespace):
+def test_max_unavailable_holds_without_a_budget(namespace):
     """The control of the test above."""
     namespace.make_primary(4)
     with namespace.observer() as observer:
@@ -87,7 +87,7 @@ def test_without_a_budget_as_many_go_as_were_allowed(namespace):
     assert observer.fewest_ready < 3
 
 
-def test_a_budget_that_lets_nothing_go_is_told(namespace):
+def test_budget_without_disruptions_is_a_warning_or_an_error(namespace):
     namespace.make_primary(2)
     protect(namespace, minAvailable="100%")
 
@@ -99,7 +99,7 @@ def test_a_budget_that_lets_nothing_go_is_told(namespace):
             and "no pod could ever be replaced" in error.value.what)
 
 
-def test_the_story_is_told_in_events(namespace):
+def test_events_show_the_update(namespace):
     primary = namespace.make_primary(1)
 
     result = namespace.roll(image="myimage:v2")

@@ -45,7 +45,7 @@ def versions(namespace):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_goes_back_once_and_check_mode_says_so(namespace, make, kind):
+def test_rollback_to_the_previous_revision_runs_once(namespace, make, kind):
     roll = make(kind)
     roll("v2")
 
@@ -62,7 +62,7 @@ def test_it_goes_back_once_and_check_mode_says_so(namespace, make, kind):
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_after_each_write_it_goes_on_to_the_same_revision(namespace, make, kind):
+def test_rerun_reaches_the_same_revision_after_a_kill_at_each_write(namespace, make, kind):
     roll = make(kind)
     roll("v2")
 
@@ -80,7 +80,7 @@ def test_killed_after_each_write_it_goes_on_to_the_same_revision(namespace, make
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_update_in_progress_is_undone_and_nothing_before_it(namespace, make, kind):
+def test_update_in_progress_alone_is_rolled_back(namespace, make, kind):
     roll = make(kind)
     roll("v2")
     roll("v3", pause_at="1")
@@ -92,7 +92,7 @@ def test_an_update_in_progress_is_undone_and_nothing_before_it(namespace, make, 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_ones(
+def test_updates_of_other_clients_to_the_same_template_count_as_the_last(
         namespace, make, kind):
     """As `kubectl set image`, twice."""
     roll = make(kind)

@@ -100,7 +100,7 @@ def words(step):
 
 
 @pytest.mark.sample(1)
-def test_each_line_comes_while_the_module_runs(namespace, play, variables, tmp_path):
+def test_progress_lines_appear_while_the_module_runs(namespace, play, variables, tmp_path):
     namespace.make_primary(3)
     process = play({"h1": variables}, update_period=2)
 
@@ -129,7 +129,7 @@ def left_in(tmp_path):
 @pytest.mark.parametrize("strategy", [
     {"strategy": "free"}, pytest.param({"strategy": "linear"}, marks=pytest.mark.long),
     pytest.param({"serial": 2}, marks=pytest.mark.long)], ids=str)
-def test_several_hosts_each_with_lines_of_its_own(namespace, play, ssh, strategy):
+def test_progress_lines_name_the_host(namespace, play, ssh, strategy):
     hosts = ["h1", "h2", "h3"]
     for host in hosts:
         namespace.make_primary(1, name=host)
@@ -143,7 +143,7 @@ def test_several_hosts_each_with_lines_of_its_own(namespace, play, ssh, strategy
 
 
 @pytest.mark.full
-def test_a_loop_that_is_delegated(namespace, play, ssh):
+def test_progress_lines_of_a_delegated_loop(namespace, play, ssh):
     for name in ("one", "two"):
         namespace.make_primary(1, name=name)
     hosts = {"h1": {"ansible_connection": "local"}, "there": ssh}
@@ -159,7 +159,7 @@ def test_a_loop_that_is_delegated(namespace, play, ssh):
     {"progress": False}, {"of_task": {"no_log": True}}, {"of_task": {"async": 60, "poll": 1}},
     {"options": ["--check"]},
 ], ids=str)
-def test_silent_where_nobody_looks_or_wants_to(namespace, play, ssh, quiet):
+def test_no_progress_lines_without_a_terminal_or_when_disabled(namespace, play, ssh, quiet):
     namespace.make_primary(1)
 
     stdout, stderr = ended(play({"h1": ssh}, **quiet))
@@ -167,7 +167,7 @@ def test_silent_where_nobody_looks_or_wants_to(namespace, play, ssh, quiet):
     assert "changed=" in stdout and steps_in(stderr) == steps_in(stdout) == []
 
 
-def test_output_for_a_program_stays_one(namespace, play, ssh, tmp_path):
+def test_json_output_stays_valid(namespace, play, ssh, tmp_path):
     namespace.make_primary(1)
     (tmp_path / "json.py").write_text(JSON_CALLBACK)
     environment = {"ANSIBLE_CALLBACK_PLUGINS": str(tmp_path), "ANSIBLE_STDOUT_CALLBACK": "json"}
@@ -199,7 +199,7 @@ def other_user():
 
 
 @pytest.mark.full
-def test_as_another_user(namespace, play, variables, other_user, cluster):
+def test_progress_lines_of_another_user(namespace, play, variables, other_user, cluster):
     python, become = other_user
     namespace.make_primary(2)
     access = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token,
@@ -228,7 +228,7 @@ def module_of(namespace):
 @pytest.mark.parametrize("kill",
                          ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
                           pytest.param("SIGTERM", marks=pytest.mark.long)])
-def test_killed_here_it_ends_there(namespace, play, ssh, tmp_path, kill):
+def test_killed_ansible_ends_the_remote_module(namespace, play, ssh, tmp_path, kill):
     """SIGKILL and SIGHUP of the process group: AWX cancels, a terminal is closed. The others:
     Ctrl-C, kill.
     """
@@ -262,7 +262,7 @@ def half_way(process):
 
 
 @pytest.mark.long
-def test_a_network_that_is_cut_ends_it(namespace, play, ssh):
+def test_lost_connection_ends_the_remote_module(namespace, play, ssh):
     """No connection is closed then: the session at the other end hangs, and no data arrives."""
     namespace.make_primary(4)
     process = half_way(play({"h1": ssh}, update_period=30))

@@ -62,7 +62,7 @@ def clusters(namespace, playbooks):
         for name in names}
 
 
-def test_no_region_begins_after_one_that_has_failed(playbooks, clusters):
+def test_failed_region_stops_the_next_regions(playbooks, clusters):
     """A cluster in two groups moves no other into another region."""
     def roll(*options):
         return playbooks.command("ansible-playbook", "-i", "clusters.yml",
@@ -84,7 +84,7 @@ def test_no_region_begins_after_one_that_has_failed(playbooks, clusters):
 
 
 @pytest.mark.full
-def test_the_play_of_one_s_own_has_the_same_gate(playbooks, clusters):
+def test_custom_play_has_the_same_gate(playbooks, clusters):
     page = (ROOT / "docs" / "many-clusters.md").read_text(encoding="utf-8")
     (play,) = yaml.safe_load(re.findall(r"```yaml\n(- hosts: all.*?)```", page, re.DOTALL)[0])
     (rolled,) = play["roles"]
@@ -121,7 +121,7 @@ def kinds(namespace, playbooks):
 
 
 @pytest.mark.full
-def test_the_surveys_work_with_their_own_defaults_for_each_kind(namespace, playbooks, kinds):
+def test_survey_defaults_work_for_each_kind(namespace, playbooks, kinds):
     def launch(playbook, survey, **answers):
         """Launch a playbook like AWX: the answers, and otherwise the defaults; the host has the
         controller and its kind.

@@ -31,7 +31,7 @@ def names(namespace):
     return sorted(item["metadata"]["name"] for item in namespace.replica_sets())
 
 
-def test_a_definition_may_leave_the_selector_out(namespace):
+def test_definition_without_a_selector(namespace):
     """As the error for an equal selector advises; a ReplicaSet has no default selector."""
     namespace.make_replica_set(1)
     definition = manifest(1, image="myimage:v2")
@@ -54,7 +54,7 @@ def remove(namespace, name="foo"):
 @pytest.mark.parametrize("replicas",
                          [0, 3, pytest.param(100,
                                              marks=pytest.mark.fake_nodes("100 pods, soon ready"))])
-def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, replicas):
+def test_update_keeps_the_controller_and_creates_each_pod_once(namespace, replicas):
     before = namespace.make_replica_set(replicas)
 
     with namespace.observer() as observer:
@@ -74,7 +74,7 @@ def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, repli
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
-def test_again_and_again_and_back_to_a_revision(namespace):
+def test_repeated_updates_and_rollback_to_a_revision(namespace):
     namespace.make_replica_set(REPLICAS)
     with namespace.observer() as observer:
         for wish in ({"image": "myimage:v2"}, {"image": "myimage:v3"},
@@ -93,7 +93,7 @@ def test_again_and_again_and_back_to_a_revision(namespace):
                          [({}, {}), ({"next_name": "bar"}, {}),
                           ({}, {"state": "rolled_back", "image": None})],
                          ids=["handover", "next_name", "then back"])
-def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
+def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then):
     wish = {"image": "myimage:v2", **params}
     for number in range(1, NEVER):
         namespace.make_replica_set(2)
@@ -121,7 +121,7 @@ def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
     assert (9 if "next_name" in params else 13) <= number < NEVER
 
 
-def test_check_mode_tells_the_steps_and_writes_nothing(namespace):
+def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     before = namespace.make_replica_set(REPLICAS)
     planned = namespace.check(kind="ReplicaSet", image="myimage:v2")
     assert (namespace.replica_set()["metadata"]["resourceVersion"]
@@ -134,7 +134,7 @@ def test_check_mode_tells_the_steps_and_writes_nothing(namespace):
     assert steps[0] == steps[1]
 
 
-def test_foo_deleted_in_the_middle_is_created_again(namespace):
+def test_foo_deleted_during_the_update_is_created_again(namespace):
     namespace.make_replica_set(REPLICAS)
     roll(namespace, image="myimage:v2", pause_at="2")
     namespace.call("DELETE", namespace.apps_path("replicasets", "foo"),
@@ -150,14 +150,14 @@ def test_foo_deleted_in_the_middle_is_created_again(namespace):
             and not orphans & uids(mine))
 
 
-def test_that_of_a_deployment_is_refused(namespace):
+def test_replica_set_of_a_deployment_is_refused(namespace):
     namespace.make_deployment(1)
     (name,) = names(namespace)
     with pytest.raises(RolloutError, match="it is controlled by Deployment/foo"):
         roll(namespace, name=name, image="myimage:v2")
 
 
-def test_one_that_selects_by_more_than_labels_needs_a_name(namespace):
+def test_match_expressions_need_next_name(namespace):
     body = manifest(1)
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["foo"]}]}
     body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",

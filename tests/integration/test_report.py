@@ -70,7 +70,7 @@ def table(page, caption):
             for row in element.find(f"{HTML}tbody")]
 
 
-def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
+def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
     namespace.make_primary(4)
 
     page = report("myimage:v2")
@@ -87,7 +87,7 @@ def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
             "ceiling." in text)
 
 
-def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namespace, report):
+def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report):
     namespace.make_primary(2)
     image = "evil<script>alert(1)</script>:v2-absent"  # refused by the module's option image
 
@@ -101,8 +101,8 @@ def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namesp
 
 
 @pytest.mark.full
-def test_the_role_tells_the_stage_and_the_check_that_failed(namespace, ansible_environment,
-                                                            tmp_path):
+def test_report_of_the_role_shows_the_stage_and_the_failed_check(
+        namespace, ansible_environment, tmp_path):
     namespace.make_primary(4)
     page = tmp_path / "page.html"
     with Shop(namespace) as shop:
@@ -124,7 +124,7 @@ def shop(namespace):
 
 
 @pytest.mark.full
-def test_a_rerun_that_changes_nothing_leaves_the_report_of_the_rollout(
+def test_rerun_without_changes_keeps_the_report(
         namespace, ansible_environment, tmp_path, shop):
     namespace.make_primary(2)
     page = tmp_path / "page.html"
@@ -140,8 +140,7 @@ def test_a_rerun_that_changes_nothing_leaves_the_report_of_the_rollout(
 
 
 @pytest.mark.full
-def test_the_report_is_the_users_own_and_follows_no_link(namespace, ansible_environment, tmp_path,
-                                                         shop):
+def test_report_is_private_and_follows_no_link(namespace, ansible_environment, tmp_path, shop):
     """The page contains logs; and another user may have created its path."""
     namespace.make_primary(1)
     precious, page = tmp_path / "precious", tmp_path / "page.html"
@@ -165,8 +164,8 @@ def test_the_report_is_the_users_own_and_follows_no_link(namespace, ansible_envi
     pytest.param("myimage:v2-crash", "rolled_back",
                  marks=pytest.mark.fake_nodes("a container that ends before its pod is ready")),
 ])
-def test_a_report_that_cannot_be_written_decides_nothing(namespace, ansible_environment, tmp_path,
-                                                         shop, image, outcome):
+def test_unwritable_report_does_not_fail_the_update(namespace, ansible_environment, tmp_path, shop,
+                                                    image, outcome):
     namespace.make_primary(1)
     playbooks = Playbooks(ansible_environment, tmp_path, shop)
 
@@ -180,7 +179,7 @@ def test_a_report_that_cannot_be_written_decides_nothing(namespace, ansible_envi
 
 
 @pytest.mark.full
-def test_a_folder_that_stands_there_decides_nothing(namespace, ansible_environment, tmp_path, shop):
+def test_folder_in_place_of_the_report_does_not_fail_the_update(namespace, ansible_environment, tmp_path, shop):
     namespace.make_primary(1)
     (tmp_path / "page.html").mkdir()
 

@@ -97,7 +97,7 @@ def traffic_of(cluster, replicas, **params):
 
 
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
-def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
+def test_requests_do_not_grow_with_pods(cluster, monkeypatch, few, many):
     """A busy machine may stall for a second, when diagnosis reads a limited but varying amount."""
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = traffic_of(cluster, few,
@@ -111,7 +111,7 @@ def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
 
 
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
-def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, many):
+def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few, many):
     """A few thousand bytes each: the metadata, in the answer and in a list.
 
     The number of lists depends on the machine's speed.
@@ -127,7 +127,7 @@ def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, ma
 
 
 @pytest.mark.full
-def test_many_pods_are_read_when_they_do_more_than_start(namespace):
+def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
     """Until then a table of them is enough; and then as much is told as of a few."""
     looks = []
 
@@ -154,7 +154,7 @@ def test_many_pods_are_read_when_they_do_more_than_start(namespace):
 
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
-def test_of_many_pods_the_same_causes_are_told_as_of_a_few(namespace, image):
+def test_causes_of_many_pods_are_those_of_few_pods(namespace, image):
     """The first glance at many pods only postpones the diagnosis."""
     causes = []
     for replicas in (3, MANY + 1):

@@ -91,7 +91,7 @@ class Outage:
       for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),
     *(("etcd", moment) for moment in (MIDDLE, HANDING_OVER)),
 ])
-def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
+def test_update_survives_a_short_outage(cluster, namespace, undisturbed, component, moment):
     """The task resumes: not one more pod is created than without the outage, and floor and ceiling
     hold.
     """
@@ -119,7 +119,7 @@ def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
     ("etcd", MIDDLE, "cannot be reached"),
     ("kube-controller-manager", CLOSED, "no progress for 4 s"),
 ])
-def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
+def test_long_outage_is_named_in_the_error(cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
     """The task ends with an error that reports the update's status; the same task after the outage
     ends as usual.
     """

@@ -69,7 +69,7 @@ def each_death(namespace, first, then):
 @pytest.mark.parametrize("params",
                          [dict(image="myimage:v2"), dict(image="myimage:v2", next_name="bar")],
                          ids=["handover", "next_name"])
-def test_killed_at_any_write_the_same_task_ends_the_same(namespace, params):
+def test_rerun_completes_the_update_after_a_kill_at_any_write(namespace, params):
     restore(namespace)
     namespace.roll(**params)
     undisturbed = namespace.end_state()
@@ -81,7 +81,7 @@ def test_killed_at_any_write_the_same_task_ends_the_same(namespace, params):
 
 
 @pytest.mark.long  # tests/faults covers some of its points in every `make test`
-def test_killed_at_any_write_a_rollback_ends_clean(namespace):
+def test_rollback_after_a_kill_at_any_write(namespace):
     """While foo has its old template, foo returns to v1; after that the handover is completed."""
     writes, ends = each_death(namespace, dict(image="myimage:v2"), dict(state="rolled_back"))
 
@@ -98,7 +98,7 @@ def test_killed_at_any_write_a_rollback_ends_clean(namespace):
 
 
 @pytest.mark.long  # tests/faults covers some of its points in every `make test`
-def test_a_rollback_that_is_killed_at_any_write(namespace):
+def test_rollback_resumes_after_a_kill_at_any_write(namespace):
     """Forward, killed half way; back, killed at each write; back again."""
     for number, after in deaths():
         restore(namespace)
@@ -119,7 +119,7 @@ def test_a_rollback_that_is_killed_at_any_write(namespace):
         assert not namespace.roll(state="rolled_back")["changed"]
 
 
-def test_forward_kill_back_kill_forward(namespace):
+def test_kill_rollback_kill_and_update(namespace):
     namespace.make_primary(4)
 
     with namespace.observer() as observer:
@@ -149,7 +149,7 @@ def confirm_size(namespace, size, **wish):
     namespace.patch(name, {"spec": {"replicas": size}})
 
 
-def test_foo_deleted_in_the_middle_is_created_again(namespace):
+def test_foo_deleted_during_the_update_is_created_again(namespace):
     """| - | yes | next is foo's partner | handover, foo recreated first |"""
     namespace.make_primary(4)
     with pytest.raises(Killed):
@@ -164,7 +164,7 @@ def test_foo_deleted_in_the_middle_is_created_again(namespace):
     assert namespace.rcs() == ["foo"] and namespace.rc()["metadata"]["labels"]["app"] == "foo"
 
 
-def test_next_deleted_in_the_middle_loses_no_size(namespace):
+def test_deletion_of_next_during_the_update_keeps_the_size(namespace):
     """foo had already shrunk: the initial size counts, forward and back, once a user confirms the
     size.
     """
@@ -185,7 +185,7 @@ def test_next_deleted_in_the_middle_loses_no_size(namespace):
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
-def test_a_restart_that_is_killed_goes_on(namespace):
+def test_killed_restart_resumes(namespace):
     """The second run does not begin another restart."""
     namespace.make_primary(3)
 
@@ -197,7 +197,7 @@ def test_a_restart_that_is_killed_goes_on(namespace):
     assert len(observer.new) == 3 and namespace.rcs() == ["foo"]
 
 
-def test_a_finished_update_is_not_rolled_back(namespace):
+def test_completed_update_is_not_rolled_back(namespace):
     namespace.make_primary(2)
     namespace.roll(image="myimage:v2")
 
@@ -207,7 +207,7 @@ def test_a_finished_update_is_not_rolled_back(namespace):
     assert error.value.next_command == namespace.command(state="rolled_back", to_revision=1)
 
 
-def test_sizes_changed_by_somebody_else_meanwhile(namespace):
+def test_sizes_changed_by_another_client(namespace):
     """foo shrinks from its new size, next's size is restored, and the goal stays the initial one.
     """
     namespace.make_primary(4)
@@ -222,7 +222,7 @@ def test_sizes_changed_by_somebody_else_meanwhile(namespace):
     assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
-def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
+def test_annotations_removed_from_one_controller_are_restored(namespace):
     namespace.make_primary(4)
     for side in ("foo", "next"):
         with pytest.raises(Killed):
@@ -233,7 +233,7 @@ def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
         assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
-def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
+def test_orphaned_pod_with_the_labels_of_foo_is_unchanged(namespace):
     """Another controller owns the pod, whose labels match foo's selector."""
     namespace.make_primary(2)
     namespace.create("replicationcontrollers", {
@@ -251,7 +251,7 @@ def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
     assert after["metadata"]["resourceVersion"] == stranger["metadata"]["resourceVersion"]
 
 
-def test_foo_deleted_then_another_image_is_refused(namespace):
+def test_another_image_after_deletion_of_foo_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=death(6, after=True), image="myimage:v2")

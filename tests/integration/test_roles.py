@@ -82,7 +82,7 @@ def test_stages_run_in_order_without_checks(namespace, playbooks):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("stage, at_that_stage", [("50%", (5, 5)), ("100%", (0, 10))])
-def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, stage, at_that_stage):
+def test_failed_check_rolls_back_and_is_named(namespace, playbooks, shop, stage, at_that_stage):
     before = namespace.make_primary(REPLICAS)
     shop.broken = {stage}
 
@@ -102,7 +102,7 @@ def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, sta
 
 
 @pytest.mark.full
-def test_what_a_failed_check_says_to_run_next_goes_on_and_goes_back(namespace, playbooks, shop):
+def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, shop):
     namespace.make_primary(2)
     for step in ("back", "on"):
         shop.broken = {"50%"}
@@ -122,7 +122,7 @@ def test_what_a_failed_check_says_to_run_next_goes_on_and_goes_back(namespace, p
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop):
+def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, shop):
     """During a check, and while the module rolls; no new pod is created twice."""
     namespace.make_primary(REPLICAS)
     new = set()
@@ -146,7 +146,7 @@ def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.long
-def test_killed_between_two_stages_it_goes_on_where_it_was(namespace, playbooks, shop):
+def test_rerun_resumes_after_a_kill_between_two_stages(namespace, playbooks, shop):
     namespace.make_primary(REPLICAS)
     process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"],
                               verify_tasks="smoke.yml")
@@ -166,7 +166,7 @@ def new_pods(namespace):
 
 
 @pytest.mark.long
-def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks, shop):
+def test_stages_below_all_leave_the_update_paused(namespace, playbooks, shop):
     """For an approval in between; text is read as a list."""
     namespace.make_primary(REPLICAS)
 
@@ -179,7 +179,7 @@ def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks,
 
 
 @pytest.mark.full
-def test_without_checks_and_with_an_empty_survey_it_is_one_task(namespace, playbooks):
+def test_update_without_checks_and_with_an_empty_survey_is_one_task(namespace, playbooks):
     namespace.make_primary(2)
     (task,) = yaml.safe_load((ROOT / "playbooks" / "tasks" / "image_bump.yml").read_text())
     empty = {name.removeprefix("image_bump_"): ""
@@ -195,7 +195,7 @@ def test_without_checks_and_with_an_empty_survey_it_is_one_task(namespace, playb
 
 
 @pytest.mark.full
-def test_no_word_of_ansible_s_own_is_needed_and_the_older_names_still_work(namespace, playbooks):
+def test_no_reserved_names_are_needed_and_older_names_work(namespace, playbooks):
     """Variables named name, namespace or timeout cause a warning of Ansible."""
     namespace.make_primary(1)
     older = {"controller": "", "controller_namespace": "", "name": "foo",
@@ -213,7 +213,7 @@ def test_no_word_of_ansible_s_own_is_needed_and_the_older_names_still_work(names
 
 
 @pytest.mark.full
-def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, playbooks):
+def test_failure_before_the_update_changes_nothing(namespace, playbooks):
     before = namespace.make_primary(2)
 
     refused = playbooks.bump(before_tasks=["no.yml"], succeeds=False)
@@ -230,7 +230,7 @@ def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, play
 
 
 @pytest.mark.full
-def test_what_fails_afterwards_does_not_undo_the_update(namespace, playbooks):
+def test_failure_after_the_update_rolls_nothing_back(namespace, playbooks):
     namespace.make_primary(2)
 
     output = playbooks.bump(after_tasks=["no.yml"], failure_tasks=["tell.yml", "no.yml"], stages=[],
@@ -244,7 +244,7 @@ def test_what_fails_afterwards_does_not_undo_the_update(namespace, playbooks):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
+def test_crashing_pods_are_rolled_back(namespace, playbooks, shop):
     before = namespace.make_primary(2)
 
     playbooks.bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
@@ -257,7 +257,7 @@ def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
 
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_the_words_of_the_module_come_once(namespace, playbooks):
+def test_message_of_the_module_appears_once(namespace, playbooks):
     """The failing task shows the full message, the role's own error a summary."""
     namespace.make_primary(2)
 
@@ -271,7 +271,7 @@ def test_the_words_of_the_module_come_once(namespace, playbooks):
     assert "CrashLoopBackOff" not in error and "CrashLoopBackOff" in playbooks.told["message"]
 
 
-def test_somebody_elses_update_is_left_alone(namespace, playbooks, shop):
+def test_update_of_another_client_is_unchanged(namespace, playbooks, shop):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v3", pause_at="1")
 
@@ -293,7 +293,7 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
 
 
 @pytest.mark.long
-def test_some_steps_at_a_time(namespace, playbooks):
+def test_max_steps_limits_each_task(namespace, playbooks):
     namespace.make_primary(2)
     outcomes = []
     while outcomes[-1:] != ["updated"] and len(outcomes) < 5:
@@ -304,7 +304,7 @@ def test_some_steps_at_a_time(namespace, playbooks):
 
 
 @pytest.mark.full
-def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playbooks):
+def test_rollback_from_a_pause_then_of_a_completed_update(namespace, playbooks):
     before = namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
 
@@ -325,7 +325,7 @@ def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playboo
 
 
 @pytest.mark.full
-def test_many_are_rolled_back_by_their_labels_or_names(namespace, playbooks):
+def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
     """Finished updates are rolled back too if an image is given, among the controllers of the
     image's repository.
     """
@@ -363,7 +363,7 @@ def images(namespace):
     return by_controller
 
 
-def test_a_rollback_to_an_image_goes_on_after_a_kill(namespace, playbooks):
+def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
     """Half-way, the rollback is an update in progress to the requested image, so there is no update
     to abort.
     """
@@ -381,7 +381,7 @@ def test_a_rollback_to_an_image_goes_on_after_a_kill(namespace, playbooks):
 
 @pytest.mark.full
 @pytest.mark.parametrize("role, image", [("image_bump", "myimage:v2"), ("rollback", "myimage:v1")])
-def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, role, image):
+def test_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, role, image):
     namespace.make_primary(2)
     if role == "rollback":
         namespace.roll(image="myimage:v2")
@@ -398,7 +398,7 @@ def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, ro
 
 
 @pytest.mark.full
-def test_the_survey_s_task_files_are_those_of_the_project(namespace, playbooks, tmp_path):
+def test_task_files_of_a_survey_belong_to_the_project(namespace, playbooks, tmp_path):
     """A survey must not choose other code; a playbook's author, or a user of the role's own names,
     may.
     """
@@ -421,7 +421,7 @@ def test_the_survey_s_task_files_are_those_of_the_project(namespace, playbooks, 
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v1"}},
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v2"}},
 ], ids=["for what is there", "for what is wanted"])
-def test_a_workflow_is_told_what_the_run_has_seen_and_not_what_stands_on_the_controller(
+def test_workflow_gets_observed_values_and_no_annotations(
         namespace, playbooks, last_rollout):
     namespace.make_primary(1)
     annotations = {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}
@@ -451,8 +451,8 @@ def open_folder():
 @pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="only root can be another user")
-def test_a_user_without_a_name_rolls_as_others_do(namespace, ansible_environment, open_folder,
-                                                  shop):
+def test_user_without_a_name_updates_like_other_users(namespace, ansible_environment, open_folder,
+                                                      shop):
     """The user only appears in the report."""
     namespace.make_primary(4)
     nameless = {key: value
@@ -473,7 +473,7 @@ def test_a_user_without_a_name_rolls_as_others_do(namespace, ansible_environment
 
 
 @pytest.mark.full
-def test_many_controllers_go_through_the_stages_together(namespace, playbooks, shop):
+def test_several_controllers_run_through_the_stages_together(namespace, playbooks, shop):
     names = ["foo", "fum"]
     for name in names:
         namespace.make_primary(4, name=name)
@@ -492,7 +492,7 @@ def test_many_controllers_go_through_the_stages_together(namespace, playbooks, s
 
 
 @pytest.mark.full
-def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(
+def test_failure_rolls_back_or_names_each_of_several_controllers(
         namespace, playbooks, shop):
     """Deleted between two stages: the others are rolled back instead of the next stage."""
     names = ["foo", "fox", "fum"]
@@ -517,7 +517,7 @@ def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(
             in " ".join(error_of(output).split()))
 
 
-def test_the_artifacts_of_many_controllers_undo_what_the_job_has_changed(namespace, playbooks):
+def test_artifacts_of_several_controllers_roll_back_the_job(namespace, playbooks):
     for name, image in (("foo", "myimage:v1"), ("fox", "myimage:v2"), ("fum", "myimage:v1")):
         namespace.make_primary(1, image, name)
 
@@ -537,7 +537,7 @@ def test_the_artifacts_of_many_controllers_undo_what_the_job_has_changed(namespa
 
 
 @pytest.mark.full
-def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
+def test_deployment_runs_through_the_stages(namespace, playbooks, shop):
     namespace.make_deployment(REPLICAS)
 
     playbooks.bump(kind="Deployment")
@@ -553,7 +553,7 @@ def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
 
 
 @pytest.mark.long
-def test_a_deployment_goes_back_when_a_check_fails(namespace, playbooks, shop):
+def test_deployment_is_rolled_back_after_a_failed_check(namespace, playbooks, shop):
     before = namespace.make_deployment(REPLICAS)
     shop.broken = {"50%"}
 

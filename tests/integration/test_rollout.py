@@ -19,7 +19,7 @@ SOON = pytest.mark.fake_nodes("100 pods and more, soon ready")
 @pytest.mark.parametrize("replicas, surge", [
     (1, "1"), (4, "1"), pytest.param(100, "25%", marks=SOON),
     pytest.param(500, "25%", marks=[SOON, pytest.mark.long])])
-def test_handover_touches_no_pod(namespace, replicas, surge):
+def test_handover_restarts_no_pod(namespace, replicas, surge):
     """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun
     writes nothing.
     """
@@ -51,7 +51,7 @@ def test_handover_touches_no_pod(namespace, replicas, surge):
                         "for each")
 @pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)],
                          ids=["handover", "next_name"])
-def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(namespace, params, most):
+def test_at_most_two_requests_for_each_replaced_pod(namespace, params, most):
     """kubectl 1.17 needed 11.5."""
     namespace.make_primary(100)
 
@@ -60,7 +60,7 @@ def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(names
     assert sum(result["requests"].values()) <= most
 
 
-def test_back_and_forth_between_two_versions(namespace):
+def test_repeated_updates_between_two_versions(namespace):
     """v1 to v2 to v1 to v2: complete each time, with names that differ from the earlier ones."""
     namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
@@ -70,7 +70,7 @@ def test_back_and_forth_between_two_versions(namespace):
         assert not set(object_meta.MARKS) & set(namespace.rc()["metadata"]["annotations"])
 
 
-def test_another_label_key(namespace):
+def test_custom_label_key(namespace):
     namespace.make_primary(3)
 
     namespace.roll(image="myimage:v2", deployment_label_key="example.com/set")
@@ -81,7 +81,7 @@ def test_another_label_key(namespace):
     assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 3
 
 
-def test_foo_edited_by_hand_then_the_earlier_template(namespace):
+def test_manual_edit_then_the_earlier_template(namespace):
     """The hash equals foo's label, but next's must still differ: otherwise its pods would be
     deleted.
     """
@@ -100,7 +100,7 @@ def test_foo_edited_by_hand_then_the_earlier_template(namespace):
     assert observer.new == uids(namespace.pods()) and namespace.rcs() == ["foo"]
 
 
-def test_next_name_stays_and_foo_goes(namespace):
+def test_next_name_keeps_the_successor_and_deletes_foo(namespace):
     namespace.make_primary(3)
 
     with namespace.observer() as observer:
@@ -113,7 +113,7 @@ def test_next_name_stays_and_foo_goes(namespace):
     assert not namespace.roll(image="myimage:v2", next_name="bar")["changed"]
 
 
-def test_a_whole_definition_as_kubectl_took_it(namespace, tmp_path):
+def test_complete_definition_as_for_kubectl(namespace, tmp_path):
     namespace.make_primary(3, name="foo")
     definition = manifest(name="foo-v2", image="myimage:v2")
     definition["spec"]["selector"] = definition["spec"]["template"]["metadata"]["labels"] = {
@@ -131,7 +131,7 @@ def test_a_whole_definition_as_kubectl_took_it(namespace, tmp_path):
     assert not namespace.roll(src=str(file))["changed"]
 
 
-def test_a_definition_without_a_name_is_taken_over(namespace):
+def test_definition_without_a_name(namespace):
     namespace.make_primary(2)
     definition = manifest(image="myimage:v2")
     del definition["metadata"]["name"], definition["spec"]["selector"]
@@ -142,7 +142,7 @@ def test_a_definition_without_a_name_is_taken_over(namespace):
     assert not namespace.roll(definition=definition)["changed"]
 
 
-def test_a_partial_template_is_merged_by_the_server(namespace):
+def test_partial_template_is_merged_by_the_server(namespace):
     namespace.make_primary(2)
     change = {"spec": {"containers": [{"name": "web", "env": [{"name": "A", "value": "b"}]}]}}
 
@@ -165,7 +165,7 @@ def test_restart(namespace):
     assert namespace.roll(state="restarted")["changed"] and not after & uids(namespace.pods())
 
 
-def test_no_replicas_at_all(namespace):
+def test_update_of_zero_replicas(namespace):
     namespace.make_primary(0)
 
     namespace.roll(image="myimage:v2")
@@ -190,7 +190,7 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
     assert namespace.rc()["spec"]["template"]["spec"]["priorityClassName"] == "system-node-critical"
 
 
-def test_check_mode_plans_what_is_then_done(namespace):
+def test_check_mode_plans_the_steps_of_the_update(namespace):
     """The simulated cluster is checked against the real one: the same steps, apart from times."""
     namespace.make_primary(4)
     before = namespace.end_state()
@@ -209,7 +209,7 @@ def test_check_mode_plans_what_is_then_done(namespace):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("surge, unavailable",
                          [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
-def test_floor_and_ceiling(namespace, surge, unavailable):
+def test_floor_and_ceiling_hold(namespace, surge, unavailable):
     namespace.make_primary(6)
 
     with namespace.observer() as observer:
@@ -222,7 +222,7 @@ def test_floor_and_ceiling(namespace, surge, unavailable):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_new_pods_that_take_their_time(namespace):
+def test_floor_holds_with_slow_pods(namespace):
     """min_ready_seconds and slow readiness: the floor holds all the same."""
     namespace.make_primary(2)
 

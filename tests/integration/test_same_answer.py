@@ -124,7 +124,7 @@ def everybody_answers_alike(namespace, answers, flow, options):
 
 
 @pytest.mark.full
-def test_ansible_tells_a_wrong_name_before_anything_is_changed(namespace, ansible_environment):
+def test_unknown_name_fails_before_the_first_write(namespace, ansible_environment):
     """In Ansible's own process or, with another path of the same Python, by the module."""
     make(namespace, "ReplicationController", "one", "two")
     before = versions(namespace)

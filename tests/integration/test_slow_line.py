@@ -23,7 +23,7 @@ WAITS = 2
 @pytest.mark.full
 @pytest.mark.fake_nodes("20 pods that are all ready at once")
 @pytest.mark.parametrize("surge", ["1", "25%"])
-def test_an_update_waits_for_no_request_but_those_that_its_steps_need(namespace, surge):
+def test_update_waits_only_for_requests_of_its_steps(namespace, surge):
     namespace.make_primary(20)
     line = SlowLine()
 

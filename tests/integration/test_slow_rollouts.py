@@ -67,7 +67,7 @@ def told_against(lines):
 
 
 @pytest.mark.full
-def test_ten_seconds_until_ready(namespace):
+def test_pods_ready_after_ten_seconds(namespace):
     namespace.make_primary(2)
 
     with namespace.observer() as observer:
@@ -80,7 +80,7 @@ def test_ten_seconds_until_ready(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("kind",
                          ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
-def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace, kind):
+def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
     """Until the server's controller has observed the update, the status describes the end of the
     previous one.
     """
@@ -101,7 +101,7 @@ def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace,
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_somebody_makes_it_smaller_in_the_middle(namespace, kind):
+def test_scaling_down_during_a_slow_update(namespace, kind):
     """The new size is below the number of pods already new."""
     make, patch = {"Deployment": (namespace.make_deployment, namespace.patch_deployment),
                    "StatefulSet": (namespace.make_stateful_set, namespace.patch_stateful_set)}[kind]
@@ -119,7 +119,7 @@ def test_somebody_makes_it_smaller_in_the_middle(namespace, kind):
 
 
 @pytest.mark.long
-def test_ninety_seconds_until_ready(namespace):
+def test_pods_ready_after_ninety_seconds(namespace):
     """One pod after the other: all together take longer than progress_deadline."""
     namespace.make_primary(2)
 

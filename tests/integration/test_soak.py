@@ -155,7 +155,7 @@ def fails(namespace, roll, act, **params):
     ("ReplicationController", restarts), ("ReplicationController", is_warned_of),
     ("Deployment", is_evicted),
     ("StatefulSet", turns_unready), ("DaemonSet", is_evicted)])
-def test_what_happens_at_a_pause_is_rolled_back(namespace, make, kind, act):
+def test_incident_at_a_pause_rolls_back(namespace, make, kind, act):
     roll = make(kind)
 
     error = fails(namespace, roll, act, pause_at="1", on_failure="rollback")
@@ -172,7 +172,7 @@ def test_what_happens_at_a_pause_is_rolled_back(namespace, make, kind, act):
 @pytest.mark.parametrize("kind, act", [
     ("ReplicationController", is_deleted), ("Deployment", restarts), ("StatefulSet", is_warned_of),
     ("DaemonSet", restarts)])
-def test_what_happens_before_the_end_stops_the_update(namespace, make, kind, act):
+def test_incident_before_the_end_stops_the_update(namespace, make, kind, act):
     """A rollback or a resume is possible afterwards: the fault no longer counts."""
     roll = make(kind)
 
@@ -188,7 +188,7 @@ def test_what_happens_before_the_end_stops_the_update(namespace, make, kind, act
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_good_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
+def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
     roll, lines = make(kind), []
 
     planned = namespace.check(kind=kind, image="myimage:v2", pause_at="1", soak="1s")
@@ -216,7 +216,7 @@ def killed_in_its_soak(roll, **params):
         roll(say=say, **params)
 
 
-def test_killed_in_a_soak_the_time_counts_in_which_nothing_has_happened(namespace, make):
+def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
     roll, lines = make("Deployment"), []
     killed_in_its_soak(roll, soak="4", pause_at="1")
     time.sleep(3)
@@ -228,7 +228,7 @@ def test_killed_in_a_soak_the_time_counts_in_which_nothing_has_happened(namespac
                for line in lines), lines
 
 
-def test_what_has_happened_while_nobody_watched_makes_it_begin_anew(namespace, make):
+def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
     """The killed pod is running and ready again; a client killed at the end resumes there."""
     roll, lines = make("ReplicationController"), []
     killed_in_its_soak(roll, soak="2")
@@ -244,7 +244,7 @@ def test_what_has_happened_while_nobody_watched_makes_it_begin_anew(namespace, m
                for line in lines), lines
 
 
-def test_another_update_in_a_soak_is_told_and_left_alone(namespace, make):
+def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
     roll = make("Deployment")
     image = {
         "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
@@ -254,7 +254,7 @@ def test_another_update_in_a_soak_is_told_and_left_alone(namespace, make):
         roll(soak=LONG, say=say)
 
 
-def test_that_foo_was_deleted_in_its_soak_is_told(namespace, make):
+def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
     """foo is restored from its successor, as always."""
     roll = make("ReplicationController")
     say = during(namespace, lambda namespace, pod: namespace.remove("foo"))
@@ -268,7 +268,7 @@ def test_that_foo_was_deleted_in_its_soak_is_told(namespace, make):
     assert namespace.rc()["spec"]["replicas"] == SIZE and versions(namespace) == ["v2"] * SIZE
 
 
-def test_what_old_pods_were_warned_of_before_does_not_count_when_these_have_gone(namespace, make):
+def test_events_of_old_pods_do_not_count(namespace, make):
     roll = make("Deployment")
     is_warned_of(namespace, namespace.pods()[0])
     say = during(namespace, is_warned_of)
@@ -279,7 +279,7 @@ def test_what_old_pods_were_warned_of_before_does_not_count_when_these_have_gone
     assert result["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
 
 
-def test_what_something_has_swallowed_is_noticed_while_it_is_watched(namespace, make, monkeypatch):
+def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypatch):
     """A connection stays open without events: only a list shows the change."""
     monkeypatch.setattr(informer, "RELIST_SECONDS", 1)
     roll, follow, began = make("ReplicationController"), watch.Watch._follow, time.monotonic()
@@ -296,7 +296,7 @@ def test_what_something_has_swallowed_is_noticed_while_it_is_watched(namespace, 
 
 
 @pytest.mark.full
-def test_at_a_pause_of_a_daemon_set_its_pods_are_not_listed_again_and_again(
+def test_pods_of_a_daemon_set_are_listed_once_in_a_soak(
         namespace, make, monkeypatch):
     roll, listed = make("DaemonSet"), []
     all_pods = Pods.all
@@ -312,7 +312,7 @@ def test_at_a_pause_of_a_daemon_set_its_pods_are_not_listed_again_and_again(
     assert not any(line.startswith("waiting") for now, line in lines if now > began + 1), lines
 
 
-def test_without_sight_of_pods_nothing_is_begun(namespace):
+def test_soak_without_permission_on_pods_is_refused(namespace):
     before = namespace.make_primary(SIZE)
     change_role(namespace, without("list", "pods"), "list", "pods")
 

@@ -65,7 +65,7 @@ def set_image(namespace, image):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_to_another_image_and_no_write_the_second_time(namespace, spec):
+def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
     with namespace.observer() as observer:
         result = roll(namespace)
@@ -85,7 +85,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace, spec):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_a_pause_is_exact_and_stands(namespace, spec):
+def test_pause_is_exact_and_stable(namespace, spec):
     """The number of created pods is not checked: the server may delete a new pod once more.
 
     Its cache may still contain the old pod, and the deletion is by name, without a uid
@@ -115,7 +115,7 @@ def test_a_pause_is_exact_and_stands(namespace, spec):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_back_from_a_pause(namespace, spec):
+def test_rollback_from_a_pause(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
     old = uids(namespace.pods())
     roll(namespace, pause_at="1")
@@ -128,7 +128,7 @@ def test_back_from_a_pause(namespace, spec):
     assert not again["changed"] and "already rolled back" in again["msg"]
 
 
-def test_a_pod_below_the_pause_that_dies_comes_back_as_it_was(namespace):
+def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
     namespace.make_stateful_set(3)
     roll(namespace, pause_at="1")
     namespace.remove("foo-0", "pods")
@@ -156,7 +156,7 @@ def stuck(namespace, undo=True, **spec):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("undo", [False, True], ids=["begun by somebody", "undone by somebody"])
-def test_a_stuck_one_comes_back(namespace, undo):
+def test_rollback_of_a_stuck_update(namespace, undo):
     before = stuck(namespace, undo)
     old = {pod["metadata"]["uid"] for pod in namespace.pods() if is_ready(pod)}
     if undo:
@@ -176,7 +176,7 @@ def test_a_stuck_one_comes_back(namespace, undo):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-def test_a_failed_update_is_rolled_back_by_itself(namespace, policy):
+def test_failed_update_is_rolled_back_automatically(namespace, policy):
     namespace.make_stateful_set(3, podManagementPolicy=policy)
     with pytest.raises(RolloutError) as caught:
         roll(namespace, image=None, template=NOWHERE, progress_deadline=3, on_failure="rollback")
@@ -208,7 +208,7 @@ BLOCKED = "the update waits for old pods, which cannot become available"
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
-def test_an_old_pod_that_blocks_the_update_is_named_and_what_is_told_ends_it(namespace, on_failure):
+def test_old_pod_that_blocks_the_update_is_named_with_a_working_command(namespace, on_failure):
     old_and_broken(namespace)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
         roll(namespace, failure_grace=1, on_failure=on_failure)
@@ -226,7 +226,7 @@ def test_an_old_pod_that_blocks_the_update_is_named_and_what_is_told_ends_it(nam
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-def test_an_old_pod_that_a_pause_keeps_is_named_and_what_is_told_ends_it(namespace, policy):
+def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, policy):
     old_and_broken(namespace, policy)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
         roll(namespace, failure_grace=1, pause_at="1")
@@ -244,7 +244,7 @@ def test_an_old_pod_that_a_pause_keeps_is_named_and_what_is_told_ends_it(namespa
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["delete", "rolled_back"])
-def test_an_old_pod_of_neither_template_leaves_both_ways_open(namespace, command):
+def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
     """A client has updated to a template that no node accepts, and then to another template."""
     stuck(namespace, undo=False)
     with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
@@ -262,7 +262,7 @@ def test_an_old_pod_of_neither_template_leaves_both_ways_open(namespace, command
         assert versions(namespace) == ["v1"] * 3
 
 
-def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
+def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     stuck(namespace)
     before = namespace.stateful_set()["metadata"]["resourceVersion"]
     result = namespace.check(kind="StatefulSet", state="rolled_back")
@@ -275,7 +275,7 @@ def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
             and versions(namespace) == ["v1", "v1", "v2!"])
 
 
-def test_a_stuck_one_that_was_scaled_up_comes_back(namespace):
+def test_rollback_of_a_stuck_update_after_scaling_up(namespace):
     """The server creates no pod after the unready one."""
     stuck(namespace, undo=False)
     namespace.patch_stateful_set({"spec": {"replicas": 5}})
@@ -283,7 +283,7 @@ def test_a_stuck_one_that_was_scaled_up_comes_back(namespace):
     assert versions(namespace) == ["v1"] * 5
 
 
-def test_back_where_the_server_was_done_before_the_client_died(namespace):
+def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace):
     """Then the status names the new revision as the current one."""
     namespace.make_stateful_set(3)
     with pytest.raises(Killed):
@@ -295,7 +295,7 @@ def test_back_where_the_server_was_done_before_the_client_died(namespace):
             and versions(namespace) == ["v1"] * 3)
 
 
-def test_with_on_delete_a_pod_below_the_pause_comes_back_as_it_was(namespace):
+def test_on_delete_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
     """While all pods were deleted by hand, the status names their earlier revision."""
     before = namespace.make_stateful_set(2, image="myimage:v0", updateStrategy={"type": "OnDelete"})
     set_image(namespace, "myimage:v1")
@@ -316,7 +316,7 @@ def test_with_on_delete_a_pod_below_the_pause_comes_back_as_it_was(namespace):
 
 @pytest.mark.long  # tests/faults covers some of its points in every `make test`
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_killed_at_any_write_the_same_pause_is_reached(namespace, spec):
+def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace, spec):
     """Continue from each death to the pause, to the next one, and to the end or back."""
     before = namespace.make_stateful_set(3, **spec)
     for number in range(1, 100):
@@ -346,7 +346,7 @@ def _dies(do, namespace, number, after, **params):
 @pytest.mark.sample
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_rollback_that_is_killed_is_finished_by_the_same_task(namespace, number, after):
+def test_rerun_completes_a_killed_rollback(namespace, number, after):
     stuck(namespace)
     with pytest.raises(Killed):
         back(namespace, fault=death(number, after))
@@ -356,7 +356,7 @@ def test_a_rollback_that_is_killed_is_finished_by_the_same_task(namespace, numbe
     assert json.loads(annotations[object_meta.LAST_ROLLOUT])["outcome"] == "rolled_back"
 
 
-def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
+def test_image_of_another_client_in_an_update_is_refused_by_name(namespace):
     namespace.make_stateful_set(3)
     roll(namespace, pause_at="1")
     set_image(namespace, "myimage:v3")
@@ -369,7 +369,7 @@ def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
     assert versions(namespace) == ["v1"] * 3
 
 
-def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
+def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_stateful_set(3)
     roll(namespace, pause_at="1")
     # as `kubectl apply` does
@@ -398,7 +398,7 @@ def applied(namespace, way, body):
 @pytest.mark.parametrize("spec", [{}, STRATEGIES["a partition"]],
                          ids=["no strategy", "a partition"])
 @pytest.mark.parametrize("way", ["by the client", "by force", "replaced"])
-def test_the_whole_manifest_of_before_applied_in_a_pause(namespace, way, spec, end):
+def test_previous_manifest_applied_in_a_pause(namespace, way, spec, end):
     """Whatever remains of record and strategy, the task ends, or rolls back, with the manifest's
     strategy.
     """
@@ -423,7 +423,7 @@ def test_the_whole_manifest_of_before_applied_in_a_pause(namespace, way, spec, e
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas, expected", [(6, ["v1"] * 2 + ["v2"] * 4), (2, ["v1", "v2"])])
-def test_scaled_during_a_pause_no_new_pod_becomes_an_old_one(namespace, replicas, expected):
+def test_scaling_during_a_pause_keeps_new_pods_new(namespace, replicas, expected):
     namespace.make_stateful_set(4)
     roll(namespace, pause_at="50%")
     namespace.patch_stateful_set({"spec": {"replicas": replicas}})
@@ -435,7 +435,7 @@ def test_scaled_during_a_pause_no_new_pod_becomes_an_old_one(namespace, replicas
     assert versions(namespace) == ["v2"] * replicas
 
 
-def test_a_restart_replaces_all_pods_once(namespace):
+def test_restart_replaces_all_pods_once(namespace):
     namespace.make_stateful_set(3)
     before = uids(namespace.pods())
     result = roll(namespace, image=None, state="restarted")
@@ -443,7 +443,7 @@ def test_a_restart_replaces_all_pods_once(namespace):
             and versions(namespace) == ["v1"] * 3)
 
 
-def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace):
+def test_rollback_to_a_revision_resumes_after_a_kill(namespace):
     namespace.make_stateful_set(3)
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
@@ -458,7 +458,7 @@ def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace):
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
-def test_what_it_was_is_told_with_pods_and_commands(namespace):
+def test_info_shows_pods_and_commands_of_the_update(namespace):
     namespace.make_stateful_set(3)
     roll(namespace, pause_at="1")
     params = {"name": "foo", "kind": "StatefulSet", "namespace": namespace.name,
@@ -475,7 +475,7 @@ def test_what_it_was_is_told_with_pods_and_commands(namespace):
             and "state=rolled_back" in rollout["rollback_command"])
 
 
-def test_what_is_missing_for_a_rollback_is_told_before_the_first_write(namespace):
+def test_missing_permission_for_a_rollback_is_an_error_before_the_first_write(namespace):
     namespace.make_stateful_set(2)
     roll(namespace, pause_at="1")
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/stateful-sets-foo"
@@ -493,7 +493,7 @@ def test_what_is_missing_for_a_rollback_is_told_before_the_first_write(namespace
     assert namespace.stateful_set()["metadata"]["generation"] == before
 
 
-def test_warnings(namespace):
+def test_preflight_warnings(namespace):
     namespace.make_stateful_set(2, updateStrategy={"type": "OnDelete"})
     lines = []
     roll(namespace, say=lines.append)
@@ -501,7 +501,7 @@ def test_warnings(namespace):
     assert any("No container of StatefulSet foo has a readinessProbe" in line for line in lines)
 
 
-def test_volumes_of_a_definition_that_would_change_are_told(namespace):
+def test_changed_volume_claims_of_a_definition_are_reported(namespace):
     claim = {"metadata": {"name": "data"},
              "spec": {"accessModes": ["ReadWriteOnce"],
                       "resources": {"requests": {"storage": "1Gi"}}}}
@@ -524,7 +524,7 @@ def test_volumes_of_a_definition_that_would_change_are_told(namespace):
     ({"max_unavailable": "0"}, "max_unavailable=0 cannot be used with kind=StatefulSet"),
     ({"next_name": "bar"}, "next_name cannot be used with kind=StatefulSet"),
 ])
-def test_what_cannot_be_is_refused(namespace, params, message):
+def test_invalid_options_are_refused(namespace, params, message):
     with pytest.raises(RolloutError, match=message):
         roll(namespace, **params)
 
@@ -540,7 +540,7 @@ def test_a_fleet_by_names(namespace):
     assert task.update(params)["msg"] == "2 of 2 controllers are as requested (0 changed)"
 
 
-def test_the_kind_may_be_left_out_where_only_one_object_has_the_name(namespace):
+def test_kind_is_optional_for_a_unique_name(namespace):
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig}
     assert task.info(params)["rollouts"] == []
     namespace.make_stateful_set(1)
@@ -561,7 +561,7 @@ def test_the_kind_may_be_left_out_where_only_one_object_has_the_name(namespace):
             == namespace.rc()["metadata"]["uid"])
 
 
-def test_an_autoscaler_does_nothing_meanwhile(namespace):
+def test_autoscaler_is_frozen_during_the_update(namespace):
     namespace.make_stateful_set(2)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "foo"}
@@ -575,7 +575,7 @@ def test_an_autoscaler_does_nothing_meanwhile(namespace):
 
 
 @pytest.mark.full
-def test_a_quota_that_keeps_a_pod_from_coming_is_told(namespace):
+def test_quota_that_blocks_a_pod_is_named(namespace):
     """A StatefulSet has no condition for this; only Events report the refusal."""
     namespace.make_stateful_set(2)
     namespace.create("resourcequotas",
@@ -609,7 +609,7 @@ def gated(request):
 
 
 @pytest.mark.full
-def test_as_many_pods_are_missing_as_the_statefulset_or_the_task_says(gated):
+def test_max_unavailable_of_the_statefulset_or_the_task_holds(gated):
     usual = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2, "partition": 0}}
     gated.make_stateful_set(5, updateStrategy=usual)
     for wish, floor in (({}, 3), ({"max_unavailable": "3"}, 2), ({"max_unavailable": "20%"}, 4)):

@@ -55,7 +55,7 @@ def released(namespace, after):
 
 @pytest.mark.sample(1)
 @KINDS
-def test_with_termination_complete_terminating_pods_count(namespace, kind):
+def test_terminating_pods_count_with_termination_complete(namespace, kind):
     make(namespace, kind)
 
     with namespace.observer() as observer, released(namespace, after=0.5):
@@ -67,7 +67,7 @@ def test_with_termination_complete_terminating_pods_count(namespace, kind):
     assert observer.most_pods_in_total == 5 and observer.fewest_ready >= 4
 
 
-def test_by_default_new_pods_come_beside_terminating_ones(namespace):
+def test_terminating_pods_do_not_count_by_default(namespace):
     make(namespace, "ReplicationController")
 
     with namespace.observer() as observer:
@@ -79,7 +79,7 @@ def test_by_default_new_pods_come_beside_terminating_ones(namespace):
     assert len(remaining) == 4 and observer.most_pods_in_total == 8 and observer.most_pods == 5
 
 
-def test_on_the_way_back_terminating_pods_count_too(namespace):
+def test_terminating_pods_count_in_a_rollback(namespace):
     make(namespace, "ReplicationController")
     policy = {"pod_replacement_policy": "TerminationComplete"}
 
@@ -92,7 +92,7 @@ def test_on_the_way_back_terminating_pods_count_too(namespace):
     assert observer.most_pods_in_total == 5 and observer.fewest_ready >= 4
 
 
-def test_a_pod_that_does_not_end_is_named_with_its_finalizer_and_what_removes_it(namespace):
+def test_endless_termination_names_the_finalizer_and_its_command(namespace):
     make(namespace, "ReplicationController")
     lines = []
 

@@ -43,7 +43,7 @@ NAME = lease_name("ReplicationController", "foo")
     (dict(image="myimage:v2"), dict(image="myimage:v2")),
     (dict(image="myimage:v2"), dict(image="myimage:v3")),
 ], ids=["the same wish", "two images"])
-def test_two_clients_without_a_lock(namespace, first, second):
+def test_two_clients_without_a_lease_break_no_limit(namespace, first, second):
     """Each succeeds or fails with a reason; the floor, the ceiling and foo hold; one more task ends
     clean.
     """
@@ -116,7 +116,7 @@ def leases(namespace):
 
 @pytest.mark.full
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
-def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
+def test_second_client_fails_and_names_the_lease_holder(namespace, times):
     """Requests are equal, have two images, or are opposite during an update."""
     namespace.make_primary(REPLICAS)
     wishes = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
@@ -145,7 +145,7 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
 
 
-def test_the_second_one_waits_for_the_first(namespace):
+def test_second_client_waits_for_the_lease(namespace):
     namespace.make_primary(2)
     with client(namespace, image="myimage:v2") as first:
         begin(first)
@@ -157,7 +157,7 @@ def test_the_second_one_waits_for_the_first(namespace):
         assert result(first)["changed"]
 
 
-def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
+def test_lease_of_a_dead_process_is_taken_over_at_once(namespace):
     namespace.make_primary(2)
     with client(namespace, image="myimage:v2", update_period=30) as first:
         begin(first)
@@ -168,7 +168,7 @@ def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
         assert namespace.roll(image="myimage:v2")["changed"] and leases(namespace) == {}
 
 
-def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace):
+def test_lost_lease_stops_the_task_before_its_next_write(namespace):
     """Stopped (SIGSTOP: a suspended laptop, a frozen container) until another machine considers the
     driver dead.
     """
@@ -227,7 +227,7 @@ def finish(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [NAME, lease_name_without_kind("foo")])
-def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace, name):
+def test_forged_lease_blocks_no_task(namespace, name):
     """The Lease lasts 68 years, for a process as old as this machine, with the largest numbers."""
     namespace.make_primary(2)
     process = Process.mine()._replace(pid="1", start=started_at("1"), task="x")

@@ -37,15 +37,15 @@ AAP = CORES[1]
 #: Tests of tests/integration, by part of the row.
 TESTS = {
     "ad hoc": ["test_ansible.py::test_adhoc_with_progress_lines_and_unchanged_again",
-               "test_ansible.py::test_an_error_is_one_message_and_no_traceback"],
-    "check and diff": ["test_ansible.py::test_a_playbook_in_check_and_diff_mode"],
+               "test_ansible.py::test_error_is_one_message_without_a_traceback"],
+    "check and diff": ["test_ansible.py::test_playbook_in_check_and_diff_mode"],
     "roles with stages": ["test_roles.py::test_staged_update_with_a_check_at_each_stage",
-                          "test_roles.py::test_rollback_of_a_pause_then_of_an_update_that_has_ended"],
-    "report": ["test_report.py::test_the_role_tells_the_stage_and_the_check_that_failed"],
+                          "test_roles.py::test_rollback_from_a_pause_then_of_a_completed_update"],
+    "report": ["test_report.py::test_report_of_the_role_shows_the_stage_and_the_failed_check"],
 }
 #: The examples of README, one after the other.
-README = {"README, Use it": ["test_documentation.py::test_a_command",
-                             "test_documentation.py::test_a_playbook"]}
+README = {"README, Use it": ["test_documentation.py::test_documented_command_runs",
+                             "test_documentation.py::test_documented_playbook_runs"]}
 #: Documented plugins, by type in ansible-doc.
 DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"],
               "role": ["image_bump", "rollback"],

@@ -336,7 +336,7 @@ def test_reused_pid_is_never_signalled() -> None:
         stranger.kill()
 
 
-def test_a_process_lives_until_its_last_thread_has_ended() -> None:
+def test_process_lives_until_its_last_thread_ends() -> None:
     """The ports stay in use after the first thread is a zombie."""
     program = (
         "import ctypes, sys, threading\n"

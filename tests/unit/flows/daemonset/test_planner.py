@@ -187,7 +187,7 @@ def test_percents_are_rounded_up():
     assert versions(model) == ["v2", "v2", "v1", "v1", "v1"]
 
 
-def test_pods_on_the_nodes_that_are_asked_for_are_first():
+def test_requested_nodes_are_updated_first():
     model = cluster(4)
     go(asked(image="myimage:v2", pause_at="2", nodes="node 3,node 2"), model)
     assert versions(model) == ["v1", "v1", "v2", "v2"]
@@ -290,7 +290,7 @@ def test_pods_that_are_ready_and_not_available_are_missing():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_back_from_pods_that_never_get_ready(strategy):
+def test_rollback_of_pods_that_never_become_ready(strategy):
     model = broken(cluster(strategy=strategy))
     go(UPDATE, model, until="update")
     model.settle()
@@ -470,7 +470,7 @@ def test_there_is_nothing_to_go_back_from():
 # In the middle of something
 
 
-def test_back_where_the_server_was_done_before_the_client_died():
+def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
@@ -478,7 +478,7 @@ def test_back_where_the_server_was_done_before_the_client_died():
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
 
 
-def test_back_from_an_update_to_an_old_template():
+def test_rollback_of_an_update_to_an_old_template():
     """The previous revision is the younger one."""
     model = cluster()
     go(UPDATE, model)
@@ -610,7 +610,7 @@ def test_somebody_lets_the_server_go_on_from_a_pause():
     assert versions(model) == ["v2"] * 4 and strategy_of(model) == STRATEGY
 
 
-def test_nodes_come_and_go_during_a_pause():
+def test_nodes_added_and_removed_during_a_pause():
     model = cluster(4)
     go(CANARY, model)
     # node 0, with the new pod, has gone
@@ -1062,7 +1062,7 @@ def created_again(model, image, strategy=None):
     ("myimage:v2", UPDATE), ("myimage:v1", BACK),
     ("myimage:v2", asked(image="myimage:v2", pause_at="4", max_unavailable="1"))],
     ids=["update", "back", "pause"])
-def test_pods_that_the_server_only_counts_as_new_are_replaced(image, wish, strategy):
+def test_pods_wrongly_counted_as_new_are_replaced(image, wish, strategy):
     model = cluster(4)
     go(asked(image="myimage:v2", pause_at="2"), model)
     created_again(model, image, strategy)

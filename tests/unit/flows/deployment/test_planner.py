@@ -711,7 +711,7 @@ PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUna
 
 @pytest.mark.parametrize("strategy", [PERCENT, RECREATED], ids=["a percentage", "Recreate"])
 @pytest.mark.parametrize("request_", [UPDATE, BACK], ids=["on", "back"])
-def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(strategy, request_):
+def test_strategy_edited_during_a_pause_is_kept(strategy, request_):
     model = cluster(4)
     go(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = strategy
@@ -749,7 +749,7 @@ def budget(**spec):
 
 
 @pytest.mark.parametrize("spec, least", [({"minAvailable": 4}, 0), ({"maxUnavailable": 1}, 1)])
-def test_no_more_pods_are_missing_than_a_budget_allows(spec, least):
+def test_budget_limits_unavailable_pods(spec, least):
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "50%"}})

@@ -147,7 +147,7 @@ def test_a_pause_at_fewer_than_there_are_changes_nothing():
 
 
 @pytest.mark.parametrize("pause", ["1", "2", "100%"])
-def test_back_from_a_pause(pause):
+def test_rollback_from_a_pause(pause):
     model = cluster(4)
     go(asked(image="myimage:v2", pause_at=pause), model)
     assert go(BACK, model) == ["update", "annotate"]
@@ -156,7 +156,7 @@ def test_back_from_a_pause(pause):
 
 @pytest.mark.parametrize("replicas, expected",
                          [(8, ["v1"] * 2 + ["v2"] * 6), (3, ["v1", "v2", "v2"]), (1, ["v2"])])
-def test_scaled_during_a_pause_no_new_pod_becomes_an_old_one(replicas, expected):
+def test_scaling_during_a_pause_keeps_new_pods_new(replicas, expected):
     """The server creates pods beyond the partition from the new template."""
     half = asked(image="myimage:v2", pause_at="50%")
     model = cluster(4)
@@ -222,7 +222,7 @@ def broken(model, image="myimage:v2"):
 
 
 @pytest.mark.parametrize("policy, deletions", [("OrderedReady", ["delete"]), ("Parallel", [])])
-def test_back_from_pods_that_never_get_ready(policy, deletions):
+def test_rollback_of_pods_that_never_become_ready(policy, deletions):
     model = broken(cluster(podManagementPolicy=policy))
     go(UPDATE, model, until="update")
     model.settle()
@@ -335,7 +335,7 @@ def slowly(request, model, **facts):
     raise AssertionError("no end")
 
 
-def test_back_where_the_server_was_done_before_the_client_died():
+def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
@@ -811,7 +811,7 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
     assert primary(model).settings["updateStrategy"] == strategy
 
 
-def test_back_from_an_update_to_an_old_template():
+def test_rollback_of_an_update_to_an_old_template():
     """The previous revision is the younger one."""
     model = cluster()
     go(UPDATE, model)

@@ -32,12 +32,12 @@ from .flows.choice import choose, migrations
 from .flows.flow import Flow, RolloutStatus
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
-from .model.fields import Json, each_text, visible
-from .model.kinds import ROLLED, Kind
+from .model.fields import Json, escape_unprintable, map_texts
+from .model.kinds import KINDS, Kind
 from .model.label_selectors import matches
 from .model.object_meta import owner_uid
 from .model.observed import Controller
-from .model.options import request_from
+from .model.options import parse_request
 from .model.request import Request
 from .model.template import labels_of
 from .run import driver, fleet
@@ -71,14 +71,14 @@ def answer(work: t.Callable[[Json], Json | None], params: Json,
     except ImportError as missing:
         result = _not_installed(missing).as_result() | {"failed": True}
     except Exception as surprise:
-        result = InternalError.of(surprise).as_result() | {"failed": True}
+        result = InternalError.from_exception(surprise).as_result() | {"failed": True}
     if result is None:
         return None
     # remove_values() replaces booleans as well; AnsibleModule exempts them, too.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
     # Texts of the cluster are escaped when they are read, except data (templates).
-    visible_result: Json = each_text(remove_values(result, _secrets(params)),
-                               lambda text: visible(text, but="\n\t")) | booleans
+    visible_result: Json = map_texts(remove_values(result, _secrets(params)),
+                               lambda text: escape_unprintable(text, but="\n\t")) | booleans
     for warning in visible_result.pop("warnings", ()):
         warn(warning)
     return visible_result
@@ -123,17 +123,17 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
     try:
         return _update(params, check_mode, diff, only_look)
     except NoSuchController as error:
-        if error.was_begun or (kind := _only_kind(params)) is None:
+        if error.was_deleted or (kind := _only_kind(params)) is None:
             raise
         return _update({**params, "kind": kind}, check_mode, diff, only_look)
 
 
 def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
     params = {**options.with_kinds(params),
-              "connection": connection.to_type(params, os.environ)}
+              "connection": connection.command_options(params, os.environ)}
     many = fleet.Fleet.from_params(params)
     # Invalid options are refused before the first request.
-    requests = [request_from({**params, "name": params.get("name") or "any", "kind": kind})
+    requests = [parse_request({**params, "name": params.get("name") or "any", "kind": kind})
                 for kind in (many.kinds if many else [params.get("kind")])]
     watches_pods = many is None and not only_look
     with contextlib.ExitStack() as stack:
@@ -274,10 +274,10 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
 
 def _look_only(params: Json) -> Request:
     """Return a request that changes nothing, for the named controller or for all."""
-    return request_from({"name": params.get("name") or "any",
-                         "namespace": params.get("namespace"), "kind": params.get("kind"),
-                         "state": "rolled_back",
-                         "connection": connection.to_type(params, os.environ)})
+    return parse_request({"name": params.get("name") or "any",
+                          "namespace": params.get("namespace"), "kind": params.get("kind"),
+                          "state": "rolled_back",
+                          "connection": connection.command_options(params, os.environ)})
 
 
 def _only_kind(params: Json) -> str | None:
@@ -290,7 +290,7 @@ def _only_kind(params: Json) -> str | None:
     request = _look_only(params)
     with contextlib.closing(_gateway(params, request, choose(request))) as gateway:
         kinds = gateway.other_kinds(params["name"])
-    return kinds[0] if len(kinds) == 1 and kinds[0] in ROLLED else None
+    return kinds[0] if len(kinds) == 1 and kinds[0] in KINDS else None
 
 
 def _gateway(params: Json, request: Request, flow: Flow,

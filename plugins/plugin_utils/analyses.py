@@ -49,4 +49,4 @@ def _refused(options: Json) -> str:
         message = ": ".join(filter(None, [error.what, error.why]))
     except ImportError:  # the machine that runs the module may have more packages
         return ""
-    return secrets.masked(message, connection.secrets(params) | prometheus.secrets(params))
+    return secrets.mask(message, connection.secrets(params) | prometheus.secrets(params))

@@ -15,7 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.cloneset.si
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 STRATEGIES = {"defaults": {"type": "ReCreate"},
@@ -24,7 +24,7 @@ STRATEGIES = {"defaults": {"type": "ReCreate"},
 
 
 def asked(**params):
-    return request_from({"name": "foo", "kind": "CloneSet", "image": "myimage:v2", **params})
+    return parse_request({"name": "foo", "kind": "CloneSet", "image": "myimage:v2", **params})
 
 
 def actions(result):

@@ -30,7 +30,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
     KubernetesGateway,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -259,7 +259,7 @@ class Playground:
                 times.setdefault(key, time.perf_counter())
 
         before, began, processor = self._ours.so_far(), time.perf_counter(), time.process_time()
-        request = request_from(task)
+        request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
         line = SlowLine() if self._is_far else None
@@ -324,7 +324,7 @@ class Playground:
     def look(self, **task: Any) -> LookTimes:
         """Run a task without changes in this process."""
         began = time.perf_counter()
-        request = request_from(task)
+        request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
         connected = time.perf_counter()

@@ -38,7 +38,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
-    request_from,
+    parse_request,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
@@ -176,7 +176,7 @@ def _ended(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> End
         many = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
         groups = {}
         for kind in many.kinds:
-            flow = choose(request_from({**params, "name": "any", "names": None, "kind": kind}))
+            flow = choose(parse_request({**params, "name": "any", "names": None, "kind": kind}))
             gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}),
                                         params["namespace"], flow.watches, False)
             groups[kind] = fleet.Group(flow, gateway)

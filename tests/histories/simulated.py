@@ -24,8 +24,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -113,7 +113,7 @@ class CheckedCluster(Cluster):
 
     def dry_run(self, write: t.Any) -> Json:
         return (write.manifest if isinstance(write, Create)
-                else patched(self.cluster.items[write.name], write))
+                else apply_patch(self.cluster.items[write.name], write))
 
     def write(self, write: t.Any) -> bool:
         number, after = self.death or (0, False)
@@ -282,7 +282,7 @@ class SimulatedWorld:
     @staticmethod
     def _ended(params: Json, run: t.Callable[[t.Any], Json]) -> Ended:
         try:
-            result = run(request_from({"namespace": "default", **params}))
+            result = run(parse_request({"namespace": "default", **params}))
         except InternalError:
             raise
         except RolloutError as error:

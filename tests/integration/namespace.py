@@ -30,7 +30,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -399,7 +399,7 @@ class Namespace:
              **params: t.Any) -> Json:
         """Run the module's work in this process; the result also has the requests that were sent.
         """
-        request = request_from({"name": "foo", "namespace": self.name, **params})
+        request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
         if fault:
@@ -412,11 +412,11 @@ class Namespace:
 
     def command(self, **params: t.Any) -> str:
         """Return the command that a user types for this task."""
-        return request_from({"name": "foo", "namespace": self.name, **params}).command()
+        return parse_request({"name": "foo", "namespace": self.name, **params}).command()
 
     def check(self, **params: t.Any) -> Json:
         """Run the module's work in check mode."""
-        request = request_from({"name": "foo", "namespace": self.name, **params})
+        request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
         with contextlib.closing(gateway):

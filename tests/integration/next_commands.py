@@ -20,7 +20,7 @@ from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 
 Json = dict[str, t.Any]
@@ -120,7 +120,7 @@ SITES: dict[str, str] = {
     "flows/client_driven/size.py::agreed": "test_uncertain_size_is_confirmed",
     "model/budgets.py::refuse_standstill": "test_budget_is_changed_to_allow_a_disruption",
     "model/request.py::kubectl": PART,
-    "model/request.py::kubectl_of_cluster": PART,
+    "model/request.py::cluster_kubectl": PART,
     "model/request.py::oc": PART,
     "model/shell.py::ansible": PART,
     "run/driver.py::loop": SAME + "test_driver stops a task",
@@ -129,10 +129,10 @@ SITES: dict[str, str] = {
     "run/fleet.py::_note": SAME + "test_fleet surprises a task",
     "run/lease.py::keep": SAME + "test_two_clients takes over",
     "run/lease.py::take": "test_command_waits_for_another_task",
-    "run/deadlines.py::begin": SAME + "test_other_clients undoes a step",
-    "run/deadlines.py::refused": SAME + "test_other_clients changes the object",
-    "run/deadlines.py::changed_meanwhile": SAME + "test_driver changes the template meanwhile",
-    "run/deadlines.py::say_without_update":
+    "run/deadlines.py::refuse_repetition": SAME + "test_other_clients undoes a step",
+    "run/deadlines.py::count_rejection": SAME + "test_other_clients changes the object",
+    "run/deadlines.py::concurrent_change_error": SAME + "test_driver changes the template meanwhile",
+    "run/deadlines.py::explain_idle_failure":
         "test_failing_pods_without_an_update_get_the_previous_template",
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
@@ -170,7 +170,7 @@ def _makes_command(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "command"
     if isinstance(node, ast.Attribute):
-        return node.attr in ("kubectl", "oc", "kubectl_of_cluster")
+        return node.attr in ("kubectl", "oc", "cluster_kubectl")
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and (
         "{kubectl}" in node.value or "{cluster}" in node.value
         or node.value.startswith(("kubectl ", "ansible localhost ")))
@@ -189,7 +189,7 @@ def check(line: str) -> None:
         options = valid.validated_parameters
         fleet = Fleet.from_params(options)
         for kind in fleet.kinds if fleet else (options.get("kind"),):
-            request_from({**options, "name": options.get("name") or "any", "kind": kind})
+            parse_request({**options, "name": options.get("name") or "any", "kind": kind})
     elif program:
         flags = ("--context=", "--kubeconfig=", "--server=")
         words = [word for word in words if not word.startswith(flags)]

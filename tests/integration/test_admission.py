@@ -282,7 +282,8 @@ def test_quota_without_room_for_a_successor(namespace, then):
     namespace.roll(**then)
 
     assert (namespace.rcs() == ["foo"]
-            and not set(object_meta.MARKS) & set(namespace.rc()["metadata"].get("annotations", ())))
+            and not set(object_meta.UPDATE_ANNOTATIONS) & set(
+                namespace.rc()["metadata"].get("annotations", ())))
     assert (namespace.rc()["spec"] == before["spec"]) == ("state" in then)
 
 

@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 PLUGIN = """#!/bin/sh
@@ -90,7 +90,7 @@ def rolled(namespace, name, token, kubeconfig):
     gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}), namespace.name)
     action_after_write(5, expire)(gateway)
     try:
-        request = request_from({"name": name, "namespace": namespace.name, "image": "myimage:v2"})
+        request = parse_request({"name": name, "namespace": namespace.name, "image": "myimage:v2"})
         return driver.run(choose(request), request, gateway, driver.Clock())
     except RolloutError as error:
         return error

@@ -121,7 +121,7 @@ def test_migration_restarts_no_pod(allowed, stand_in, replicas):
             == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 1}})
     assert ((item["spec"]["progressDeadlineSeconds"], item["spec"]["revisionHistoryLimit"])
             == (300, 10))
-    assert object_meta.HELD not in item["metadata"]["annotations"]
+    assert object_meta.PAUSED_FOR_MIGRATION not in item["metadata"]["annotations"]
 
 
 def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(allowed, stand_in):

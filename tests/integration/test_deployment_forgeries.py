@@ -15,7 +15,7 @@ from writes import Killed, death
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import HASH_LABEL
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 
 IMAGES = ("myimage:v1", "myimage:v2", "myimage:v3")
@@ -43,8 +43,8 @@ def forged(namespace, image="myimage:v2", **changes):
     """Return a record whose hashes are all right."""
     item = namespace.deployment()
     spec = item["spec"]
-    request = request_from({"name": "foo", "namespace": namespace.name, "kind": "Deployment",
-                            "image": "myimage:v3"})
+    request = parse_request({"name": "foo", "namespace": namespace.name, "kind": "Deployment",
+                             "image": "myimage:v3"})
     return json.dumps({
         "outcome": "updating", "from": {"web": image}, "to": {"web": "myimage:v3"},
         "time": "2026-01-01T00:00:00Z",

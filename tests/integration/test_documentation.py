@@ -49,7 +49,7 @@ ADDRESS = "https://shop.example.com"
 #: The examples of the other pages are typed by `make test-all`.
 FIRST_PAGE = "README.md"
 #: Placeholders and other clusters' commands, which are not executed.
-NOT_TYPED = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
+NOT_PASTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
 
 def commands():
@@ -57,7 +57,7 @@ def commands():
     pages = {}
     for page in PAGES:
         for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
-            if (match := COMMAND.match(line)) and not NOT_TYPED.search(match[1]):
+            if (match := COMMAND.match(line)) and not NOT_PASTABLE.search(match[1]):
                 pages.setdefault(match[1].strip(), page)
     return [pytest.param(command, id=f"{page}-{number}", marks=marks_of(page))
             for number, (command, page) in enumerate(pages.items())]

@@ -14,7 +14,7 @@ from writes import Killed, death
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
@@ -213,7 +213,7 @@ def test_interrupted_kubectl_rolling_update_is_named(namespace):
 
 
 def run_as(namespace, **connection):
-    request = request_from({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
+    request = parse_request({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
     with pytest.raises(RolloutError) as error:
         driver.run(choose(request), request, namespace.gateway(**connection), driver.Clock())
     return error.value

@@ -182,7 +182,7 @@ def test_unreadable_annotations_fail_only_their_controller(namespace, text):
     namespace.make_primary(1)
     payments(namespace, 1)
     annotate(namespace, "payments",
-             **dict.fromkeys((*object_meta.MARKS, object_meta.LAST_ROLLOUT), text))
+             **dict.fromkeys((*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT), text))
 
     params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": None,
               "kind": None}

@@ -43,7 +43,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
-    request_from,
+    parse_request,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
@@ -213,7 +213,7 @@ class Neighbours:
         """Run a task in this process and append the faults of its requests to `wrong`. Raises
         RolloutError.
         """
-        request = request_from({"namespace": self.namespace.name, **PACE, **params})
+        request = parse_request({"namespace": self.namespace.name, **PACE, **params})
         flow = choose(request)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig}, {}),
                                     request.namespace, flow.watches)
@@ -472,8 +472,8 @@ def test_successor_of_another_client_is_not_rolled_out(
     """Name, label and annotations are public and all match; only the template is the attacker's."""
     name = neighbours.begin(PHASES["idle" if kind == RC else "idle ReplicaSet"])
     primary = neighbours.get(kind, name)
-    request = request_from({"name": name, "namespace": neighbours.namespace.name, "kind": kind,
-                            **V2})
+    request = parse_request({"name": name, "namespace": neighbours.namespace.name, "kind": kind,
+                             **V2})
     place, label = expected_successor(request, parse(request.kind, primary))
     item = named(place, kind, 0)
     labels = {**primary["metadata"]["labels"], object_meta.DEPLOYMENT_LABEL: label}
@@ -504,8 +504,8 @@ def test_forged_record_of_the_stored_template_blocks_no_update(
     """The record is computed from public data."""
     kind = PHASES[phase].kind
     name = neighbours.begin(PHASES[phase])
-    request = request_from({"name": name, "namespace": neighbours.namespace.name, "kind": kind,
-                            **V2})
+    request = parse_request({"name": name, "namespace": neighbours.namespace.name, "kind": kind,
+                             **V2})
     key = object_meta.HASH_LABEL if kind == DEPLOYMENT else request.label_key
     became = provenance.result(request.fingerprint, parse(request.kind, neighbours.get(kind, name)),
                                key)

@@ -126,7 +126,7 @@ class Kind:
         assert ({pod["spec"]["containers"][0]["image"] for pod in mine} == {image}
                 and len(mine) == replicas)
         assert "priorityClassName" not in item["spec"]["template"]["spec"]
-        assert not set(object_meta.MARKS) & set(item["metadata"]["annotations"])
+        assert not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"]["annotations"])
         assert (json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])["outcome"]
                 == "updated")
         assert not self.roll(image=image)["changed"]

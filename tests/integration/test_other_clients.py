@@ -116,7 +116,8 @@ def is_finished(namespace, replicas=REPLICAS):
             and all(pod["spec"]["containers"][0]["image"] == "myimage:v2"
                     for pod in pods_of(namespace))
             and "priorityClassName" not in item["spec"]["template"]["spec"]
-            and not set(object_meta.MARKS) & set(item["metadata"].get("annotations", ())))
+            and not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"].get("annotations",
+                                                                                   ())))
 
 
 def assert_complete(namespace, end, replicas=REPLICAS):

@@ -106,4 +106,4 @@ def test_permission_lost_during_the_handover_is_named(namespace, verb):
     assert "docs/permissions.md" in error_of_rollback.value.next_command
     assert (namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods())
             and observer.fewest_ready >= 4)
-    assert not set(object_meta.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+    assert not set(object_meta.UPDATE_ANNOTATIONS) & set(namespace.rc()["metadata"]["annotations"])

@@ -66,7 +66,7 @@ def test_update_keeps_the_controller_and_creates_each_pod_once(namespace, replic
     assert after["metadata"]["uid"] == before["metadata"]["uid"] and names(namespace) == ["foo"]
     assert after["spec"]["selector"] == before["spec"]["selector"]
     assert "priorityClassName" not in after["spec"]["template"]["spec"]
-    assert not set(object_meta.MARKS) & set(after["metadata"]["annotations"])
+    assert not set(object_meta.UPDATE_ANNOTATIONS) & set(after["metadata"]["annotations"])
     assert len(observer.new) == replicas and images(namespace) == ["myimage:v2"] * replicas
     if replicas:
         assert observer.fewest_ready >= replicas and observer.most_pods <= replicas * 5 // 4 + 1
@@ -115,7 +115,7 @@ def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then
         assert (versions == ["myimage:v2"] * 2
                 or (then and versions == ["myimage:v1"] * 2)), f"killed at {number}"
         (name,) = names(namespace)
-        assert not set(object_meta.MARKS) & set(
+        assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
             namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
         remove(namespace, name)
     assert (9 if "next_name" in params else 13) <= number < NEVER

@@ -89,7 +89,8 @@ def test_rollback_after_a_kill_at_any_write(namespace):
     images = []
     for where, end in ends:
         assert list(end["controllers"]) == ["foo"], where
-        assert not set(object_meta.MARKS) & set(end["controllers"]["foo"]["annotations"]), where
+        assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
+            end["controllers"]["foo"]["annotations"]), where
         assert len(end["pods"]) == REPLICAS, where
         images.append({image for _owner, image, _labels in end["pods"]})
     assert {"myimage:v1"} in images and {"myimage:v2"} in images

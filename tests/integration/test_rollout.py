@@ -37,7 +37,7 @@ def test_handover_restarts_no_pod(namespace, replicas, surge):
     assert observer.restarts == 0
     room = replicas // 4 if surge == "25%" else 1
     assert observer.fewest_ready >= replicas and observer.most_pods <= replicas + room
-    assert not set(object_meta.MARKS) & set(after["metadata"]["annotations"])
+    assert not set(object_meta.UPDATE_ANNOTATIONS) & set(after["metadata"]["annotations"])
 
     again = namespace.roll(image="myimage:v2")
 
@@ -67,7 +67,8 @@ def test_repeated_updates_between_two_versions(namespace):
         assert namespace.roll(image=image)["changed"]
         assert namespace.rcs() == ["foo"]
         assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
-        assert not set(object_meta.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+        assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
+            namespace.rc()["metadata"]["annotations"])
 
 
 def test_custom_label_key(namespace):

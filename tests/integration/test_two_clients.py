@@ -29,10 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
     lease_name_without_kind,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
-    Process,
-    started_at,
-)
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
 
 REPLICAS = 4
 NAME = lease_name("ReplicationController", "foo")
@@ -56,7 +53,8 @@ def test_two_clients_without_a_lease_break_no_limit(namespace, first, second):
         assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and observer.restarts == 0
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
-        assert not set(object_meta.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+        assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
+            namespace.rc()["metadata"]["annotations"])
 
 
 TASK = """

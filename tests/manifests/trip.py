@@ -267,7 +267,7 @@ class Trip:
         item = self._object()
         annotations = {key
                        for key in item["metadata"].get("annotations", {})
-                       if key in object_meta.MARKS}
+                       if key in object_meta.UPDATE_ANNOTATIONS}
         if annotations:
             raise Broken(f"{self._doing}: marks are left: {', '.join(sorted(annotations))}")
         return _bare(item["spec"]["template"], self.kind)

@@ -16,7 +16,7 @@ from builders import new, rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Create,
     Delete,
@@ -182,7 +182,7 @@ def hpa(**spec):
 
 SCALER = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 FREEZE = autoscaler.freeze(hpa()).write
-FROZEN = patched(hpa(), FREEZE)
+FROZEN = apply_patch(hpa(), FREEZE)
 
 
 def lease_item(version=None, holder="me"):

@@ -32,7 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
     Controller,
     Observed,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Decision,
@@ -95,7 +95,7 @@ def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
 
 
 #: The tests' update and rollback, and the successor's name and deployment label.
-UPDATE = request_from({"name": "foo", "image": "myimage:v2"})
+UPDATE = parse_request({"name": "foo", "image": "myimage:v2"})
 BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
 #: The time of every test.
@@ -135,7 +135,7 @@ def look(request: Request, *items: Json, **facts: t.Any) -> Observed:
     controllers = map(Controller.from_api, items)
     observed = find({controller.name: controller for controller in controllers}, request)
     base = observed.primary or observed.successor
-    desired = (request.applied_to(base.template) if base
+    desired = (request.apply_to(base.template) if base
                and request.state is not State.ROLLED_BACK else None)
     return dataclasses.replace(observed, **{"desired": desired, "now": NOW, **facts})
 

@@ -11,8 +11,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -37,7 +37,7 @@ class Cluster(CheckedCluster):
 
     def write(self, write):
         if write.kind == AUTOSCALER:
-            self.scaler = patched(self.scaler, write)
+            self.scaler = apply_patch(self.scaler, write)
             return True
         return super().write(write)
 
@@ -54,4 +54,4 @@ class Cluster(CheckedCluster):
 
 
 def update_request(kind, **params):
-    return request_from({"name": "foo", "kind": kind, "image": "myimage:v2", **params})
+    return parse_request({"name": "foo", "kind": kind, "image": "myimage:v2", **params})

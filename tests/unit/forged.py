@@ -162,7 +162,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.SERVER_HISTORY: HOSTILE,
     object_meta.REVISION: HOSTILE,
     object_meta.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),
-    object_meta.HELD: ("true", *HOSTILE),
+    object_meta.PAUSED_FOR_MIGRATION: ("true", *HOSTILE),
     object_meta.ROLLOUT_OF: HOSTILE,
     object_meta.ROLLOUT_NUMBER: HOSTILE,
     object_meta.ROLLOUT_NAME: HOSTILE,

@@ -67,7 +67,7 @@ class IdleGateway:
     def watched_pods(self, controller):
         return []
 
-    def look_at_pods_again(self):
+    def relist_pods(self):
         return
 
     def nodes(self, selector):

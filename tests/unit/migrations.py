@@ -21,13 +21,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import (
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Step
 
-MIGRATE = request_from({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
-MIGRATE_CONFIG = request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated",
-                               "to_kind": "Deployment"})
+MIGRATE = parse_request({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
+MIGRATE_CONFIG = parse_request({"name": "foo", "kind": "DeploymentConfig", "state": "migrated",
+                                "to_kind": "Deployment"})
 BACK = dataclasses.replace(MIGRATE_CONFIG, state=State.ROLLED_BACK)
 ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
        "hand over Pod",

@@ -11,7 +11,7 @@ from builders import template
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
-    request_from,
+    parse_request,
 )
 
 DEFINITION = {"kind": "ReplicationController", "metadata": {"name": "bar"},
@@ -22,7 +22,7 @@ PATCH = {"spec": {"hostNetwork": True}}
 def build_request(**params):
     """Return the request for options of a module."""
     defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    return request_from({**defaults, "name": "foo", **params})
+    return parse_request({**defaults, "name": "foo", **params})
 
 
 def refusal(**params):

@@ -56,8 +56,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     AUTOSCALER,
@@ -261,8 +261,8 @@ class Namespace(IdleGateway):
     def dry_run(self, write: t.Any) -> Json:
         """Change nothing on admission; nobody provides a template here."""
         if isinstance(write, Patch):
-            return patched(next(item for item in self.there
-                                if item["metadata"]["name"] == write.name), write)
+            return apply_patch(next(item for item in self.there
+                                    if item["metadata"]["name"] == write.name), write)
         return write.manifest
 
     def why_absent(self, name: str) -> str:
@@ -357,7 +357,7 @@ class World:
             return
         primary = Controller.from_api(self.each()["foo"][2], self.kind)
         name, label = expected_successor(
-            request_from({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), primary)
+            parse_request({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), primary)
         if name in self.each():
             return
         item = controller(name, size, self.kind, "evil:v1")
@@ -419,14 +419,14 @@ class World:
         options = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
         if params.get("state") == "migrated":
             options["to_kind"] = "Deployment"
-        request = request_from(options)
+        request = parse_request(options)
         clock = FixedClock()
         gateway = Guarded(self, request, clock, kill_after)
         return driver.run(choose(request), request, gateway, clock, self.messages.append)
 
     def info(self) -> Json:
         """Return the info module's result for the namespace."""
-        wish = request_from({"name": "any", "kind": self.kind, "state": "rolled_back"})
+        wish = parse_request({"name": "any", "kind": self.kind, "state": "rolled_back"})
         gateway = Guarded(self, wish, FixedClock(), 0)
         return {"rollouts": task._rollouts(choose(wish), wish, gateway, {"name": None})}
 
@@ -525,7 +525,7 @@ class Guarded(SimulatedGateway):
     def judge_hand_over(self, write: Handover) -> None:
         uids = {item["metadata"]["uid"]: name
                 for name, (_table, _key, item) in self.world.each().items()}
-        for uid in (write.giver, write.taker["uid"]):
+        for uid in (write.source_uid, write.target_reference["uid"]):
             if uid in uids and not self.world.is_own(uids[uid]):
                 raise Broken(f"the pods of {uids[uid]} get another controller, or a controller "
                              f"gets pods: {write}")

@@ -16,8 +16,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.watched import Watched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.watched import WatchedPods
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 SPECS = {
@@ -76,7 +76,7 @@ class World(Cluster):
         """Close nothing."""
 
     def update(self, **params):
-        self.run(request_from({"name": "foo", "kind": str(self.kind), **params}))
+        self.run(parse_request({"name": "foo", "kind": str(self.kind), **params}))
 
 
 def of_info(world):
@@ -99,9 +99,9 @@ def of_analysis(world):
 
 
 def of_soak(world):
-    request = request_from({"name": "foo", "kind": str(world.kind), "state": "rolled_back"})
+    request = parse_request({"name": "foo", "kind": str(world.kind), "state": "rolled_back"})
     flow = choose(request)
-    watched = Watched(world)
+    watched = WatchedPods(world)
     watched.look(request,
                  flow.status(request,
                                flow.find(request, world, world.revisions(["uid of foo"]) or [])))
@@ -131,7 +131,7 @@ def test_new_pods_are_those_of_the_update_in_progress_and_all_pods_without_one(w
     phases.append([of(simulated) for of in SOURCES])
     writes = len(simulated.writes)
     with pytest.raises(RolloutError, match="stopped"):
-        simulated.run(request_from({"name": "foo", "kind": kind, "state": "rolled_back"}),
+        simulated.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
                       stop=lambda: "enough" if len(simulated.writes) > writes else "")
     phases.append([of(simulated) for of in SOURCES])
     simulated.update(state="rolled_back")

@@ -27,7 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import map_texts
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
@@ -248,7 +248,7 @@ def test_text_of_the_cluster_is_escaped_for_terminals(cluster):
     result = task.answer(functools.partial(task.update, diff=True), arguments, print)
 
     texts = []
-    each_text(result, lambda text: texts.append(text) or text)
+    map_texts(result, lambda text: texts.append(text) or text)
     assert (all(text.replace("\n", "").isprintable() for text in texts)
             and any(r"\x1b" in text for text in texts))
     assert result["diff"]["before"]["template"]["spec"]["containers"][0]["command"] == [

@@ -24,12 +24,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
-    request = request_from({"name": name, "namespace": namespace, "image": "myimage:v2"})
+    request = parse_request({"name": name, "namespace": namespace, "image": "myimage:v2"})
     try:
         gateway = KubernetesGateway(Connection(options, {}), namespace, choose(request).watches)
         try:

@@ -14,7 +14,7 @@ import dataclasses
 import re
 import typing as t
 
-from ..model.fields import Json, mapping, number, objects, seconds, text, told
+from ..model.fields import Json, display_text, mapping, number, objects, seconds, text
 from .outcome import Reading
 from .spec import ErrorLines, Per
 
@@ -60,7 +60,8 @@ def logs_of(pod: Json, containers: t.Sequence[str], window: float, now: float) -
     names = [*ordinary, *(text(container, "name")
                           for container in objects(spec, "initContainers"))]
     if missing := [container for container in containers if container not in names]:
-        raise ValueError(f"pod {name} has no container {missing[0]}, but {told(', '.join(names))}")
+        raise ValueError(f"pod {name} has no container {missing[0]}, but "
+                         f"{display_text(', '.join(names))}")
     states = {text(state, "name"): state for field in ("initContainerStatuses", "containerStatuses")
               for state in objects(status, field)}
     return [log for container in containers or ordinary

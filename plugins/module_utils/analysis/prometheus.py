@@ -22,7 +22,7 @@ from ..cluster import secrets as hidden
 from ..cluster.connection import USER_AGENT
 from ..cluster.http import CONNECT_TIMEOUT, RETRIED, brief, whole
 from ..model.errors import RolloutError
-from ..model.fields import Json, mapping, pairs, text, told, values
+from ..model.fields import Json, display_text, mapping, pairs, text, values
 from ..model.options import duration
 from .outcome import Reading
 
@@ -148,7 +148,7 @@ class Prometheus:
                                next_command=f"correct the query: {_short(query)}")
         if status == 200 and text(answer, "status") == "success":
             with contextlib.suppress(ValueError):
-                warnings = tuple(f"Prometheus warns: {told(str(warning))}"
+                warnings = tuple(f"Prometheus warns: {display_text(str(warning))}"
                                  for warning in values(answer, "warnings")[:MOST_WARNINGS])
                 return self._number(query, mapping(answer, "data"))._replace(warnings=warnings)
         raise RolloutError(f"{self.server} does not respond like Prometheus",
@@ -165,11 +165,12 @@ class Prometheus:
         if text(data, "resultType") == "scalar":
             samples = [{"value": samples}]
         elif text(data, "resultType") != "vector":
-            kind = told(text(data, "resultType")) or "nothing"
+            kind = display_text(text(data, "resultType")) or "nothing"
             raise RolloutError(f"the query returns a {kind}, not a number", where=self.server,
                                next_command=f"correct the query: {_short(query)}")
         if len(samples) > 1:
-            labels = "; ".join(told(pairs(mapping(sample, "metric"))) for sample in samples[:3])
+            labels = "; ".join(display_text(pairs(mapping(sample, "metric")))
+                               for sample in samples[:3])
             raise RolloutError(f"the query returns {len(samples)} numbers, instead of one",
                                where=self.server,
                                why=f"the first ones have the labels {labels}",
@@ -187,8 +188,8 @@ class Prometheus:
 def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
     """Return the secrets in a module's parameters."""
     options = _provided_options(params)
-    return hidden.of_options({"api_key": options.get("token"), "host": options.get("url"),
-                              **options}, {})
+    return hidden.option_secrets({"api_key": options.get("token"), "host": options.get("url"),
+                                  **options}, {})
 
 
 def check_address(params: t.Mapping[str, t.Any]) -> None:
@@ -236,7 +237,7 @@ def _address(options: Json) -> tuple[str, Json]:
 
 
 def _no_address(url: str, why: str) -> RolloutError:
-    return RolloutError(f"prometheus_url {told(url)!r} is not a valid address", why=why)
+    return RolloutError(f"prometheus_url {display_text(url)!r} is not a valid address", why=why)
 
 
 def _error_message(data: bytes) -> str:
@@ -246,8 +247,8 @@ def _error_message(data: bytes) -> str:
     except (ValueError, RecursionError):
         answer = None
     if message := text(answer, "error"):
-        return told(f"{text(answer, 'errorType')}: {message}")
-    return told(" ".join(data[:256].decode(errors="replace").split())) or "nothing"
+        return display_text(f"{text(answer, 'errorType')}: {message}")
+    return display_text(" ".join(data[:256].decode(errors="replace").split())) or "nothing"
 
 
 def _short(query: str) -> str:

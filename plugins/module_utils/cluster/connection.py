@@ -74,8 +74,8 @@ class Connection:
         """
         self._options, self._environment = _options(params, environment), environment
         #: Time limit of a credential plugin in seconds.
-        timeout = params.get("timeout") or exec_plugin.PATIENCE
-        self._patience = min(exec_plugin.PATIENCE, duration("timeout", timeout))
+        timeout = params.get("timeout") or exec_plugin.TIMEOUT
+        self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
         self._headers: t.Any = None
         self._headers_until = 0.0
@@ -98,7 +98,7 @@ class Connection:
         with self._errors("the connection to Kubernetes cannot be set up", HINT):
             from kubernetes.client import rest
 
-            self._configuration, self._kubeconfig = _configuration(self._options, self._patience)
+            self._configuration, self._kubeconfig = _configuration(self._options, self._timeout)
             #: The API server's URL; a renewal of the package's token would reset it to the URL of
             #: the kubeconfig.
             self.server: str = hidden.without_password(self._configuration.host.rstrip("/"))
@@ -129,12 +129,12 @@ class Connection:
         except Exception as failure:  # a broken file leads to KeyError, TypeError, binascii.Error
             why = str(failure) or type(failure).__name__
             error = RolloutError(what, why=why, next_command=next_command)
-        secrets = hidden.of_options(self._options, self._environment)
+        secrets = hidden.option_secrets(self._options, self._environment)
         for document in documents(self._options.get("kubeconfig")):
-            secrets |= hidden.of_kubeconfig(document) | hidden.of_plugins(document)
+            secrets |= hidden.kubeconfig_secrets(document) | hidden.plugin_secrets(document)
         # The order matters: half a secret is a secret, too.
-        why = " ".join(hidden.masked(error.why, secrets).split())[:_LONGEST_REASON]
-        raise RolloutError(hidden.masked(error.what, secrets), where=error.where, why=why,
+        why = " ".join(hidden.mask(error.why, secrets).split())[:_LONGEST_REASON]
+        raise RolloutError(hidden.mask(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
 
     def headers(self) -> t.Any:
@@ -190,11 +190,11 @@ def secrets(params: t.Mapping[str, t.Any],
             environment: t.Mapping[str, str] | None = None) -> set[str]:
     """Return the secrets among a module's parameters and variables (default: os.environ)."""
     environment = os.environ if environment is None else environment
-    return hidden.of_options(_options(params, environment), environment)
+    return hidden.option_secrets(_options(params, environment), environment)
 
 
-def to_type(params: t.Mapping[str, t.Any],
-            environment: t.Mapping[str, str]) -> dict[str, str | None]:
+def command_options(params: t.Mapping[str, t.Any],
+                    environment: t.Mapping[str, str]) -> dict[str, str | None]:
     """Return the options for a command to reach the same cluster; never a secret.
 
     Returns None for a kubeconfig without a path to a file, and for a host without a valid address.
@@ -249,7 +249,7 @@ def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
     return {part: value for part, value in values.items() if value}
 
 
-def _configuration(options: Json, patience: float) -> tuple[t.Any, Kubeconfig | None]:
+def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
     """Return a Configuration of the kubernetes package, and the kubeconfig of its values.
 
     The order of precedence is kubernetes.core's.
@@ -261,7 +261,7 @@ def _configuration(options: Json, patience: float) -> tuple[t.Any, Kubeconfig | 
                                          or {"username", "password"} <= options.keys()
                                          or {"client_cert", "client_key"} <= options.keys())
     if not is_complete:
-        kubeconfig = _load(options, configuration, patience)
+        kubeconfig = _load(options, configuration, timeout)
     configuration.host = options.get("host", configuration.host)
     configuration.username = options.get("username", configuration.username)
     configuration.password = options.get("password", configuration.password)
@@ -315,7 +315,7 @@ def _headers_for(proxy: str | None, headers: Json) -> t.Any:
     return make_headers(**{"user_agent": USER_AGENT, **headers})
 
 
-def _load(options: Json, configuration: t.Any, patience: float) -> Kubeconfig | None:
+def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
     """Load the kubeconfig, or without one the ServiceAccount of the pod. Raises RolloutError."""
     from kubernetes.config import incluster_config, kube_config
     from kubernetes.config.config_exception import ConfigException
@@ -333,6 +333,6 @@ def _load(options: Json, configuration: t.Any, patience: float) -> Kubeconfig | 
         if not any(os.path.exists(os.path.expanduser(path)) for path in paths):
             raise RolloutError(f"there is no kubeconfig at {content}", next_command=HINT)
     with known_context(options.get("kubeconfig"), context):
-        kubeconfig = Kubeconfig(content, context, patience, options.get("persist_config", False))
+        kubeconfig = Kubeconfig(content, context, timeout, options.get("persist_config", False))
         kubeconfig.load(configuration)
     return kubeconfig

@@ -22,7 +22,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text
 
 #: Time limit of a plugin in seconds.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 #: Fields of a cluster in a kubeconfig passed on by the protocol.
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
                    "certificate-authority-data", "proxy-url", "disable-compression")
@@ -41,14 +41,14 @@ class Credential(t.NamedTuple):
     expires: str
 
 
-def run(plugin: Json, cluster: Json, folder: str, patience: float) -> Credential:
+def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return the credential.
 
     plugin, cluster: the fields exec and cluster of a kubeconfig in the folder ("": from a text).
     Raises RolloutError.
     """
     try:
-        return _credential(plugin, cluster, folder, patience)
+        return _credential(plugin, cluster, folder, timeout)
     except (OSError, ValueError, TypeError) as error:
         raise RolloutError(
             "the credential plugin in the kubeconfig failed", why=str(error),
@@ -56,7 +56,7 @@ def run(plugin: Json, cluster: Json, folder: str, patience: float) -> Credential
         ) from None
 
 
-def _credential(plugin: Json, cluster: Json, folder: str, patience: float) -> Credential:
+def _credential(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     for key in ("command", "apiVersion"):
         if key not in plugin:
             raise ValueError(f"exec: malformed request. missing key '{key}'")
@@ -68,7 +68,7 @@ def _credential(plugin: Json, cluster: Json, folder: str, patience: float) -> Cr
                  for variable in objects(plugin, "env") if variable.get("name")}
     environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(info)}
     output = _output([plugin["command"], *(plugin.get("args") or ())], environment, folder,
-                     patience)
+                     timeout)
     try:
         answer = json.loads(output)
     except ValueError as error:
@@ -86,7 +86,7 @@ def _cluster_info(cluster: Json) -> Json:
 
 
 def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
-            patience: float) -> str:
+            timeout: float) -> str:
     """Return the standard output of a plugin. Raises OSError, ValueError."""
     # A session of its own: the children of the plugin end with the plugin.
     program = subprocess.Popen(  # pylint: disable=ansible-bad-function
@@ -95,10 +95,10 @@ def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
         start_new_session=True)
     with program:
         try:
-            output, errors = program.communicate(timeout=patience)
+            output, errors = program.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{os.path.basename(command[0])} did not answer within "
-                               f"{patience:g} s and was ended") from None
+                               f"{timeout:g} s and was ended") from None
         finally:
             if program.returncode is None:
                 with contextlib.suppress(OSError):

@@ -47,7 +47,7 @@ class Gateway(RealCluster, t.Protocol):
         Changes are the states since the last call. None where pods may not be listed.
         """
 
-    def look_at_pods_again(self) -> None:
+    def relist_pods(self) -> None:
         """Read pods and Events: watched_pods() and warnings() are then no older than this call.
 
         Raises RolloutError.
@@ -91,7 +91,7 @@ class Gateway(RealCluster, t.Protocol):
         """Return the time of the API server in seconds since 1970, from the last answer."""
 
 
-def ahead(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
+def prefetch(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
     """Begin a read in the background on a slow line; return a function for its result or error."""
     future = gateway.start_in_background(read)
     return future.result if future else read

@@ -24,7 +24,7 @@ from urllib.parse import quote, urlencode
 
 from ..flows.handover import CLOSED, PRIORITY
 from ..model.errors import RolloutError
-from ..model.fields import Json, mapping, text, told
+from ..model.fields import Json, display_text, mapping, text
 from ..model.steps import Create, Delete, Patch, Write
 from .connection import Connection
 
@@ -79,7 +79,7 @@ class Refused(Exception):
         self.server, self.status = server, status
         self.request = f"{method} {path.partition('?')[0]}"
         message = text(self.details, "message") or body[:256].decode(errors="replace")
-        self.reason = told(message) or f"status {status}"
+        self.reason = display_text(message) or f"status {status}"
         super().__init__(self.reason)
 
     def is_stale(self, write: Write) -> bool:
@@ -444,5 +444,5 @@ def brief(error: BaseException) -> str:
     """Return the innermost reason: urllib3 puts the address of a Python object before it."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
-    message = told(" ".join(str(error).split()))
+    message = display_text(" ".join(str(error).split()))
     return message.rpartition(">: ")[2][:300] or type(error).__name__

@@ -37,16 +37,16 @@ _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificat
 class Kubeconfig:
     """Context of a kubeconfig, as used by a task."""
 
-    def __init__(self, content: t.Any, context: str | None, patience: float,
+    def __init__(self, content: t.Any, context: str | None, timeout: float,
                  persists: bool) -> None:
         """Read the kubeconfig. Raises ConfigException, and many others for a broken file.
 
-        content: the content as a dictionary, or the paths of files. patience: time limit of a
+        content: the content as a dictionary, or the paths of files. timeout: time limit of a
         credential plugin in seconds. persists: write a refreshed token to the file.
         """
         from kubernetes.config import kube_config
 
-        self._patience = patience
+        self._timeout = timeout
         self._merger: t.Any = None
         if isinstance(content, dict):
             root: t.Any = kube_config.ConfigNode("kube-config", content)
@@ -105,7 +105,7 @@ class Kubeconfig:
 
     def _run_plugin(self, configuration: t.Any) -> None:
         self._credential = exec_plugin.run(mapping(self._user, "exec"), self._cluster,
-                                           self._folder, self._patience)
+                                           self._folder, self._timeout)
         if self._credential.token:
             configuration.api_key["BearerToken"] = f"Bearer {self._credential.token}"
         else:  # files of the user do not belong to the plugin's certificate

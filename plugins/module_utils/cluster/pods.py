@@ -14,7 +14,7 @@ import typing as t
 from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, each_text, mapping, objects, text, told, values
+from ..model.fields import Json, display_text, map_texts, mapping, objects, text, values
 from ..model.object_meta import POD_REVISION
 from ..model.observed import Controller, Pod, TerminatingPod
 from .http import METADATA, TABLE, Http, Namespaced, Refused, Unreachable, quoted, selection
@@ -92,7 +92,7 @@ class Pods(Namespaced):
         try:
             query = {"labelSelector": selection(controller.selector)}
             page = self.http.page(self._pods_path, query)
-            return _owned(each_text(page.get("items") or [], told), controller.uid)
+            return _owned(map_texts(page.get("items") or [], display_text), controller.uid)
         except Refused:
             return []
 
@@ -147,7 +147,7 @@ class Pods(Namespaced):
         return [*deleted.values(),
                 *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted)]
 
-    def look_at_pods_again(self) -> None:
+    def relist_pods(self) -> None:
         """Raises RolloutError."""
         for informer in self._all_informers("warnings", "watched"):
             with contextlib.suppress(Refused):  # watched_pods() reports a refusal
@@ -169,7 +169,8 @@ class Pods(Namespaced):
             return []  # a log only explains an error; a missing permission must not replace it
         # A kubelet may answer with more than the limits.
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]
-        return [told(line.decode(errors="replace")) for line in lines] if status == 200 else []
+        return [display_text(line.decode(errors="replace"))
+                for line in lines] if status == 200 else []
 
     def _updated(self, key: tuple[str, ...], path: str, query: Json,
                  is_of_interest: t.Callable[[Json], bool], *, has_all_pages: bool = False,
@@ -183,7 +184,8 @@ class Pods(Namespaced):
             informer = self._informers.get(key)
             if informer is None:
                 def convert(item: Json) -> Json | None:
-                    return t.cast(Json, each_text(item, told)) if is_of_interest(item) else None
+                    return t.cast(Json,
+                                  map_texts(item, display_text)) if is_of_interest(item) else None
 
                 informer = self._informers[key] = Informer(
                     self.http, path, query, convert, is_watched=self._watches_pods,

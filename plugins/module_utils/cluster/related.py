@@ -14,7 +14,7 @@ import typing as t
 
 from ..model import identity, object_meta
 from ..model.fields import Json, text
-from ..model.kinds import ROLLED, Kind
+from ..model.kinds import KINDS, Kind
 from .http import METADATA, RETRIED, Namespaced, Refused, quoted
 
 #: API paths of the kinds that an update depends on.
@@ -126,7 +126,7 @@ class RelatedObjects(Namespaced):
                 if self._status(f"{path}/{quoted(name)}") == 200]
 
     def why_absent(self, name: str) -> str:
-        homonyms = [f"a {kind} {name}" + (f" (kind={kind})" if kind in ROLLED else "")
+        homonyms = [f"a {kind} {name}" + (f" (kind={kind})" if kind in KINDS else "")
                     for kind in self.other_kinds(name)]
         if homonyms:
             return f"there is {' and '.join(homonyms)}"

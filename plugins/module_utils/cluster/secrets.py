@@ -38,7 +38,7 @@ _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
-def of_options(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
+def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
     """Return the secrets of these options. A path is not secret.
 
     The other parts of a kubeconfig's content are shown nowhere (see shown()).
@@ -56,15 +56,15 @@ def of_options(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str])
     addresses += [environment.get(name) for variable in _PROXIES
                   for name in (variable, variable.lower())]
     for address in addresses:
-        secrets |= _of_address(str(address or ""))
+        secrets |= _address_secrets(str(address or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
         secrets.add(kubeconfig)  # YAML may break a secret into lines: the text has no such secret
-    secrets |= of_kubeconfig(_content(kubeconfig))
+    secrets |= kubeconfig_secrets(_content(kubeconfig))
     return {spelling for secret in secrets for spelling in (secret, secret.strip()) if spelling}
 
 
-def of_kubeconfig(kubeconfig: t.Any) -> set[str]:
+def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
     """Return the secrets of a kubeconfig's content."""
     secrets: set[str] = set()
 
@@ -81,11 +81,11 @@ def of_kubeconfig(kubeconfig: t.Any) -> set[str]:
     search(kubeconfig, False)
     for entry in objects(kubeconfig, "clusters"):
         for key in ("server", "proxy-url"):
-            secrets |= _of_address(text(mapping(entry, "cluster"), key))
+            secrets |= _address_secrets(text(mapping(entry, "cluster"), key))
     return secrets
 
 
-def of_plugins(kubeconfig: t.Any) -> set[str]:
+def plugin_secrets(kubeconfig: t.Any) -> set[str]:
     """Return the arguments and variables of the credential plugins of a kubeconfig.
 
     Most are words such as a profile's name: they are hidden in the message of a plugin, and not
@@ -101,7 +101,7 @@ def of_plugins(kubeconfig: t.Any) -> set[str]:
     return {value for value in values if len(value) > 3}
 
 
-def masked(message: str, secrets: t.Iterable[str]) -> str:
+def mask(message: str, secrets: t.Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         message = message.replace(secret, MASK)
     return message
@@ -178,7 +178,7 @@ def _basic(pair: str) -> str:
     return base64.b64encode(pair.encode(errors="replace")).decode()
 
 
-def _of_address(address: str) -> set[str]:
+def _address_secrets(address: str) -> set[str]:
     """Return the password of an address, or all before the host where there is no colon.
 
     Not every address is a valid URL.

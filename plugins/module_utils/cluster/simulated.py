@@ -17,7 +17,7 @@ from ..flows.flow import Anything, Model
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
-from ..model.patches import patched
+from ..model.patches import apply_patch
 from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
 from .gateway import Gateway
 
@@ -64,7 +64,7 @@ class SimulatedGateway:
             autoscalers = self.objects("horizontalpodautoscalers") or ()
             autoscaler = next(item for item in autoscalers
                               if item["metadata"]["name"] == write.name)
-            self._changed[autoscaler["metadata"]["uid"]] = patched(autoscaler, write)
+            self._changed[autoscaler["metadata"]["uid"]] = apply_patch(autoscaler, write)
             return True
         if isinstance(write, Create):
             self._created[write.kind, write.name] = write.manifest
@@ -102,7 +102,7 @@ class SimulatedGateway:
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         created = self._created.get((write.kind, write.name))
         if created and isinstance(write, Patch):
-            return patched(created, write)
+            return apply_patch(created, write)
         return self._real.dry_run(write)
 
     # Neither: nothing to wait for, to forbid, to report or to lock
@@ -110,7 +110,7 @@ class SimulatedGateway:
     def look_up(self, name: str) -> None:
         return
 
-    def look_at_pods_again(self) -> None:
+    def relist_pods(self) -> None:
         return
 
     def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:

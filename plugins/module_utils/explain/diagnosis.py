@@ -233,7 +233,7 @@ def name_or_placeholder(kind: str, name: str) -> str:
 
 def _commands(request: Request) -> dict[str, str]:
     """Return the beginnings of commands, for suggestions."""
-    return {"kubectl": request.kubectl, "cluster": request.kubectl_of_cluster, **_advice(request)}
+    return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl, **_advice(request)}
 
 
 def _advice(request: Request) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ..model import object_meta
 from ..model.fields import Json, mapping, objects, text
 from ..model.observed import Controller
 from ..model.request import Request
-from ..model.server_driven import StatefulSet, number_of
+from ..model.server_driven import StatefulSet, pod_number
 from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
@@ -65,7 +65,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
     """Return the kind of cause by name for old pods that are not ready, in ascending order."""
     kinds = {}
-    for pod in sorted(pods, key=lambda pod: number_of(_name(pod))):
+    for pod in sorted(pods, key=lambda pod: pod_number(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
         is_ready = any(text(condition, "type") == "Ready" and text(condition, "status") == "True"
                        for condition in objects(mapping(pod, "status"), "conditions"))
@@ -73,7 +73,7 @@ def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
                 or revision in ("", controller.update_revision)):
             continue
         is_of_before = revision == controller.current_revision
-        kinds[name] = ((HELD if controller.keeps_template_of(name) else OLD) if is_of_before
+        kinds[name] = ((HELD if controller.uses_previous_template(name) else OLD) if is_of_before
                        else STUCK)
     return kinds
 

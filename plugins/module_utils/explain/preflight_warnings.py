@@ -168,7 +168,7 @@ def _quotas(update: _Update) -> t.Iterator[str]:
         # template.
         scopes = set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
         is_scoped = bool(_map(quota, "spec", "scopeSelector") or scopes)
-        missing = ({} if is_scoped or update.primary.is_marked
+        missing = ({} if is_scoped or update.primary.is_updating
                    else quotas.missing(quota, _needed(update, update.surge)))
         if missing:
             used, hard = _map(quota, "status", "used"), _map(quota, "status", "hard")
@@ -204,7 +204,7 @@ def _nodes(update: _Update) -> t.Iterator[str]:
         summary = ", ".join(f"{count} {says}" for says, count in counts.most_common(4))
         number, detail = max(first_obstacles)
         advice = _OBSTACLES[number].advice.format(
-            detail, kubectl=update.request.kubectl_of_cluster)
+            detail, kubectl=update.request.cluster_kubectl)
         yield (f"No node can run any of the new pods, even with nothing else on it: {summary}. "
                f"{advice}")
 

@@ -10,16 +10,17 @@ import typing as t
 
 from ..model.fields import Json
 from ..model.identity import digest
-from ..model.observed import Controller, own_label
+from ..model.observed import Controller, deployment_label
 from ..model.request import Request
 from ..model.steps import Create, Merge, Patch, put
-from ..model.template import merged_as_written, with_label
+from ..model.template import replace_ambiguous_lists, with_label
 from .flow import Cluster, Memory
 
 
 def merged(request: Request, base: Controller) -> Merge:
     """Return the write that merges the request's part of a template into the controller."""
-    return Merge(base.name, {"spec": {"template": merged_as_written(request.template)}}, base.kind)
+    return Merge(base.name, {"spec": {"template": replace_ambiguous_lists(request.template)}},
+                 base.kind)
 
 
 def changed_in_place(request: Request, base: Controller) -> Merge | Patch:
@@ -37,8 +38,8 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     dry_run_of: returns the write whose dry run shows the template, if only the API server knows it;
     asked once for each template of the controller.
     """
-    if not request.asks_the_server:
-        return request.applied_to(base.template)
+    if not request.needs_dry_run:
+        return request.apply_to(base.template)
     key = base.uid + digest(base.template)
     if memory.desired is None or memory.desired[0] != key:
         memory.desired = (key, cluster.dry_run(dry_run_of(request, base))["spec"]["template"])
@@ -47,6 +48,6 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
 
 def trial(request: Request, base: Controller, template: Json) -> Patch:
     """Return the patch to a template with the label of the controller's selector."""
-    value = own_label(request, base)
+    value = deployment_label(request, base)
     labelled = with_label(template, request.label_key, value) if value else template
     return Patch(base.name, (put("/spec/template", labelled),), base.kind)

@@ -25,8 +25,15 @@ import typing as t
 from ..model import budgets, identity
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from ..model.object_meta import LAST_ROLLOUT, MARKS, NOT_COPIED, PARTNER, TAKEOVER, Takeover
-from ..model.observed import Controller, Observed, Pod, own_label
+from ..model.object_meta import (
+    LAST_ROLLOUT,
+    NOT_COPIED,
+    PARTNER,
+    TAKEOVER,
+    UPDATE_ANNOTATIONS,
+    Takeover,
+)
+from ..model.observed import Controller, Observed, Pod, deployment_label
 from ..model.request import Request
 from ..model.steps import (
     Action,
@@ -37,12 +44,12 @@ from ..model.steps import (
     Step,
     Wait,
     annotate,
-    gone,
     patch,
     pointer,
     put,
     scale,
     test,
+    wait_for_deletion,
 )
 from ..model.template import image_names, images_of
 from . import provenance
@@ -101,7 +108,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
     pods as exist, and cannot create any. This step is the point of no return: only the images of
     the primary's old template remain, in the annotation, for the command that restores them.
     """
-    value = own_label(request, successor)
+    value = deployment_label(request, successor)
     label = [put(f"/metadata/labels/{pointer(request.label_key)}", value)]
     if not primary.labels:
         label = [test("/metadata/labels", None),
@@ -123,7 +130,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
     """| deleted | all pods | another client deleted the primary | create: as after the rename |"""
-    value = own_label(request, successor) or ""
+    value = deployment_label(request, successor) or ""
     annotations = {key: text
                    for key, text in successor.annotations.items() if key not in NOT_COPIED}
     takeover = takeover_annotation(request, successor, desired,
@@ -175,7 +182,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     is_abandoned = successor.is_deleting and successor.is_observed and not successor.current
     # | open | being deleted, no pods | finalizers delay the deletion | wait |
     if is_abandoned and not is_closed(primary):
-        return gone(successor)
+        return wait_for_deletion(successor)
     # | open | any | another client replaced the primary | undo the handover, as below |
     if not is_closed(primary):
         return _undo(request, observed, primary, successor, takeover)
@@ -232,7 +239,7 @@ def reparent_step(pods: tuple[Pod, ...], giver_uid: str, giver_name: str, taker:
 def delete_empty(giver: Controller) -> Decision:
     """| closed | closed | the successor has no pods, also by its status | delete it |"""
     if giver.is_deleting:
-        return gone(giver)
+        return wait_for_deletion(giver)
     if giver.current:
         return Wait(f"{giver.name} {giver.current} pods")
     preconditions = {"uid": giver.uid, "resourceVersion": giver.resource_version}
@@ -316,7 +323,7 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"{successor.name} {successor.current} pods")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
-    label = own_label(request, successor)
+    label = deployment_label(request, successor)
     back = tuple(pod for pod in observed.pods if pod.labels.get(request.label_key) == label)
     if step := reparent_step(back, primary.uid, primary.name, successor):
         return step
@@ -362,7 +369,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     is_successors = takeover["template"] == provenance.digest(primary.template, takeover["label"])
     if is_successors:
         record["request"] = provenance.result(takeover["request"], primary, takeover["label"])
-    changes = {**dict.fromkeys(MARKS), LAST_ROLLOUT: identity.canonical(record)}
+    changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
     # The last write: a template applied by another client unobserved would never be noticed.
     is_unchanged = test("/metadata/resourceVersion", primary.resource_version)
@@ -421,7 +428,7 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
     # A user could create a closed controller that names the primary. An open primary, without the
     # annotation, that creates pods with the same label keeps its pods.
     takes_others = (not is_closed(primary) and not primary.has_takeover
-                    and own_label(request, primary) == own_label(request, successor))
+                    and deployment_label(request, primary) == deployment_label(request, successor))
     is_ours = (successor.is_named_for(primary.name)
                and (successor.partner == primary.name or is_twin))
     if successor.owner or takes_others or not is_ours:

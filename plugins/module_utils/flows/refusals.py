@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import typing as t
 
-from ..model.errors import RolloutError, either
+from ..model.errors import RolloutError, list_alternatives
 from ..model.fields import pairs
 from ..model.kinds import State
 from ..model.object_meta import ANNOTATIONS_LIMIT, Revision
@@ -113,7 +113,7 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
     last = (f"; the previous revision is {before.number} "
             f"({image_names(images_of(before.template))})" if before else "")
     return RolloutError(f"{message}{last}", where=request.where,
-                        next_command=either(*finish, way_back(request, before)) if before
+                        next_command=list_alternatives(*finish, way_back(request, before)) if before
                         or not finish else
                         (*finish, "then:", way_back(request, before)))
 
@@ -128,7 +128,7 @@ def template_lost(request: Request, is_paused: bool, newest: Revision | None) ->
                         where=request.where,
                         why="no ControllerRevision has the template; with a revisionHistoryLimit "
                         "of 0, the cluster deletes the template",
-                        next_command=either(began(is_paused), way_back(request, newest)))
+                        next_command=list_alternatives(began(is_paused), way_back(request, newest)))
 
 
 def way_back(request: Request, before: Revision | None) -> str:
@@ -164,7 +164,7 @@ def contested_before(request: Request, candidates: t.Sequence[Revision]) -> Roll
     return RolloutError(f"the template before the update is ambiguous: {revisions}",
                         where=request.where,
                         why="its record and its history disagree, and no pods of either are left",
-                        next_command=either(*commands))
+                        next_command=list_alternatives(*commands))
 
 
 def unreadable_history(request: Request) -> RolloutError:

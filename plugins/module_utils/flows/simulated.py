@@ -20,8 +20,8 @@ from ..model import observed
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.kinds import Kind
-from ..model.observed import NEVER, Controller
-from ..model.patches import DoesNotHold, patched
+from ..model.observed import NEVER_AVAILABLE, Controller
+from ..model.patches import PreconditionFailed, apply_patch
 from ..model.steps import REVISION, Create, Delete, Handover, Patch, Write
 from . import handover
 from .flow import Model
@@ -119,9 +119,9 @@ class SimulatedCluster(Model):
         pending = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
         before, after = self.pods, []
         for pod in before:
-            if is_moving := pod.owner == write.giver and pending[pod.labels] > 0:
+            if is_moving := pod.owner == write.source_uid and pending[pod.labels] > 0:
                 pending[pod.labels] -= 1
-            after.append(pod._replace(owner=write.taker["uid"]) if is_moving else pod)
+            after.append(pod._replace(owner=write.target_reference["uid"]) if is_moving else pod)
         self.pods = sorted(after)
         return after != before
 
@@ -190,7 +190,8 @@ class SimulatedCluster(Model):
         ready = sum(pod.ready for pod in pods)
         status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
                   "readyReplicas": ready,
-                  "availableReplicas": 0 if controller.min_ready_seconds == NEVER else ready}
+                  "availableReplicas": 0 if controller.min_ready_seconds == NEVER_AVAILABLE
+                  else ready}
         if controller.is_deleting:
             return list(pods), [], status
         replicas = controller.replicas
@@ -255,8 +256,8 @@ def changed_by(write: Write, item: Json | None,
     if item is None or not isinstance(write, Patch):
         return None
     try:
-        changed = patched(item, write)
-    except DoesNotHold:
+        changed = apply_patch(item, write)
+    except PreconditionFailed:
         return None
     if version(changed) == version(item):
         return changed

@@ -54,10 +54,10 @@ def decide(flow: Flow, request: Request, observed: Observed,
         return decision
     is_paused = isinstance(decision, Done)
     if is_requested(request) and flow.is_soak_due(observed, decision):
-        if observed.soaked is None:
+        if observed.passed_soak is None:
             return Watch(is_paused)
-        if is_paused and primary.annotations.get(object_meta.SOAK) != observed.soaked:
-            step = annotate_soak(primary, observed.soaked, "its new pods were watched")
+        if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:
+            step = annotate_soak(primary, observed.passed_soak, "its new pods were watched")
             return dataclasses.replace(step, is_last=True)
     if not isinstance(decision, Step) or not isinstance(decision.write, Patch):
         return decision
@@ -65,8 +65,8 @@ def decide(flow: Flow, request: Request, observed: Observed,
         return decision
     if decision.is_end:
         return _add_operations(decision, decision.write, _removal(primary))
-    if decision.is_last and observed.soaked:
-        annotate_passed = [put(annotation(object_meta.SOAK), observed.soaked)]
+    if decision.is_last and observed.passed_soak:
+        annotate_passed = [put(annotation(object_meta.SOAK), observed.passed_soak)]
         return _add_operations(decision, decision.write, annotate_passed)
     return decision
 

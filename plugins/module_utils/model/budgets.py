@@ -29,12 +29,12 @@ def surge_and_unavailable(request: Request, budgets: t.Iterable[Json], desired: 
                                                                                               int]:
     """Return surge and unavailable pods of an update, limited by the budgets."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
-    return surge, kept(budgets, desired, unavailable)
+    return surge, limit_unavailable(budgets, desired, unavailable)
 
 
-def kept(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
+def limit_unavailable(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
     """Return the number of pods that may be unavailable, limited by each budget."""
-    return min([unavailable, *(spare(budget, desired) for budget in budgets)])
+    return min([unavailable, *(allowed_disruptions(budget, desired) for budget in budgets)])
 
 
 def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int, surge: int,
@@ -45,7 +45,8 @@ def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int,
 may_surge: whether a surge is possible.
     """
     if surge == unavailable == 0 < desired:
-        name = next(budget["metadata"]["name"] for budget in budgets if not spare(budget, desired))
+        name = next(budget["metadata"]["name"] for budget in budgets
+                    if not allowed_disruptions(budget, desired))
         what = f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable"
         if not may_surge:
             one = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
@@ -59,7 +60,7 @@ may_surge: whether a surge is possible.
                                         "before an old one goes")
 
 
-def spare(budget: Json, desired: int) -> int:
+def allowed_disruptions(budget: Json, desired: int) -> int:
     """Return the unavailable pods that a budget allows for a controller of the desired size."""
     return max(0, desired - desired_healthy(budget, desired))
 

@@ -96,23 +96,23 @@ OPTIONS: dict[str, Option] = {
 #: Options never repeated in a command.
 _NEVER = {"return_sizes"}
 #: Options with values of several lines, and src: the file can differ where the command is pasted.
-NOT_TYPED = {"template", "definition", "src"}
+NOT_PASTABLE = {"template", "definition", "src"}
 #: Options to leave out of a command with images.
-TEMPLATE_LEFT_OUT: Json = dict.fromkeys(("image", "container", "images", *NOT_TYPED))
+NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: Changes for a single controller, even in a task for several.
-_OF_ONE = {"name", "next_name", "to_revision", *TEMPLATE_LEFT_OUT}
+_SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
 #: Advice without a command to paste safely.
-AGAIN = "run the same task again"
+RERUN_TASK = "run the same task again"
 
 
 def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
     """Return whether a command with the changes is for all controllers of the task."""
-    return state is None and not _OF_ONE & changes.keys() and any(OPTIONS[option].is_of_fleet
-                                                                  for option in options)
+    return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
+        OPTIONS[option].is_of_fleet for option in options)
 
 
-def repeated(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
+def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
     """Return the options repeated in a command; state: the new state, or None."""
     return {option: value for option, value in options.items()
             if option not in _NEVER
@@ -120,7 +120,7 @@ def repeated(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool
             and (is_fleet or not OPTIONS[option].is_of_fleet)}
 
 
-def of_images(images: t.Mapping[str, str]) -> Json:
+def image_options(images: t.Mapping[str, str]) -> Json:
     """Return the options for images by container; "" is the container of the image's repository."""
     if len(images) != 1:
         return {"images": dict(images) or None}
@@ -128,19 +128,19 @@ def of_images(images: t.Mapping[str, str]) -> Json:
     return {"images": None, "image": image, "container": container or None}
 
 
-def in_order(options: Json) -> Json:
+def sort_options(options: Json) -> Json:
     """Return the options with a value, in the order of a command."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
-def apart(options: t.Mapping[str, t.Any], name: str) -> Json:
+def single_controller_changes(options: t.Mapping[str, t.Any], name: str) -> Json:
     """Return the changes from a task for several controllers to a task for one."""
     selection: Json = {option: None
                        for option in ("names", "label_selectors", "kinds") if option in options}
     return {"name": name, **selection} if selection else {}
 
 
-def in_words(changes: t.Mapping[str, t.Any]) -> str:
+def describe_rerun(changes: t.Mapping[str, t.Any]) -> str:
     """Describe the task with changes: "run the same task again with state=rolled_back".
 
     Values from the cluster are only shown if they are safe to type.
@@ -148,5 +148,6 @@ def in_words(changes: t.Mapping[str, t.Any]) -> str:
     changed = " ".join(f"{option}={value}" for option,
                        value in changes.items() if value is not None and shell.is_plain(str(value)))
     removed = " and ".join(option for option, value in changes.items() if value is None
-                           and option not in TEMPLATE_LEFT_OUT)
-    return f"{AGAIN}{' with ' if changed else ''}{changed}{' without ' if removed else ''}{removed}"
+                           and option not in NO_TEMPLATE)
+    return (f"{RERUN_TASK}{' with ' if changed else ''}{changed}"
+            f"{' without ' if removed else ''}{removed}")

@@ -14,7 +14,7 @@ from .fields import Json, pairs
 from .kinds import Kind
 
 
-def definition_from(provided: Json, kind: Kind) -> Json | None:
+def read_definition(provided: Json, kind: Kind) -> Json | None:
     """Return the definition of src or definition with metadata and spec. Raises RolloutError."""
     source = "src" if "src" in provided else "definition"
     text = _read(provided["src"]) if "src" in provided else provided.get("definition")

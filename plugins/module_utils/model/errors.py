@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import typing as t
 
-from .fields import visible
+from .fields import escape_unprintable
 
 #: Upper limits for an internal error: shown calls, and characters of the text.
-MOST_FRAMES, LONGEST = 30, 1000
+FRAMES_LIMIT, TEXT_LIMIT = 30, 1000
 
 
 class RolloutError(Exception):
@@ -43,7 +43,7 @@ class RolloutError(Exception):
                                      else next_command)
         self.progress: dict[str, t.Any] = {}
         #: Progress of the update.
-        self.standing = ""
+        self.status = ""
         #: Causes of unavailable pods.
         self.causes: list[dict[str, t.Any]] = []
 
@@ -54,7 +54,7 @@ class RolloutError(Exception):
         lines = [first if first.endswith((".", "!", "?")) else f"{first}."]
         reasons = [reason.strip() for reason in self.why.splitlines() if reason.strip()]
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
-        lines += [f"So far: {self.standing}."] if self.standing else []
+        lines += [f"So far: {self.status}."] if self.status else []
         # Only our own line begins with "Next:": continuation lines of other texts are indented.
         return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
@@ -70,22 +70,24 @@ class NoSuchController(RolloutError):
     """Neither the user's controller nor a possible successor exists."""
 
     #: Whether the controller existed at the start of the task and was deleted since.
-    was_begun = False
+    was_deleted = False
 
 
 class InternalError(RolloutError):
     """Defect of the collection, independent of request and cluster."""
 
     @classmethod
-    def of(cls, surprise: Exception, where: str = "", command: str = "") -> InternalError:
+    def from_exception(cls, surprise: Exception, where: str = "",
+                       command: str = "") -> InternalError:
         """Return the error for an unexpected exception, with the traceback as the reason."""
         import traceback
 
         frames = [f"{frame.filename.rpartition('ansible_collections/')[2]}:{frame.lineno} in "
                   f"{frame.name}"
                   for frame in traceback.extract_tb(surprise.__traceback__)]
-        what = visible(" ".join(f"{type(surprise).__name__}: {surprise}".split()))[:LONGEST]
-        return cls(f"internal error: {what}", where=where, why="\n".join(frames[-MOST_FRAMES:]),
+        text = " ".join(f"{type(surprise).__name__}: {surprise}".split())
+        what = escape_unprintable(text)[:TEXT_LIMIT]
+        return cls(f"internal error: {what}", where=where, why="\n".join(frames[-FRAMES_LIMIT:]),
                    next_command=(
             "run the same task again:" if command else "run the same task again", command,
             "if that fails as well, report this whole message as a bug of baton.kubernetes"))
@@ -97,7 +99,7 @@ class RolloutFailed(RolloutError):
     #: Whether failing pods are replaced at once, without end.
     is_endless = False
     #: Whether on_failure skips the rollback, which would wait for the same pods or has no effect.
-    leaves_rollback_out = False
+    skips_rollback = False
 
 
 def as_lines(texts: t.Iterable[str]) -> str:
@@ -105,7 +107,7 @@ def as_lines(texts: t.Iterable[str]) -> str:
     return "\n".join(filter(None, map(_one_line, texts)))
 
 
-def either(*commands: str) -> list[str]:
+def list_alternatives(*commands: str) -> list[str]:
     """Return the lines for alternative commands."""
     return [line for command in dict.fromkeys(commands) for line in ("or:", command)][1:]
 

@@ -16,7 +16,7 @@ import typing as t
 Json = dict[str, t.Any]
 
 #: Upper limits for a text of the cluster, in characters, and for the depth of a value.
-LONGEST, DEEPEST = 4096, 64
+TEXT_LIMIT, DEPTH_LIMIT = 4096, 64
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -72,7 +72,7 @@ def pairs(labels: t.Mapping[str, t.Any]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
-def visible(text_: str, but: str = "") -> str:
+def escape_unprintable(text_: str, but: str = "") -> str:
     """Return the text with escaped unprintable characters: terminal sequences, bidi marks."""
     if text_.isprintable():
         return text_
@@ -80,15 +80,15 @@ def visible(text_: str, but: str = "") -> str:
                    for each in text_)
 
 
-def told(text_: str) -> str:
+def display_text(text_: str) -> str:
     """Return untrusted text of the cluster for display: one line, printable, of limited length.
 
     A long text loses its middle: the object is at the beginning, the innermost reason at the end.
     """
-    return _cut(visible(_cut(text_.rstrip())))
+    return _cut(escape_unprintable(_cut(text_.rstrip())))
 
 
-def each_text(value: t.Any, change: t.Callable[[str], str], depth: int = DEEPEST) -> t.Any:
+def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = DEPTH_LIMIT) -> t.Any:
     """Return a JSON value with each text and key changed; levels that are too deep become "..."."""
     if isinstance(value, str):
         return change(value)
@@ -97,11 +97,11 @@ def each_text(value: t.Any, change: t.Callable[[str], str], depth: int = DEEPEST
     if not depth:
         return "..."
     if isinstance(value, dict):
-        return {each_text(key, change): each_text(each, change, depth - 1) for key,
+        return {map_texts(key, change): map_texts(each, change, depth - 1) for key,
                 each in value.items()}
-    return [each_text(each, change, depth - 1) for each in value]
+    return [map_texts(each, change, depth - 1) for each in value]
 
 
 def _cut(text_: str) -> str:
-    half = LONGEST // 2 - 3
-    return text_ if len(text_) <= LONGEST else f"{text_[:half]} ... {text_[-half:]}"
+    half = TEXT_LIMIT // 2 - 3
+    return text_ if len(text_) <= TEXT_LIMIT else f"{text_[:half]} ... {text_[-half:]}"

@@ -55,7 +55,7 @@ class Kind(Word):
         return names[self]
 
     @property
-    def is_made_by_others(self) -> bool:
+    def is_usually_owned(self) -> bool:
         """Return whether another object usually manages controllers of this kind."""
         return self is Kind.REPLICA_SET
 
@@ -65,7 +65,7 @@ class Kind(Word):
         return self is Kind.REPLICATION_CONTROLLER
 
     @property
-    def is_stepped_by_server(self) -> bool:
+    def is_server_driven(self) -> bool:
         """Return whether the server's controller scales: the object has no successor."""
         return self not in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)
 
@@ -75,12 +75,12 @@ class Kind(Word):
         return self is Kind.STATEFUL_SET
 
     @property
-    def makes_pods_by_revisions(self) -> bool:
+    def uses_controller_revisions(self) -> bool:
         """Return whether ControllerRevisions keep the templates, with no ReplicaSet between."""
         return self in (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 
     @property
-    def surges_or_lacks(self) -> bool:
+    def has_exclusive_surge(self) -> bool:
         """Return whether the API server refuses maxSurge and maxUnavailable together."""
         return self is Kind.DAEMON_SET
 
@@ -141,10 +141,10 @@ def kind_named(word: str) -> Kind | None:
 
 
 #: The kinds that users may name.
-ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
+KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
           Kind.STATEFUL_SET, Kind.DAEMON_SET)
 #: A kind by each word of kubectl: its name in any case, its resource, and its short name.
-_WORDS = {word: kind for kind in ROLLED
+_WORDS = {word: kind for kind in KINDS
           for word in (kind.lower(), kind.resource, "deploy" if kind is Kind.DEPLOYMENT else kind.short)}
 #: Kinds whose selector is a plain mapping of labels.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)

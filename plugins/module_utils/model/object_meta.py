@@ -78,14 +78,15 @@ REVISION = "deployment.kubernetes.io/revision"
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: On a DeploymentConfig: paused by its migration. A rollback of the migration resumes the
 #: DeploymentConfig.
-HELD = "baton.kubernetes/paused-for-migration"
+PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
 #: On the Lease: the process that holds the Lease, for other processes on the same machine.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations of an update in progress, all removed at its end.
-MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
+UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
 #: Annotations that are never copied from primary to successor or back.
-NOT_COPIED = (*MARKS, SOAK, LAST_ROLLOUT, HELD, "kubectl.kubernetes.io/last-applied-configuration")
+NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION,
+              "kubectl.kubernetes.io/last-applied-configuration")
 
 #: Annotations of OpenShift on the ReplicationController of a rollout and on its pods: name of the
 #: DeploymentConfig, number and phase of the rollout, name of the ReplicationController.
@@ -139,7 +140,7 @@ class Rollout:
     #: Changed fields of spec other than the template: values before the update, and values set by
     #: the update.
     original: Json
-    paced: Json
+    overrides: Json
     #: Hash of the request.
     request: str
     #: Hash of the template as stored by the server; "" before the template was first read back.
@@ -157,7 +158,7 @@ class Rollout:
         """Return the record as the annotation's value."""
         record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time,
                   "set": self.set, "revision": self.revision, "original": self.original,
-                  "paced": self.paced, "request": self.request, "template": self.template,
+                  "paced": self.overrides, "request": self.request, "template": self.template,
                   "to_revision": self.to_revision, "paused": self.paused}
         return canonical({key: value for key, value in record.items() if value not in (None, "")})
 
@@ -232,9 +233,9 @@ def successor_spec(annotations: Annotations) -> str | None:
     return annotations.get(SUCCESSOR_SPEC)
 
 
-def is_marked(annotations: Annotations) -> bool:
+def is_updating(annotations: Annotations) -> bool:
     """Return whether any annotation of an update in progress is present."""
-    return any(key in annotations for key in MARKS)
+    return any(key in annotations for key in UPDATE_ANNOTATIONS)
 
 
 def has_takeover(annotations: Annotations) -> bool:
@@ -262,13 +263,13 @@ def last_rollout(annotations: Annotations) -> Json:
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
               if field not in _RECORD or _RECORD[field](value)}
-    return fields.each_text(record, fields.told)
+    return fields.map_texts(record, fields.display_text)
 
 
 def rollout(annotations: Annotations) -> Rollout | None:
     """Return the record of a server-driven update in progress; None if missing or invalid."""
     record = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
-    original, paced = fields.mapping(record, "original"), fields.mapping(record, "paced")
+    original, overrides = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_valid = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
                 and all(values.is_images(record.get(field)) for field in ("from", "to"))
                 and all(values.is_text(record.get(field, ""))
@@ -276,12 +277,12 @@ def rollout(annotations: Annotations) -> Rollout | None:
                 and all(record.get(field) is None or fields.is_size(record[field])
                         for field in ("to_revision", "paused"))
                 and fields.is_size(record.get("revision"))
-                and are_settings(original) and are_settings(paced)
-                and original.keys() == paced.keys() - {"paused"})
+                and are_settings(original) and are_settings(overrides)
+                and original.keys() == overrides.keys() - {"paused"})
     if not is_valid or not (record.get("set", "") == "" or is_name(record["set"])):
         return None
     return Rollout(record["outcome"], record["from"], record["to"], record.get("time", ""),
-                   record.get("set", ""), record["revision"], original, paced,
+                   record.get("set", ""), record["revision"], original, overrides,
                    record.get("request", ""), record.get("template", ""),
                    record.get("to_revision"), record.get("paused"))
 
@@ -344,14 +345,14 @@ def holder(annotations: t.Mapping[str, t.Any]) -> str:
     return fields.text(annotations, HOLDER)
 
 
-def restarted(template: Json, token: str) -> Json:
+def with_restart(template: Json, token: str) -> Json:
     """Return the pod template with the annotation of a restart."""
     metadata = template.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), RESTART: token}
     return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 
-def kept_revision(item: Json) -> Revision | None:
+def stored_revision(item: Json) -> Revision | None:
     """Return the template that a ControllerRevision of the collection's own history stores."""
     template = values.json_object(fields.text(item.get("data"), "template"))
     number = item.get("revision")
@@ -394,16 +395,16 @@ def template_generation(keys: t.Mapping[str, t.Any]) -> str:
     return fields.text(keys, POD_GENERATION) or fields.text(keys, TEMPLATE_GENERATION)
 
 
-def keep_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
+def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
     """Return metadata and data of a ControllerRevision for the history of owner_uid."""
     record = {"to": images_of(revision.template), "time": revision.time, "who": revision.who}
     metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
     return metadata, {"template": values.canonical_text(revision.template)}
 
 
-def is_held(annotations: Annotations) -> bool:
+def is_paused_for_migration(annotations: Annotations) -> bool:
     """Return whether a DeploymentConfig was paused by its migration, and not by a user before."""
-    return annotations.get(HELD) == "true"
+    return annotations.get(PAUSED_FOR_MIGRATION) == "true"
 
 
 def rollout_phase(annotations: Annotations) -> str:
@@ -411,7 +412,7 @@ def rollout_phase(annotations: Annotations) -> str:
     return annotations.get(ROLLOUT_PHASE, "")
 
 
-def kept_controller(item: Json) -> StoredRevision | None:
+def stored_controller(item: Json) -> StoredRevision | None:
     """Return the controller stored in a migration's ControllerRevision; None if invalid."""
     data = fields.mapping(item, "data")
     metadata, spec = (fields.mapping(data, "manifest", part) for part in ("metadata", "spec"))

@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from . import identity, object_meta
-from .fields import Json, objects, text, told, values
+from .fields import Json, display_text, objects, text, values
 from .kinds import Kind
 from .object_meta import Revision
 from .request import Request
@@ -18,9 +18,9 @@ from .template import images_of
 
 #: progressDeadlineSeconds of a Deployment during an update with changed settings: 68 years, beyond
 #: any user's choice.
-IN_UPDATE = 2**31 - 2
+UPDATE_DEADLINE = 2**31 - 2
 #: minReadySeconds of a pod that never counts as available; the API requires a larger deadline.
-NEVER = IN_UPDATE - 1
+NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +82,10 @@ class Controller:
             annotations=metadata.get("annotations") or {},
             managers=frozenset(
                 text(entry, "manager") for entry in objects(metadata, "managedFields")),
-            owner=told(f"{owners[0]['kind']}/{owners[0]['name']}") if owners else "",
+            owner=display_text(f"{owners[0]['kind']}/{owners[0]['name']}") if owners else "",
             owner_uid=owners[0].get("uid", "") if owners else "",
             is_deleting=bool(metadata.get("deletionTimestamp")),
-            finalizers=tuple(told(finalizer) for finalizer in values(metadata, "finalizers")
+            finalizers=tuple(display_text(finalizer) for finalizer in values(metadata, "finalizers")
                              if isinstance(finalizer, str)),
             template=spec["template"],
             selector=_labels(spec.get("selector") or {}),
@@ -96,10 +96,10 @@ class Controller:
             is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
             current=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),
-            # With minReadySeconds of NEVER no pod counts as available, but ready pods serve.
-            available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER
+            # With NEVER_AVAILABLE, no pod counts as available, but ready pods serve.
+            available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER_AVAILABLE
                                  else "availableReplicas", 0),
-            failure=told(failures[0].get("message", "")) if failures else "",
+            failure=display_text(failures[0].get("message", "")) if failures else "",
         )
 
     #: Whether a condition (ReplicaFailure) reports why pods are not created.
@@ -110,14 +110,14 @@ class Controller:
     @property
     def is_part_of_owner(self) -> bool:
         """Return whether another object manages this controller, as a Deployment its ReplicaSets."""
-        return bool(self.owner) and self.kind.is_made_by_others
+        return bool(self.owner) and self.kind.is_usually_owned
 
     @property
     def images(self) -> dict[str, str]:
         return images_of(self.template)
 
     @property
-    def pods_at_most(self) -> int:
+    def max_pods(self) -> int:
         """The number of pods that exist or may be created at any moment, if is_observed."""
         return max(self.replicas, self.current)
 
@@ -130,9 +130,9 @@ class Controller:
     @property
     def is_empty(self) -> bool:
         """Whether no pod but terminating ones exists, or will be created."""
-        return self.has_no_more_than(0)
+        return self.has_at_most(0)
 
-    def has_no_more_than(self, replicas: int) -> bool:
+    def has_at_most(self, replicas: int) -> bool:
         """Whether at most so many pods exist, without terminating ones, or will be created."""
         return self.is_observed and self.replicas <= replicas and self.current <= replicas
 
@@ -160,14 +160,14 @@ class Controller:
         return object_meta.paused(self.annotations)
 
     @property
-    def is_marked(self) -> bool:
+    def is_updating(self) -> bool:
         """Whether an update is in progress, or a client died before the cleanup."""
-        return object_meta.is_marked(self.annotations)
+        return object_meta.is_updating(self.annotations)
 
     @property
     def is_successor(self) -> bool:
         """Whether the annotations claim that an update in progress has created the controller."""
-        return self.is_marked and self.last_rollout.get("outcome") == "updating"
+        return self.is_updating and self.last_rollout.get("outcome") == "updating"
 
     @property
     def hashes(self) -> list[str]:
@@ -257,7 +257,7 @@ class TerminatingPod(t.NamedTuple):
     def from_api(cls, metadata: Json) -> TerminatingPod:
         owner = next(
             (ref for ref in objects(metadata, "ownerReferences") if ref.get("controller")), {})
-        finalizers = tuple(told(str(name)) for name in values(metadata, "finalizers"))
+        finalizers = tuple(display_text(str(name)) for name in values(metadata, "finalizers"))
         return cls(metadata["name"], text(owner, "kind"), text(owner, "uid"),
                    text(metadata, "deletionTimestamp"), finalizers)
 
@@ -273,7 +273,7 @@ class Terminating:
     grace_ends: str = ""
 
     @classmethod
-    def of(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
+    def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
         """Sum up pods; the message names at most three."""
         if not pods:
             return cls()
@@ -320,7 +320,7 @@ class Observed:
     #: The templates that a rollback can restore, the newest first.
     history: tuple[Revision, ...] = ()
     #: The annotation of a soak that this task has seen pass (object_meta.SOAK), or None.
-    soaked: str | None = None
+    passed_soak: str | None = None
 
     @property
     def stamp(self) -> Json:
@@ -328,7 +328,7 @@ class Observed:
         return {"time": self.now, **({"who": self.who} if self.who else {})}
 
     @property
-    def named(self) -> Controller | None:
+    def named_controller(self) -> Controller | None:
         """Controller named by the user; a GitOps repository may have the manifest."""
         return self.primary
 
@@ -336,7 +336,7 @@ class Observed:
     def in_progress(self) -> bool:
         """Whether an update has begun and has not ended."""
         controllers = filter(None, (self.primary, self.successor))
-        return any(controller.is_marked for controller in controllers)
+        return any(controller.is_updating for controller in controllers)
 
 
 def revision_of(controller: Controller) -> int:
@@ -344,7 +344,7 @@ def revision_of(controller: Controller) -> int:
     return object_meta.revision(controller.annotations)
 
 
-def own_label(request: Request, primary: Controller) -> str | None:
+def deployment_label(request: Request, primary: Controller) -> str | None:
     """Return the deployment label's value on the primary, or None before the first update."""
     labels = primary.template.get("metadata", {}).get("labels") or {}
     return primary.selector.get(request.label_key, labels.get(request.label_key))

@@ -10,11 +10,11 @@ import re
 import typing as t
 
 from . import object_meta
-from .definition import definition_from, refuse_non_json
+from .definition import read_definition, refuse_non_json
 from .errors import RolloutError
 from .fields import Json
 from .identity import NAME_LIMIT, is_name
-from .kinds import ROLLED, Kind, State, kind_named
+from .kinds import KINDS, Kind, State, kind_named
 from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
@@ -74,7 +74,7 @@ ARGUMENT_SPEC: Json = dict(
 #: Mutually exclusive options for the desired template.
 CHANGES = ("image", "images", "template", "definition", "src")
 #: Options without meaning for the server's own controllers.
-NOT_OF_THE_SERVERS_STEPS = ("next_name", "max_steps", "update_period")
+CLIENT_DRIVEN_OPTIONS = ("next_name", "max_steps", "update_period")
 #: Upper limit of revision_history_limit.
 HISTORY_LIMIT = 100
 
@@ -84,7 +84,7 @@ _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,18})?)"
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
-def request_from(params: Json) -> Request:
+def parse_request(params: Json) -> Request:
     """Return the request of a module's parameters; an empty text (from AWX) counts as absent.
 
     Raises RolloutError for invalid values and combinations.
@@ -98,7 +98,7 @@ def request_from(params: Json) -> Request:
                     value in provided.items() if key not in ("template", "definition", "src")}
     _refuse_contradictions(state, kind, provided)
     name = _name("name", provided.get("name", ""))
-    definition = definition_from(provided, kind)
+    definition = read_definition(provided, kind)
     is_previous = str(provided.get("to_revision")).strip() == PREVIOUS
     if is_previous:
         del provided["to_revision"]
@@ -112,7 +112,7 @@ def request_from(params: Json) -> Request:
         is_previous=is_previous,
         releases_owner=provided.get("release_owner", Request.releases_owner),
         label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
-        gives_strategy=bool({"max_surge", "max_unavailable"} & provided.keys()),
+        overrides_strategy=bool({"max_surge", "max_unavailable"} & provided.keys()),
         rolls_back=provided.get("on_failure") == "rollback",
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         options=_provided(params),
@@ -133,9 +133,9 @@ def _provided(params: Json) -> Json:
 
 def _fenceposts(kind: Kind, provided: Json) -> dict[str, Size]:
     """Return defaults of max_surge and max_unavailable for kinds other than Request's defaults."""
-    if not (kind.replaces_in_place or kind.surges_or_lacks):
+    if not (kind.replaces_in_place or kind.has_exclusive_surge):
         return {}
-    surges = kind.surges_or_lacks and size("max_surge", provided.get("max_surge", 0)).value > 0
+    surges = kind.has_exclusive_surge and size("max_surge", provided.get("max_surge", 0)).value > 0
     return {"max_surge": Size(0), "max_unavailable": Size(0 if surges else 1)}
 
 
@@ -169,7 +169,7 @@ def _refuse_pods_of_kind(request: Request) -> None:
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"
         raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod "
                            "has to go before the new one of its name can come: leave it out")
-    if request.kind.surges_or_lacks and request.max_surge.value:
+    if request.kind.has_exclusive_surge and request.max_surge.value:
         if request.max_unavailable.value:
             raise RolloutError("max_surge and max_unavailable cannot be combined with "
                                f"kind={request.kind}: the API server takes only one of them")
@@ -177,8 +177,8 @@ def _refuse_pods_of_kind(request: Request) -> None:
             raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, "
                                f"because an old pod has to go "
                                f"before the new one of its node can come: give max_unavailable")
-    has_replica_sets = (request.kind.is_stepped_by_server
-                        and not request.kind.makes_pods_by_revisions)
+    has_replica_sets = (request.kind.is_server_driven
+                        and not request.kind.uses_controller_revisions)
     if request.waits_for_termination and has_replica_sets:
         raise RolloutError(f"pod_replacement_policy={TERMINATION_COMPLETE} cannot be used with "
                            f"kind={request.kind}, because the cluster takes the steps: leave it "
@@ -237,10 +237,10 @@ def _refuse_migration(state: State, kind: Kind, provided: Json, changes: t.Seque
                            f"Deployment afterwards")
 
 
-def _refuse_for_steps_of_the_server(name: str, kind: Kind, provided: Json,
-                                    definition: Json | None) -> None:
+def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
+                                  definition: Json | None) -> None:
     """Refuse options without meaning for controllers that the server updates in place."""
-    for option in NOT_OF_THE_SERVERS_STEPS:
+    for option in CLIENT_DRIVEN_OPTIONS:
         if str(provided.get(option) or "0") != "0":
             raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster "
                                "takes the steps: leave it out")
@@ -252,8 +252,8 @@ def _refuse_for_steps_of_the_server(name: str, kind: Kind, provided: Json,
 
 def _next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
     """Return the user's name for the successor, from the option or the definition."""
-    if kind.is_stepped_by_server:
-        _refuse_for_steps_of_the_server(name, kind, provided, definition)
+    if kind.is_server_driven:
+        _refuse_client_driven_options(name, kind, provided, definition)
         return None
     next_name = provided.get("next_name")
     defined_name = definition["metadata"].get("name") if definition else None
@@ -351,7 +351,7 @@ def kind_from(option: str, value: str) -> Kind:
     """Read a kind by its name in any case, or by kubectl's short name. Raises RolloutError."""
     kind = kind_named(str(value))
     if kind is None:
-        known = ", ".join(f"{kind} ({kind.short})" for kind in ROLLED)
+        known = ", ".join(f"{kind} ({kind.short})" for kind in KINDS)
         raise RolloutError(f"{option} {value!r} is not a kind that can be updated: give one of "
                            f"{known}")
     return kind

@@ -12,12 +12,12 @@ from .fields import Json
 from .steps import Patch, keys
 
 
-class DoesNotHold(Exception):
+class PreconditionFailed(Exception):
     """A `test` operation of a JSON patch does not hold."""
 
 
-def patched(item: Json, patch: Patch) -> Json:
-    """An object after a JSON patch. Raises DoesNotHold."""
+def apply_patch(item: Json, patch: Patch) -> Json:
+    """An object after a JSON patch. Raises PreconditionFailed."""
     for operation in patch.operations:
         item = _apply(item, keys(operation["path"]), operation)
     return item
@@ -28,11 +28,11 @@ def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
     if not path:
         seen = None if value == {} else value  # the API server leaves out what is empty
         if operation["op"] == "test" and seen != operation["value"]:
-            raise DoesNotHold
+            raise PreconditionFailed
         return operation["value"]
     key, rest = path[0], path[1:]
     if rest and not isinstance((value or {}).get(key), dict):
-        raise DoesNotHold
+        raise PreconditionFailed
     if rest or operation["op"] == "test":
         changed = _apply((value or {}).get(key), rest, operation)
         return value if operation["op"] == "test" else {**value, key: changed}

@@ -52,7 +52,7 @@ class Request:
     #: Whether terminating pods count towards the size and max_surge (pod_replacement_policy).
     waits_for_termination: bool = False
     #: Whether max_surge or max_unavailable was provided; else a Deployment uses its own strategy.
-    gives_strategy: bool = False
+    overrides_strategy: bool = False
     #: Seconds of readiness before a new pod is available; None keeps the controller's value.
     min_ready_seconds: int | None = None
     #: Seconds between two steps.
@@ -104,7 +104,7 @@ class Request:
         return f"oc{self.kubectl.removeprefix('kubectl')}"
 
     @property
-    def kubectl_of_cluster(self) -> str:
+    def cluster_kubectl(self) -> str:
         """Beginning of a kubectl command without a namespace."""
         return shell.kubectl(self.connection)
 
@@ -118,24 +118,24 @@ class Request:
         """Whether the template of to_revision is not resolved yet."""
         return self.undoes and (self.to_revision is not None or self.is_previous)
 
-    def to_be_resolved(self) -> Request:
+    def without_revision(self) -> Request:
         """Return the task with an unresolved revision."""
         return dataclasses.replace(self, to_revision=None if self.is_previous else self.to_revision,
                                    revision=None)
 
     @property
-    def asks_the_server(self) -> bool:
+    def needs_dry_run(self) -> bool:
         """Whether the desired template, as stored, needs a dry run of the API server."""
         return self.state.changes_template and (self.template is not None
                                                 or self.definition is not None)
 
-    def to_go_back(self) -> Request:
+    def rollback_request(self) -> Request:
         """Return the task's rollback, without a time limit."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
                                    is_previous=False, revision=None, timeout=None,
                                    max_steps=None)
 
-    def applied_to(self, template: Json) -> Json:
+    def apply_to(self, template: Json) -> Json:
         """Return the desired template for images or a restart, which need no dry run.
 
         Raises RolloutError for a missing or ambiguous container.
@@ -145,7 +145,7 @@ class Request:
         if self.state.restarts:
             # No timestamp: every rerun must find the same successor (design section 3).
             digest = identity.digest(without_label(template, self.label_key))
-            return object_meta.restarted(template, digest)
+            return object_meta.with_restart(template, digest)
         wanted = template
         for container, image in self.images.items():
             wanted = with_image(wanted, container, image, self.name)
@@ -161,7 +161,7 @@ class Request:
         if self.template is not None:
             return {**content, "template": without_label(template, self.label_key),
                     "patch": self.template}
-        return {**content, "template": without_label(self.applied_to(template), self.label_key)}
+        return {**content, "template": without_label(self.apply_to(template), self.label_key)}
 
     @property
     def fingerprint(self) -> str:
@@ -181,23 +181,23 @@ class Request:
         is for one controller; any other command repeats the task for all controllers. Without a
         command that is safe to paste, return otherwise or words.
         """
-        if self.state is not State(self.options.get("state", Request.state)):  # to_go_back()
+        if self.state is not State(self.options.get("state", Request.state)):  # rollback_request()
             state = state or self.state
         target, is_fleet = state or self.state, commands.is_for_fleet(self.options, state, changes)
         if "images" in changes:
             if not all(map(is_image, changes["images"].values())):
-                return otherwise or commands.AGAIN
-            changes = commands.TEMPLATE_LEFT_OUT | changes | commands.of_images(changes["images"])
+                return otherwise or commands.RERUN_TASK
+            changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
         by_state = _options_of(self, target, state)
         keeps_all = state is None and (bool(by_state["to_revision"]) or not target.undoes)
         repeats = None if keeps_all else target
         options = _command_options(self, repeats, is_fleet, by_state | changes)
         is_whole = not target.changes_template or bool({"image", "images"} & options.keys())
-        is_typed = is_whole and not commands.NOT_TYPED & options.keys()
+        is_typed = is_whole and not commands.NOT_PASTABLE & options.keys()
         command = shell.ansible({**options, **self.connection}) if is_typed else None
         words = {option: value for option, value in by_state.items() if value and state}
-        apart = {} if is_fleet else commands.apart(self.options, self.name)
-        return command or otherwise or commands.in_words({**apart, **words, **changes})
+        apart = {} if is_fleet else commands.single_controller_changes(self.options, self.name)
+        return command or otherwise or commands.describe_rerun({**apart, **words, **changes})
 
     @property
     def defined_selector(self) -> Json | None:
@@ -205,7 +205,7 @@ class Request:
         selector = self.definition["spec"].get("selector") if self.definition else None
         return selector and self.kind.labels(selector)
 
-    def refuse_selector_of(self, primary_selector: Json) -> None:
+    def refuse_matching_selector(self, primary_selector: Json) -> None:
         """Refuse a definition whose selector matches the pods of the primary.
 
         Source: kubectl rolling-update ("must specify a matching key with non-equal value").
@@ -244,5 +244,5 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
         "next_name": request.next_name if keeps_next else None,
         "deployment_label_key": None if is_usual_key else request.label_key,
     }
-    repeated = commands.repeated(request.options, target, is_fleet)
-    return commands.in_order({**repeated, **own, **changes})
+    repeated = commands.repeated_options(request.options, target, is_fleet)
+    return commands.sort_options({**repeated, **own, **changes})

@@ -12,8 +12,8 @@ import typing as t
 from . import object_meta
 from .fields import Json, mapping, number, objects, text
 from .kinds import Kind
-from .observed import IN_UPDATE, NEVER, Controller
-from .settings import is_of_daemon_set, is_of_stateful_set, numbers_of_daemon_set
+from .observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller
+from .settings import daemon_set_numbers, is_daemon_set_strategy, is_stateful_set_strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,10 @@ class ServerDriven(Controller):
     KIND: t.ClassVar[Kind]
     #: The fields of spec that direct the server's controller, and the fields changed by an update.
     SETTINGS: t.ClassVar[tuple[str, ...]]
-    PACED: t.ClassVar[tuple[str, ...]]
+    OVERRIDDEN: t.ClassVar[tuple[str, ...]]
 
     @classmethod
-    def fields_of(cls, item: Json) -> Json:
+    def parse_fields(cls, item: Json) -> Json:
         """Return the fields of this class from an object of the API."""
         return {**vars(Controller.from_api(item, cls.KIND)),
                 "settings": {field: item["spec"].get(field) for field in cls.SETTINGS},
@@ -41,16 +41,16 @@ class ServerDriven(Controller):
     def rollout(self) -> object_meta.Rollout | None:
         """The stored record of the update in progress; None if its fields do not fit the kind."""
         record = object_meta.rollout(self.annotations)
-        return record if record and self.may_have_paced(record) else None
+        return record if record and self.may_have_overridden(record) else None
 
-    def may_have_paced(self, record: object_meta.Rollout) -> bool:
+    def may_have_overridden(self, record: object_meta.Rollout) -> bool:
         """Return whether an update may have changed the settings as the record claims.
 
         An update changes revisionHistoryLimit from 0 to 1 alone.
         """
         before, during = (settings.get("revisionHistoryLimit", default)
-                          for settings, default in ((record.original, 0), (record.paced, 1)))
-        return record.paced.keys() <= set(self.PACED) and (before, during) == (0, 1)
+                          for settings, default in ((record.original, 0), (record.overrides, 1)))
+        return record.overrides.keys() <= set(self.OVERRIDDEN) and (before, during) == (0, 1)
 
     @property
     def may_pause(self) -> bool:
@@ -58,7 +58,7 @@ class ServerDriven(Controller):
         return self.replicas > 0
 
     @property
-    def is_marked(self) -> bool:
+    def is_updating(self) -> bool:
         return self.rollout is not None
 
     @property
@@ -76,27 +76,27 @@ class Deployment(ServerDriven):
     """Deployment; the server's own controller creates and scales the ReplicaSets."""
 
     KIND = Kind.DEPLOYMENT
-    SETTINGS = PACED = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy",
-                        "revisionHistoryLimit")
+    SETTINGS = OVERRIDDEN = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy",
+                             "revisionHistoryLimit")
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
-        return cls(**cls.fields_of(item))
+        return cls(**cls.parse_fields(item))
 
     @property
-    def is_signed(self) -> bool:
+    def has_update_settings(self) -> bool:
         """Whether the settings are an update's; annotations alone cannot forge settings."""
-        return (self.settings["minReadySeconds"] == NEVER
-                or self.settings["progressDeadlineSeconds"] == IN_UPDATE)
+        return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
+                or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 
 
 @dataclasses.dataclass(frozen=True)
-class ByRevisions(ServerDriven):
+class RevisionDriven(ServerDriven):
     """Controller with templates stored by the server as ControllerRevisions."""
 
     reports_failures = False
     SETTINGS = ("minReadySeconds", "updateStrategy", "revisionHistoryLimit")
-    PACED = ("updateStrategy", "revisionHistoryLimit")
+    OVERRIDDEN = ("updateStrategy", "revisionHistoryLimit")
 
     @property
     def is_replaced_by_server(self) -> bool:
@@ -111,12 +111,12 @@ class ByRevisions(ServerDriven):
 
 def _strategies(record: object_meta.Rollout) -> list[t.Any]:
     """Return updateStrategy during and before an update, as far as the record has both."""
-    return [settings["updateStrategy"] for settings in (record.paced, record.original)
+    return [settings["updateStrategy"] for settings in (record.overrides, record.original)
             if "updateStrategy" in settings]
 
 
 @dataclasses.dataclass(frozen=True)
-class StatefulSet(ByRevisions):
+class StatefulSet(RevisionDriven):
     """StatefulSet: numbered pods, with stable names and volumes.
 
     The numbers of updateStrategy are partition and, with the feature gate
@@ -140,15 +140,16 @@ class StatefulSet(ByRevisions):
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> StatefulSet:
         status = item.get("status")
-        return cls(**cls.fields_of(item), current_revision=text(status, "currentRevision"),
+        return cls(**cls.parse_fields(item), current_revision=text(status, "currentRevision"),
                    update_revision=text(status, "updateRevision"),
                    claims=tuple(objects(item["spec"], "volumeClaimTemplates")),
                    start=number(mapping(item["spec"], "ordinals"), "start"),
                    is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
-    def may_have_paced(self, record: object_meta.Rollout) -> bool:
+    def may_have_overridden(self, record: object_meta.Rollout) -> bool:
         strategies = _strategies(record)
-        return (super().may_have_paced(record) and all(map(is_of_stateful_set, strategies))
+        return (super().may_have_overridden(record)
+                and all(map(is_stateful_set_strategy, strategies))
                 and all(text(strategy, "type") == "RollingUpdate" for strategy in strategies[:1]))
 
     @property
@@ -156,19 +157,19 @@ class StatefulSet(ByRevisions):
         """The number of pods, from number 0 up, with the template from before the update."""
         return number(self.numbers, "partition")
 
-    def keeps_template_of(self, pod: str) -> bool:
+    def uses_previous_template(self, pod: str) -> bool:
         """Return whether the server creates a pod of this name from the previous template."""
-        return self.is_replaced_by_server and number_of(pod) < self.start + self.partition
+        return self.is_replaced_by_server and pod_number(pod) < self.start + self.partition
 
 
-def number_of(pod: str) -> int:
+def pod_number(pod: str) -> int:
     """Return the number in the name of a pod of a StatefulSet."""
     digits = pod.rpartition("-")[2]
     return int(digits) if digits.isdecimal() and len(digits) <= 10 else 0
 
 
 @dataclasses.dataclass(frozen=True)
-class DaemonSet(ByRevisions):
+class DaemonSet(RevisionDriven):
     """DaemonSet: one pod on each eligible node; the size is the number of eligible nodes.
 
     The numbers of updateStrategy are maxSurge and maxUnavailable, exactly one of them 0.
@@ -186,11 +187,11 @@ class DaemonSet(ByRevisions):
             ("replicas", "desiredNumberScheduled"), ("current", "currentNumberScheduled"),
             ("ready", "numberReady"), ("available", "numberAvailable"),
             ("updated", "updatedNumberScheduled"), ("misplaced", "numberMisscheduled"))}
-        return cls(**cls.fields_of(item) | counts)
+        return cls(**cls.parse_fields(item) | counts)
 
     @property
     def numbers(self) -> Json:
-        return numbers_of_daemon_set(self.settings["updateStrategy"])
+        return daemon_set_numbers(self.settings["updateStrategy"])
 
     @property
     def may_pause(self) -> bool:
@@ -200,8 +201,9 @@ class DaemonSet(ByRevisions):
         """
         return True
 
-    def may_have_paced(self, record: object_meta.Rollout) -> bool:
-        return super().may_have_paced(record) and all(map(is_of_daemon_set, _strategies(record)))
+    def may_have_overridden(self, record: object_meta.Rollout) -> bool:
+        return super().may_have_overridden(record) and all(map(is_daemon_set_strategy,
+                                                               _strategies(record)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,11 +234,11 @@ class DeploymentConfig(Controller):
         return bool(self.spec.get("paused"))
 
     @property
-    def is_held(self) -> bool:
+    def is_paused_for_migration(self) -> bool:
         """Whether a migration has paused the DeploymentConfig."""
-        return self.is_paused and object_meta.is_held(self.annotations)
+        return self.is_paused and object_meta.is_paused_for_migration(self.annotations)
 
-    def number_of(self, controller: Controller) -> int:
+    def rollout_number(self, controller: Controller) -> int:
         """Return the number of a controller among the rollouts; 0 for another controller.
 
         Name and owner decide, which a user with annotate permission cannot change.

@@ -17,7 +17,7 @@ def are_settings(value: Json) -> bool:
     return all(field in _SETTINGS and _SETTINGS[field](each) for field, each in value.items())
 
 
-def is_same(one: t.Any, other: t.Any) -> bool:
+def are_equal(one: t.Any, other: t.Any) -> bool:
     """Return whether two values are equal, with maxUnavailable: 1 as the server's default."""
     return bool(_plain(one) == _plain(other))
 
@@ -44,7 +44,7 @@ def _is_rolling_update(value: t.Any) -> bool:
             and not all(str(each).strip("0%") == "" for each in numbers.values()))
 
 
-def is_of_stateful_set(value: t.Any) -> bool:
+def is_stateful_set_strategy(value: t.Any) -> bool:
     """Return whether the value is a valid updateStrategy of a StatefulSet."""
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
@@ -60,7 +60,7 @@ def is_of_stateful_set(value: t.Any) -> bool:
         or (isinstance(most, str) and bool(_PERCENT.fullmatch(most)) and 0 < int(most[:-1]) <= 100))
 
 
-def is_of_daemon_set(value: t.Any) -> bool:
+def is_daemon_set_strategy(value: t.Any) -> bool:
     """Return whether the value is a valid updateStrategy of a DaemonSet: exactly one number is 0.
 
     The API server does not validate the numbers of OnDelete, which have no effect.
@@ -69,17 +69,18 @@ def is_of_daemon_set(value: t.Any) -> bool:
         return False
     if value.get("type") == "OnDelete":
         return isinstance(value.get("rollingUpdate", {}), dict)
-    return value.get("type") == "RollingUpdate" and _are_of_daemon_set(value.get("rollingUpdate"))
+    return (value.get("type") == "RollingUpdate"
+            and _are_daemon_set_numbers(value.get("rollingUpdate")))
 
 
-def numbers_of_daemon_set(strategy: t.Any) -> Json:
+def daemon_set_numbers(strategy: t.Any) -> Json:
     """Return maxSurge and maxUnavailable of a DaemonSet, with the server's defaults."""
-    numbers = {**USUAL, **mapping(strategy, "rollingUpdate")}
-    return numbers if _are_of_daemon_set(numbers) else USUAL
+    numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
+    return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS
 
 
-def _are_of_daemon_set(numbers: t.Any) -> bool:
-    return (isinstance(numbers, dict) and numbers.keys() == USUAL.keys()
+def _are_daemon_set_numbers(numbers: t.Any) -> bool:
+    return (isinstance(numbers, dict) and numbers.keys() == DAEMON_SET_DEFAULTS.keys()
             and all(map(_is_number_or_share, numbers.values()))
             and sum(str(each).strip("0%") == "" for each in numbers.values()) == 1)
 
@@ -90,7 +91,7 @@ def _is_number_or_share(value: t.Any) -> bool:
 
 
 #: The server's defaults for a DaemonSet.
-USUAL: Json = {"maxSurge": 0, "maxUnavailable": 1}
+DAEMON_SET_DEFAULTS: Json = {"maxSurge": 0, "maxUnavailable": 1}
 _PERCENT = re.compile(r"[0-9]{1,9}%")
 _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),
@@ -98,5 +99,6 @@ _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "progressDeadlineSeconds": lambda value: value is None or (is_size(value) and value > 0),
     "strategy": _is_rolling_update,
     "revisionHistoryLimit": lambda value: value is None or is_size(value),
-    "updateStrategy": lambda value: is_of_stateful_set(value) or is_of_daemon_set(value),
+    "updateStrategy": lambda value: is_stateful_set_strategy(value)
+    or is_daemon_set_strategy(value),
 }

@@ -92,9 +92,9 @@ class Handover:
 
     pods: tuple[Pod, ...]
     #: Uid of the current controller.
-    giver: str
+    source_uid: str
     #: Owner reference of the new controller.
-    taker: Json
+    target_reference: Json
     #: Labels to set on each pod in the same patch, or to remove for a value of None.
     labels: t.Mapping[str, str | None]
 
@@ -114,8 +114,9 @@ class Handover:
                   else {"op": "remove", "path": f"/metadata/labels/{pointer(key)}"}
                   for key, value in self.labels.items() if value is not None or key in pod.labels)
         return Patch(pod.name,
-                     (test("/metadata/uid", pod.uid), test(f"{reference}/uid", self.giver), *labels,
-                      {"op": "replace", "path": reference, "value": self.taker}),
+                     (test("/metadata/uid", pod.uid), test(f"{reference}/uid", self.source_uid),
+                      *labels,
+                      {"op": "replace", "path": reference, "value": self.target_reference}),
                      self.kind)
 
 
@@ -179,7 +180,7 @@ def patch(controller: Controller, *operations: Json) -> Patch:
                  controller.kind)
 
 
-def gone(controller: Controller, reason: str = "") -> Wait:
+def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
     """Return the wait for a deletion, with the finalizers that delay the deletion."""
     held = f"its finalizers: {', '.join(controller.finalizers)}" if controller.finalizers else ""
     details = "; ".join(filter(None, (reason, held)))
@@ -210,7 +211,7 @@ def keys(path: str) -> list[str]:
     return [key.replace("~1", "/").replace("~0", "~") for key in path.split("/")[1:]]
 
 
-def same_marks(controller: Controller) -> tuple[Json, ...]:
+def expect_annotations(controller: Controller) -> tuple[Json, ...]:
     """Return tests that all annotations of an update still have their observed values.
 
     Without these tests, two clients with different requests could rely on each other's changes: one
@@ -221,12 +222,12 @@ def same_marks(controller: Controller) -> tuple[Json, ...]:
     if not controller.annotations:
         return (test("/metadata/annotations", None),)
     return tuple(test(annotation(mark), controller.annotations.get(mark))
-                 for mark in object_meta.MARKS)
+                 for mark in object_meta.UPDATE_ANNOTATIONS)
 
 
 def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:
-    """Return operations to set annotations (None: remove) after same_marks()."""
-    operations = [*same_marks(controller)]
+    """Return operations to set annotations (None: remove) after expect_annotations()."""
+    operations = [*expect_annotations(controller)]
     if not controller.annotations:
         operations.append(put("/metadata/annotations", {}))
     for key, value in changes.items():
@@ -239,6 +240,7 @@ def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tup
 
 def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
     """Return the step to scale a controller from its observed size and annotations."""
-    write = patch(controller, test("/spec/replicas", controller.replicas), *same_marks(controller),
+    write = patch(controller, test("/spec/replicas", controller.replicas),
+                  *expect_annotations(controller),
                   put("/spec/replicas", replicas))
     return Step(action, controller.name, write, before=controller.replicas, after=replicas)

@@ -10,7 +10,7 @@ import re
 import typing as t
 
 from .errors import RolloutError
-from .fields import Json, mapping, told
+from .fields import Json, display_text, mapping
 from .identity import canonical, did_you_mean
 
 _IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
@@ -46,16 +46,16 @@ _MERGED_BY = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
               "topologySpreadConstraints": "topologyKey"}
 
 
-def merged_as_written(partial: t.Any) -> t.Any:
+def replace_ambiguous_lists(partial: t.Any) -> t.Any:
     """Return a partial template with complete replacements of lists with duplicate merge keys.
 
     A merge of two ports with the same number, UDP and TCP, would silently drop one of the ports.
     """
     if isinstance(partial, list):
-        return [merged_as_written(each) for each in partial]
+        return [replace_ambiguous_lists(each) for each in partial]
     if not isinstance(partial, dict):
         return partial
-    written = {field: merged_as_written(value) for field, value in partial.items()}
+    written = {field: replace_ambiguous_lists(value) for field, value in partial.items()}
     for field, key in _MERGED_BY.items():
         entries = written.get(field)
         if isinstance(entries, list):
@@ -85,7 +85,7 @@ def is_image(text: str) -> bool:
 
 def image_names(images: t.Mapping[str, str]) -> str:
     """Return the distinct images in words."""
-    return ", ".join(dict.fromkeys(map(told, images.values()))) or "no image"
+    return ", ".join(dict.fromkeys(map(display_text, images.values()))) or "no image"
 
 
 def differences(one: t.Any, other: t.Any, path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:

@@ -38,12 +38,14 @@ class Size(t.NamedTuple):
         """
         return f"{self.value}%" if self.percent else self.value
 
-    def of(self, desired: int, *, round_up: bool) -> int:
+    def resolve(self, desired: int, *, round_up: bool) -> int:
         """Return the number of replicas.
 
-        >>> Size(25, percent=True).of(10, round_up=True), Size(25, percent=True).of(10, round_up=False)
-        (3, 2)
-        >>> Size(3).of(10, round_up=True)
+        >>> Size(25, percent=True).resolve(10, round_up=True)
+        3
+        >>> Size(25, percent=True).resolve(10, round_up=False)
+        2
+        >>> Size(3).resolve(10, round_up=True)
         3
         """
         if not self.percent:
@@ -64,8 +66,8 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
     >>> resolve_fenceposts(percent(0), percent(50), 1)
     (0, 1)
     """
-    surge = max_surge.of(desired, round_up=True)
-    unavailable = max_unavailable.of(desired, round_up=False)
+    surge = max_surge.resolve(desired, round_up=True)
+    unavailable = max_unavailable.resolve(desired, round_up=False)
     return (0, 1) if surge == 0 and unavailable == 0 else (surge, unavailable)
 
 

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import typing as t
 
-from ..model.commands import repeated
+from ..model.commands import repeated_options
 from ..model.fields import Json, mapping, objects, rfc3339, seconds, text
 from ..model.kinds import State
 from .approval import deadline
@@ -418,7 +418,7 @@ def module_options(request: Request, turn: Turn) -> Json:
     options = {option: value
                for option, value in request.options.items() if option not in SELECTIONS}
     if turn.step.get("state") == "rolled_back":
-        keeps = repeated(options, State.ROLLED_BACK, is_fleet=True)
+        keeps = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
         options = {option: value
                    for option, value in options.items() if option in keeps
                    or option == "to_revision"}

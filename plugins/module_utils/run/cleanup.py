@@ -22,8 +22,8 @@ from .preflight import read_autoscalers
 from .recorder import Recorder
 
 
-def leave(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
-          memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
+def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
+             memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
     """Take the steps that are due, unless another task has taken over, and record the failure.
 
     Failures of the cleanup are ignored: the first error is the one to report.
@@ -32,7 +32,7 @@ def leave(flow: Flow, observe: t.Callable[[], Observed], request: Request, gatew
     def take(step: Step) -> bool:
         lease.keep()
         if is_written := gateway.write(step.write):
-            recorder.tell(step)
+            recorder.report_step(step)
         return is_written
 
     with contextlib.suppress(Exception):

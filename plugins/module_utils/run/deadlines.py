@@ -16,7 +16,7 @@ from ..explain.report import line
 from ..flows.commands import BEGAN
 from ..flows.flow import RolloutStatus
 from ..flows.refusals import endless_deletion
-from ..model.errors import RolloutError, RolloutFailed, as_lines, either
+from ..model.errors import RolloutError, RolloutFailed, as_lines, list_alternatives
 from ..model.fields import seconds
 from ..model.kinds import State
 from ..model.object_meta import owner_uid
@@ -52,11 +52,11 @@ class Attempts:
         self.scaled = 0
 
     @property
-    def different(self) -> int:
+    def distinct_steps(self) -> int:
         """Number of distinct steps."""
         return len(self._times)
 
-    def begin(self, request: Request, step: Step) -> None:
+    def refuse_repetition(self, request: Request, step: Step) -> None:
         """Raise RolloutError for a step that was taken too often."""
         if self._times[_key(step)] >= SAME_STEP_LIMIT:
             raise RolloutError(f"somebody else keeps undoing this step ({line(step)}): it was "
@@ -65,12 +65,12 @@ class Attempts:
                                next_command=("find out who changes it (an autoscaler?), then:",
                                              request.command()))
 
-    def taken(self, step: Step) -> None:
+    def count_step(self, step: Step) -> None:
         self._times[_key(step)] += 1
         self._refused = 0
         self.scaled += step.action is Action.SCALE
 
-    def refused(self, request: Request, step: Step) -> None:
+    def count_rejection(self, request: Request, step: Step) -> None:
         """Count a rejected write. Raises RolloutError after too many in a row."""
         self._refused += 1
         if self._refused > REFUSED_LIMIT:
@@ -136,7 +136,7 @@ class Deadlines:
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace for first,
                                          _last in self._fatal.values())):
-            raise self._failed(request, status, causes, _cannot(causes))
+            raise self._failed(request, status, causes, _describe_failure(causes))
         if wait.deleted and wait.deleted.finalizers and (remaining <= 0
                                                          or self._is_overtime(request)):
             raise endless_deletion(request, wait.deleted)
@@ -234,19 +234,19 @@ def failure(request: Request, gateway: Gateway, what: str, how_far: str,
     error.why = as_lines(reasons)
     survive_rollback = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK
                                             for cause in causes)
-    error.leaves_rollback_out = survive_rollback or not may_go_back
+    error.skips_rollback = survive_rollback or not may_go_back
     if any(cause.kind == old_pods.HELD for cause in causes):
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)
     error.next_command = next_commands(request, error,
-                                       *([] if error.leaves_rollback_out else [State.ROLLED_BACK]))
+                                       *([] if error.skips_rollback else [State.ROLLED_BACK]))
     return error
 
 
-def say_without_update(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
+def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
     """Add to the error that no update is in progress, and so no rollback."""
-    error.what, error.leaves_rollback_out = f"{error.what}; no update is in progress", True
+    error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]
     elif request.state.undoes:
@@ -257,7 +257,7 @@ def say_without_update(request: Request, error: RolloutFailed, status: RolloutSt
                                 request.command(), alternative)
 
 
-def changed_meanwhile(request: Request) -> RolloutError:
+def concurrent_change_error(request: Request) -> RolloutError:
     """Return the error for a template changed by another client during a wait for pods.
 
     The next step of this task would undo the other client's change.
@@ -267,7 +267,7 @@ def changed_meanwhile(request: Request) -> RolloutError:
                         next_command=request.command())
 
 
-def _cannot(causes: t.Iterable[diagnosis.Cause]) -> str:
+def _describe_failure(causes: t.Iterable[diagnosis.Cause]) -> str:
     """Return the failure in words, for fatal causes."""
     from ..explain import old_pods
 
@@ -293,7 +293,7 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
 def _after(suggestions: t.Iterable[str], *commands: str) -> str:
     """Return the suggestions, then the alternative commands; one command or hint per line."""
     hints = [line for suggestion in suggestions for line in suggestion.splitlines()]
-    return as_lines([*hints, *(["then:"] if hints else []), *either(*commands)])
+    return as_lines([*hints, *(["then:"] if hints else []), *list_alternatives(*commands)])
 
 
 def _key(step: Step) -> tuple:

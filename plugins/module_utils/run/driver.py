@@ -28,7 +28,13 @@ from ..model.request import Request
 from ..model.steps import AUTOSCALER, REVISION, Action, Decision, Done, Handover, Step, Wait, Watch
 from . import cleanup, preflight
 from .clock import ALONE, Clock, FixedClock, Intervals
-from .deadlines import Attempts, Deadlines, changed_meanwhile, next_commands, say_without_update
+from .deadlines import (
+    Attempts,
+    Deadlines,
+    concurrent_change_error,
+    explain_idle_failure,
+    next_commands,
+)
 from .lease import Lease, who
 from .recorder import Recorder
 
@@ -67,7 +73,8 @@ def run(
         runner.end()
         raise
     except Exception as exception:
-        error = InternalError.of(exception, runner.request.where, runner.request.command())
+        error = InternalError.from_exception(exception, runner.request.where,
+                                             runner.request.command())
         runner.clean_up(error)
         with contextlib.suppress(Exception):  # the result may raise the same exception
             runner.with_progress(error)
@@ -125,7 +132,7 @@ class _State:
             self.start = observed
         if memory.has_begun:
             for step in self.flow.server_steps(memory.observed, observed):
-                self.recorder.tell(step)
+                self.recorder.report_step(step)
             self.recorder.sample(self.status(observed), self.is_watching)
         memory.observed, self.recorder.primary = observed, observed.primary
         return observed
@@ -152,7 +159,7 @@ class _State:
         """Return the error with the steps before it, and with the status of the update."""
         observed = self.memory.observed
         if observed.in_progress and not isinstance(error, RolloutFailed):
-            error.standing = report.progress(observed)
+            error.status = report.progress(observed)
         if observed.primary or observed.successor:
             keys = ("kind", "changed", "steps", "sizes", "rollout", "warnings")
             result = self.result(observed)
@@ -164,7 +171,7 @@ class _Run(_State):
     """The turns of a run."""
 
     #: Whether a step has grown a controller since update_period, and whether no update is due.
-    has_grown = is_idle = False
+    has_scaled_up = is_idle = False
 
     def run(self) -> Json:
         """Return the result of the loop, after a rollback or a cleanup where the loop fails."""
@@ -172,7 +179,7 @@ class _Run(_State):
             return t.cast(Json, self.loop())
         except RolloutFailed as error:
             if self.is_idle:
-                say_without_update(self.request, error, self.status(self.memory.observed))
+                explain_idle_failure(self.request, error, self.status(self.memory.observed))
             if self.request.rolls_back:
                 self.roll_back(error)
             self.clean_up(error)
@@ -199,7 +206,7 @@ class _Run(_State):
                 if result := self.turn(observed, decision):
                     return result
         except NoSuchController as error:
-            error.was_begun = self.memory.has_begun
+            error.was_deleted = self.memory.has_begun
             _explain_absence(error, self.gateway, self.request.name)
             raise self.with_progress(error) from None
         except RolloutError as error:
@@ -215,7 +222,7 @@ class _Run(_State):
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            if only_look and not self.lease.is_somebody_elses():
+            if only_look and not self.lease.is_held_by_other_task():
                 raise
             return None
 
@@ -223,7 +230,7 @@ class _Run(_State):
         """Begin, wait, watch or apply a step; return the result where the task ends with it."""
         was_idle, self.is_idle = self.is_idle, isinstance(decision, Wait) and decision.is_idle
         if was_idle and not (self.is_idle or self.memory.has_begun):
-            raise changed_meanwhile(self.request)
+            raise concurrent_change_error(self.request)
         if decision is None or not (self.memory.has_begun or self.is_idle):
             self.begin(observed)
         elif isinstance(decision, Wait):
@@ -249,7 +256,7 @@ class _Run(_State):
             answers |= preflight.request_related(self.flow, self.request, self.gateway, observed)
             _look_up_all(self.flow, self.request, self.gateway, observed)
             # The previous holder of the lease may have changed every object.
-            self.request, self.start = self.request.to_be_resolved(), None
+            self.request, self.start = self.request.without_revision(), None
             self.memory.revisions = None
         for warning in preflight.note_related(
                 self.flow, self.request, self.gateway, self.memory, observed, answers):
@@ -264,13 +271,13 @@ class _Run(_State):
 
     def apply(self, observed: Observed, step: Step) -> bool:
         """Apply a step; return whether the planned step was applied. Raises RolloutError."""
-        self.attempts.begin(self.request, step)
+        self.attempts.refuse_repetition(self.request, step)
         if step.action is Action.SCALE and step.after > step.before:
-            if self.has_grown and self.request.update_period:
+            if self.has_scaled_up and self.request.update_period:
                 _pause(self.request.update_period, self.clock, self.lease, self.stop)
-                self.has_grown = False
+                self.has_scaled_up = False
                 return False  # the plan from before the pause may be out of date
-            self.has_grown = True
+            self.has_scaled_up = True
         self.lease.keep()
         try:
             is_applied, step = self.write(step)
@@ -284,14 +291,14 @@ class _Run(_State):
         if not is_applied:  # a precondition failed
             self.memory.revisions, self.memory.look_at_pods_from = None, 0
             _look_up_all(self.flow, self.request, self.gateway, observed)
-            self.attempts.refused(self.request, step)
+            self.attempts.count_rejection(self.request, step)
             return False
         self.flow.note(step.write, self.memory)
         self.memory.step = step
         if step.warning and step.warning not in self.memory.warnings:
             self.memory.warnings.append(step.warning)
-        self.attempts.taken(step)
-        self.recorder.tell(step)
+        self.attempts.count_step(step)
+        self.recorder.report_step(step)
         is_past_return = self.status(self.memory.observed).is_past_return
         self.recorder.record(step, may_wait=is_past_return)
         return True
@@ -316,8 +323,8 @@ class _Run(_State):
     def wait(self, observed: Observed, wait: Wait) -> None:
         """Wait for a change in the cluster; raises RolloutFailed as Deadlines does."""
         causes, left = self.deadlines.wait(
-            self.request, self.status(observed), wait, self.attempts.different)
-        self.recorder.tell_wait(wait.until, causes)
+            self.request, self.status(observed), wait, self.attempts.distinct_steps)
+        self.recorder.report_wait(wait.until, causes)
         self.lease.keep()
         if wait.is_of_server:
             self.clock.sleep(BATCH)
@@ -332,13 +339,13 @@ class _Run(_State):
 
     def roll_back(self, error: RolloutFailed) -> None:
         """Roll back for on_failure=rollback where possible, and add the outcome to the error."""
-        if self.request.undoes or error.leaves_rollback_out:
+        if self.request.undoes or error.skips_rollback:
             return
         if self.status(self.observe()).is_past_return:
             return
         error.next_command = next_commands(self.request, error, is_undone=True)
         self.recorder.say(f"{error.what}: rolling back")
-        self.request = self.request.to_go_back()
+        self.request = self.request.rollback_request()
         self.deadlines.reset()
         self.attempts = Attempts()
         try:
@@ -351,8 +358,8 @@ class _Run(_State):
     def clean_up(self, error: RolloutError) -> None:
         """Clean up after an error, unless the run has changed nothing."""
         if self.memory.has_begun:
-            cleanup.leave(self.flow, self.observe, self.request, self.gateway, self.memory,
-                          self.lease, self.recorder, error)
+            cleanup.clean_up(self.flow, self.observe, self.request, self.gateway, self.memory,
+                             self.lease, self.recorder, error)
 
 
 class _NoSoak:

@@ -24,7 +24,7 @@ from ..model.fields import Json
 from ..model.kinds import Kind, State
 from ..model.label_selectors import matches
 from ..model.observed import Controller
-from ..model.options import CONCURRENCY, MAX_FAILURES, request_from, size
+from ..model.options import CONCURRENCY, MAX_FAILURES, parse_request, size
 from ..model.request import Request
 from ..model.template import containers_with, repository
 from ..model.thresholds import Size
@@ -33,14 +33,14 @@ from .clock import Clock, Intervals
 from .shared import SharedCluster
 
 #: Options of a task for a single controller.
-FOR_ONE = ("next_name", "definition", "src", "to_revision")
+SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
 #: Seconds between two reads of the watch.
-NEWS = 0.1
+CHANGES_INTERVAL = 0.1
 #: Requests other than steps are rarer than from a single driver: many drivers would load the API
 #: server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
 #: Names, or reasons, in a sentence.
-SOME = 5
+LISTED_LIMIT = 5
 
 
 class Group(t.NamedTuple):
@@ -89,7 +89,7 @@ class Fleet:
                                    f"{given[0]}")
         if given == ["name"]:
             return None
-        for option in FOR_ONE:
+        for option in SINGLE_OPTIONS:
             if params.get(option):
                 raise RolloutError(f"{option} can only be used with a single controller: give name")
         concurrency = CONCURRENCY if params.get("concurrency") is None else params["concurrency"]
@@ -108,19 +108,19 @@ class Fleet:
 
     def requests(self, params: Json, groups: Groups) -> list[Request]:
         """Return a request per controller, in the order of the updates. Raises RolloutError."""
-        requests = [request_from({**params, "kind": kind, "name": name})
+        requests = [parse_request({**params, "kind": kind, "name": name})
                     for kind in self.kinds
-                    for name in self.names or (*self._chosen(groups[kind].gateway),
-                                               *self._gone(params, kind, groups[kind]))]
+                    for name in self.names or (*self._selected_names(groups[kind].gateway),
+                                               *self._deleted_names(params, kind, groups[kind]))]
         if not requests:
             raise RolloutError(f"no {' or '.join(self.kinds)} matches "
                                f"{','.join(self.label_selectors)}",
                                where=f"namespace {params.get('namespace') or Request.namespace}")
         controllers = {kind: groups[kind].gateway.controllers() for kind in self.kinds}
-        return sorted(requests,
-                      key=lambda request: self._place(controllers[request.kind].get(request.name)))
+        return sorted(requests, key=lambda request: self._sort_key(
+            controllers[request.kind].get(request.name)))
 
-    def _chosen(self, gateway: KubernetesGateway) -> list[str]:
+    def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         """Return the names of the controllers that match the label selectors.
 
         A successor stands for the primary of the update if labels chose the primary too, or if the
@@ -136,16 +136,16 @@ class Fleet:
         return list(dict.fromkeys(name if primary in outside else primary
                                   for name, primary in stand_for.items()))
 
-    def _gone(self, params: Json, kind: Kind, group: Group) -> list[str]:
+    def _deleted_names(self, params: Json, kind: Kind, group: Group) -> list[str]:
         """Return the names of matching controllers that an interrupted update has deleted."""
-        begun = group.flow.deleted_controller_labels(request_from({**params, "kind": kind, "name": "any"}),
-                                 group.gateway)
+        request = parse_request({**params, "kind": kind, "name": "any"})
+        begun = group.flow.deleted_controller_labels(request, group.gateway)
         existing = group.gateway.controllers()
         return sorted(name
                       for name, labels in begun.items() if name not in existing
                       and matches(self.label_selectors, labels))
 
-    def _place(self, controller: Controller | None) -> tuple[float, str]:
+    def _sort_key(self, controller: Controller | None) -> tuple[float, str]:
         """Return the sort key of a controller.
 
         Numbers come first, by value; then texts (nan and inf count as texts); then controllers
@@ -189,15 +189,16 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
     def roll(request: Request) -> Json:
         shared = rolling.shared[request.kind]
         return driver.run(shared.flow, request, shared.gateway_for(request.name), clock,
-                          lambda line: say(f"{rolling.called(request)}: {line}"),
+                          lambda line: say(f"{rolling.display_name(request)}: {line}"),
                           stop, INTERVALS)
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-        futures = [executor.submit(rolling.begin, request, roll) for request in rolling.left]
+        futures = [executor.submit(rolling.begin, request, roll) for request in rolling.remaining]
         try:
             for future in futures:
-                while concurrent.futures.wait([future], NEWS if rolling.is_broken else 0).not_done:
-                    rolling.pass_on_news()
+                while concurrent.futures.wait([future], CHANGES_INTERVAL if rolling.is_broken
+                                              else 0).not_done:
+                    rolling.dispatch_changes()
         finally:
             rolling.end(RolloutError("stopped"))  # before the executor waits for the threads
         for future in futures:
@@ -216,7 +217,7 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
         shared = rolling.shared[request.kind]
         return driver.simulate(shared.flow, request, shared.gateway_for(request.name))
 
-    for request in rolling.left:
+    for request in rolling.remaining:
         rolling.begin(request, roll)
     return rolling.result("would be")
 
@@ -227,7 +228,7 @@ def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) ->
     Raises RolloutError as run() does.
     """
     rolling = _Rolling(fleet, requests, groups, clock)
-    return None if rolling.left else rolling.result()
+    return None if rolling.remaining else rolling.result()
 
 
 class _Rolling:
@@ -239,7 +240,7 @@ class _Rolling:
 
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
-        self.failures_allowed = fleet.max_failures.of(len(requests), round_up=False)
+        self.failures_allowed = fleet.max_failures.resolve(len(requests), round_up=False)
         self.shared = {kind: SharedCluster(group.flow, group.gateway,
                                            [request.name for request in requests
                                             if request.kind is kind])
@@ -258,12 +259,12 @@ class _Rolling:
                        lambda it: driver.look(shared.flow, it, shared.gateway_for(it.name), clock))
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-            list(executor.map(look_at, self.left))
-        for request in self.left if self._has_to_end else ():
+            list(executor.map(look_at, self.remaining))
+        for request in self.remaining if self._has_to_end else ():
             self._skip_after_failures(request)
 
     @property
-    def left(self) -> list[Request]:
+    def remaining(self) -> list[Request]:
         """Requests that still need a write or a wait."""
         return [request for request in self.requests
                 if (request.kind, request.name) not in self._entries]
@@ -273,17 +274,17 @@ class _Rolling:
         """Whether the watches of all kinds have ended."""
         return all(shared.broken for shared in self.shared.values())
 
-    def pass_on_news(self) -> None:
+    def dispatch_changes(self) -> None:
         """Wait for changes of each kind in turn; wake the drivers of the changed controllers."""
         for shared in self.shared.values():
-            shared.pass_on_news(NEWS / len(self.shared))
+            shared.dispatch_changes(CHANGES_INTERVAL / len(self.shared))
 
     def end(self, error: RolloutError) -> None:
         """End every driver that still waits for changes with this error."""
         for shared in self.shared.values():
             shared.end(error)
 
-    def called(self, request: Request) -> str:
+    def display_name(self, request: Request) -> str:
         """Return a controller's name in messages, with the kind where kinds may share a name."""
         return request.name if len(self.shared) == 1 else f"{request.kind} {request.name}"
 
@@ -296,13 +297,13 @@ class _Rolling:
 
     def result(self, are: str = "are") -> Json:
         """Return the joint result of the task. Raises RolloutError for a failed controller."""
-        entries = {self.called(request): self._entries[request.kind, request.name]
+        entries = {self.display_name(request): self._entries[request.kind, request.name]
                    for request in self.requests}
         return _result(entries, self._next_command(), are)
 
     @property
     def _failed(self) -> list[str]:
-        return [self.called(request) for request in self.requests
+        return [self.display_name(request) for request in self.requests
                 if self._entries.get((request.kind, request.name), {}).get("failed")]
 
     @property
@@ -333,7 +334,8 @@ class _Rolling:
         except RolloutError as error:
             result = error.as_result() | {"failed": True}
         except Exception as surprise:
-            result = (InternalError.of(surprise, request.where, request.command()).as_result()
+            result = (InternalError.from_exception(surprise, request.where,
+                                                   request.command()).as_result()
                       | {"failed": True})
         if result is not None:
             self._entries[request.kind, request.name] = {
@@ -346,7 +348,8 @@ class _Rolling:
     def _skip_after_failures(self, request: Request) -> None:
         failed = self._failed
         self._skip(request,
-                   f"not started, because {len(failed)} of the others failed ({_some(failed)})")
+                   f"not started, because {len(failed)} of the others failed "
+                   f"({_first_names(failed)})")
 
 
 def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: str = "are") -> Json:
@@ -360,13 +363,13 @@ def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: s
     changed = sum(each["changed"] for each in results.values())
     diffs = [{**diff, "before_header": name, "after_header": name}
              for name, each in results.items() if (diff := each.pop("diff", {}))]
-    warnings = _joined((name, warning) for name, each in results.items()
-                       for warning in each.pop("warnings", ()))
+    warnings = _join_messages((name, warning) for name, each in results.items()
+                              for warning in each.pop("warnings", ()))
     whole = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
     told = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested "
             f"({changed} changed)"]
     if skipped:
-        told.append(f"{len(skipped)} skipped ({_some(skipped)})")
+        told.append(f"{len(skipped)} skipped ({_first_names(skipped)})")
     if not failed:
         return whole | {"msg": ", ".join(told), "diff": diffs}
     names, failures = list(failed), list(failed.values())
@@ -375,22 +378,24 @@ def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: s
     is_one = len(set(reasons)) == 1  # the summary already has the names
     first = failures[0]["why"].splitlines()
     of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
-    error = RolloutError(f"{len(failed)} of {len(results)} controllers failed ({_some(names)})",
-                         why=of_one if is_one else _some(_joined(zip(names, reasons)), "\n"),
+    error = RolloutError(f"{len(failed)} of {len(results)} controllers failed "
+                         f"({_first_names(names)})",
+                         why=of_one if is_one
+                         else _first_names(_join_messages(zip(names, reasons)), "\n"),
                          next_command=next_command)
-    error.standing, error.progress = ", ".join(told), whole
+    error.status, error.progress = ", ".join(told), whole
     raise error
 
 
-def _joined(told: t.Iterable[tuple[str, str]]) -> list[str]:
+def _join_messages(told: t.Iterable[tuple[str, str]]) -> list[str]:
     """Return the messages with the controllers' names; equal messages are joined."""
     names: dict[str, list[str]] = {}
     for name, text in told:
         names.setdefault(text, []).append(name)
-    return [f"{_some(those)}: {text}" for text, those in names.items()]
+    return [f"{_first_names(those)}: {text}" for text, those in names.items()]
 
 
-def _some(texts: list[str], between: str = ", ") -> str:
-    more = len(texts) - SOME
-    return (between.join(texts[:SOME])
+def _first_names(texts: list[str], between: str = ", ") -> str:
+    more = len(texts) - LISTED_LIMIT
+    return (between.join(texts[:LISTED_LIMIT])
             + (f"{between if between.isspace() else ' '}and {more} more" if more > 0 else ""))

@@ -19,7 +19,7 @@ from ..model.observed import Controller, Observed
 from ..model.request import Request
 from .clock import Clock
 from .deadlines import FLICKER
-from .watched import Watched
+from .watched import WatchedPods
 
 
 class View(t.NamedTuple):
@@ -32,7 +32,7 @@ class View(t.NamedTuple):
     carrier: Controller | None
 
     @classmethod
-    def of(cls, flow: Flow, request: Request, observed: Observed) -> View:
+    def from_observed(cls, flow: Flow, request: Request, observed: Observed) -> View:
         return cls(request, observed, flow.status(request, observed), flow.carrier(observed))
 
     @property
@@ -63,7 +63,7 @@ class View(t.NamedTuple):
 class Incidents:
     """The watched pods in the state of their first observation."""
 
-    def __init__(self, gateway: Gateway, clock: Clock, pods: Watched) -> None:
+    def __init__(self, gateway: Gateway, clock: Clock, pods: WatchedPods) -> None:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         self.first: dict[str, pod_health.Vitals] = {}
         self._times: dict[str, int] = {}

@@ -31,10 +31,10 @@ import os
 import socket
 import typing as t
 
-from ..cluster.gateway import Gateway, ahead
+from ..cluster.gateway import Gateway, prefetch
 from ..model import fields, identity, object_meta
 from ..model.errors import RolloutError
-from ..model.fields import Json, told
+from ..model.fields import Json, display_text
 from ..model.kinds import Kind
 from ..model.request import Request
 from .process import AT_WORK, Process
@@ -48,19 +48,19 @@ RENEW_AFTER = 2.0
 RENEW_BEFORE = DURATION / 2
 #: Seconds since the last renewal, by the API server's clock, after which a task without changes
 #: deletes a Lease.
-ABANDONED = 4 * DURATION
+ABANDONED_AFTER = 4 * DURATION
 #: Seconds between two reads of another task's Lease.
-LOOK_AGAIN = 0.5
+RETRY_INTERVAL = 0.5
 #: Seconds between two renewals of the Lease shared with tasks for other kinds; a client of an
 #: earlier version observes two renewals within DURATION.
 RENEW_SHARED_AFTER = 5.0
 #: Attempts to write a Lease that this task still holds and that tasks for other kinds write as
 #: well.
-MOST_WRITERS = 10
+WRITERS_LIMIT = 10
 #: Upper limit for the annotation with the holders, in characters: enough for tasks of all kinds.
-MOST_TEXT = 1500
+TEXT_LIMIT = 1500
 #: Upper limit of leaseTransitions in the API.
-MOST_TRANSITIONS = 2**31 - 1
+TRANSITIONS_LIMIT = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +79,13 @@ class StoredLease:
     @classmethod
     def from_api(cls, manifest: Json) -> StoredLease:
         metadata, spec = fields.mapping(manifest, "metadata"), fields.mapping(manifest, "spec")
-        texts = object_meta.holder(fields.mapping(metadata, "annotations"))[:MOST_TEXT].split(" ")
+        texts = object_meta.holder(fields.mapping(metadata, "annotations"))[:TEXT_LIMIT].split(" ")
         processes = [Process.from_text(text) for text in texts]
         return cls(
             processes=() if None in processes else tuple(t.cast("list[Process]", processes)),
-            holder=told(fields.text(spec, "holderIdentity"))[:200],
+            holder=display_text(fields.text(spec, "holderIdentity"))[:200],
             renew_time=fields.text(spec, "renewTime"),
-            acquire_time=told(fields.text(spec, "acquireTime")),
+            acquire_time=display_text(fields.text(spec, "acquireTime")),
             transitions=fields.number(spec, "leaseTransitions"),
             uid=fields.text(metadata, "uid"),
             version=fields.text(metadata, "resourceVersion"))
@@ -144,13 +144,13 @@ class Lease:
         """
         AT_WORK.add(self.process.task)
         for lease in self._leases[1:]:
-            lease.take_meanwhile()
+            lease.begin_creation()
         for lease in self._leases:
             lease.take(self.keep)
 
-    def is_somebody_elses(self) -> bool:
+    def is_held_by_other_task(self) -> bool:
         """Return whether another task holds a Lease and may be alive. Raises RolloutError."""
-        return self._request.lock and any(lease.is_somebody_elses() for lease in self._leases)
+        return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
     def keep(self) -> None:
         """Renew the Leases that are due. Raises RolloutError after another task took one over."""
@@ -159,7 +159,7 @@ class Lease:
 
     def release(self) -> None:
         """Release the Leases; after a failure, the next task waits for DURATION."""
-        answers = [ahead(self._gateway, lease.release) for lease in self._leases]
+        answers = [prefetch(self._gateway, lease.release) for lease in self._leases]
         for answer in answers:
             with contextlib.suppress(RolloutError):
                 answer()
@@ -175,7 +175,7 @@ class Lease:
         renewal.
         """
         if self._request.lock:
-            answers = [ahead(self._gateway, lease.clean_up) for lease in self._leases]
+            answers = [prefetch(self._gateway, lease.clean_up) for lease in self._leases]
             for answer in answers:
                 with contextlib.suppress(RolloutError):
                     answer()
@@ -197,7 +197,7 @@ class _Exclusive:
         self._renewal: concurrent.futures.Future[bool] | None = None
         self.is_lost = False
 
-    def take_meanwhile(self) -> None:
+    def begin_creation(self) -> None:
         """Begin to create the Lease in the background of a slow connection, for take()."""
         self._renewal = self._gateway.start_in_background(functools.partial(self._put, None))
 
@@ -244,10 +244,10 @@ class _Exclusive:
             self._pause(meanwhile)
 
     def _pause(self, meanwhile: t.Callable[[], None]) -> None:
-        self._task.sleep(LOOK_AGAIN)
+        self._task.sleep(RETRY_INTERVAL)
         meanwhile()
 
-    def is_somebody_elses(self) -> bool:
+    def is_held_by_other_task(self) -> bool:
         """Return whether another task holds the Lease and may be alive. Raises RolloutError."""
         lease = self._stored_lease()
         return lease is not None and not self._has_ended(lease, unchanged_for=0)
@@ -257,7 +257,7 @@ class _Exclusive:
         if self._held is None or self._renew_if_due():
             return
         lease: StoredLease | None = None
-        for _try in range(MOST_WRITERS):
+        for _try in range(WRITERS_LIMIT):
             lease = self._stored_lease()
             if lease is not None and not self._is_mine(lease):
                 break
@@ -308,7 +308,8 @@ class _Exclusive:
 
     def _is_abandoned(self, lease: StoredLease) -> bool:
         renew_time = _seconds(lease.renew_time)
-        is_old = renew_time is not None and self._gateway.server_time() - renew_time > ABANDONED
+        is_old = (renew_time is not None
+                  and self._gateway.server_time() - renew_time > ABANDONED_AFTER)
         return is_old or self._has_certainly_ended(lease)
 
     def _give_up(self, held: Json) -> None:
@@ -340,7 +341,7 @@ class _Exclusive:
         if lease is not None:
             metadata |= {"uid": lease.uid, "resourceVersion": lease.version}
         transitions = lease.transitions + (not is_mine) if lease else 0
-        if not 0 <= transitions <= MOST_TRANSITIONS:
+        if not 0 <= transitions <= TRANSITIONS_LIMIT:
             transitions = 0
         return self._gateway.put_lease({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
@@ -396,7 +397,7 @@ class _Shared(_Exclusive):
     def _give_up(self, held: Json) -> None:
         """Delete the Lease, or leave the Lease to its other holders."""
         lease: StoredLease | None = StoredLease.from_api(held)
-        for _try in range(MOST_WRITERS):
+        for _try in range(WRITERS_LIMIT):
             if lease is None or not self._is_mine(lease):
                 return
             processes = self._other_processes(lease)

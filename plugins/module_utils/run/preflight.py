@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import typing as t
 
-from ..cluster.gateway import Gateway, ahead
+from ..cluster.gateway import Gateway, prefetch
 from ..flows import soak
 from ..flows.flow import Flow, Memory
 from ..model.fields import Json
@@ -39,7 +39,7 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     if _makes_new_pods(flow, observed):
         answers = _request(gateway, "services", "quotas", "nodes")
     if source := flow.handover_source(request, observed):
-        answers["refusal"] = ahead(gateway, functools.partial(gateway.refuse_hand_over, source))
+        answers["refusal"] = prefetch(gateway, functools.partial(gateway.refuse_hand_over, source))
     rules = gateway.rules()
     if rules is None:
         return answers
@@ -71,7 +71,7 @@ def _makes_new_pods(flow: Flow, observed: Observed) -> bool:
 
 
 def _request(gateway: Gateway, *fields: str) -> Answers:
-    return {field: ahead(gateway, functools.partial(gateway.objects, RESOURCES[field]))
+    return {field: prefetch(gateway, functools.partial(gateway.objects, RESOURCES[field]))
             for field in fields}
 
 
@@ -100,8 +100,8 @@ def note_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None
-    if observed.named and not observed.in_progress:
-        memory.warnings += gitops.warnings(flow, request, observed.named)
+    if observed.named_controller and not observed.in_progress:
+        memory.warnings += gitops.warnings(flow, request, observed.named_controller)
     if related and observed.primary:
         template = observed.desired or observed.primary.template
         memory.warnings += warnings(flow, request, observed.primary, template, related)

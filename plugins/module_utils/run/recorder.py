@@ -46,12 +46,12 @@ class Recorder:
     def say(self, line: str) -> None:
         self._say(line)
 
-    def tell(self, step: Step) -> None:
+    def report_step(self, step: Step) -> None:
         """Record a step of this task or of the server's controller, and write its progress line."""
         self.steps.append(report.entry(step, self._clock.stamp()))
         self._say(report.line(step))
 
-    def tell_wait(self, until: str, causes: t.Sequence[Cause]) -> None:
+    def report_wait(self, until: str, causes: t.Sequence[Cause]) -> None:
         """Write a line for a change: a new cause at once, sizes every LINE_INTERVAL seconds."""
         now = self._clock.monotonic()
         new = [cause for cause in causes if cause.kind not in self._reported_causes]

@@ -44,7 +44,7 @@ class SharedCluster:
         """Return the gateway for a controller's driver."""
         return self._gateways[name]
 
-    def pass_on_news(self, seconds: float) -> None:
+    def dispatch_changes(self, seconds: float) -> None:
         """Wait up to this time for changes, and wake the drivers of the changed controllers."""
         if self.broken:
             return
@@ -54,7 +54,7 @@ class SharedCluster:
             self.end(error)
             return
         except Exception as surprise:
-            self.end(InternalError.of(surprise, str(self.gateway.kind)))
+            self.end(InternalError.from_exception(surprise, str(self.gateway.kind)))
             return
         for name in self._gateways if names is None else self._gateways.keys() & names:
             self._gateways[name].woken.set()
@@ -167,8 +167,8 @@ class SharedGateway:
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         return self._gateway.watched_pods(controller)
 
-    def look_at_pods_again(self) -> None:
-        self._gateway.look_at_pods_again()
+    def relist_pods(self) -> None:
+        self._gateway.relist_pods()
 
     def are_starting(self, controller: Controller) -> bool:
         return self._gateway.are_starting(controller)

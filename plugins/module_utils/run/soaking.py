@@ -28,7 +28,7 @@ from ..model.steps import Decision, Step, Wait, Watch
 from .clock import Clock
 from .deadlines import failure
 from .incidents import Incidents, View
-from .watched import Watched, cannot_see
+from .watched import WatchedPods, pods_not_listed_error
 
 #: At most this many progress lines for a soak, and at least so many seconds between two of them.
 LINES, LINE_INTERVAL = 10, 1.0
@@ -54,7 +54,7 @@ class Soaking:
         self._subject, self._is_over = "", False
         #: The uid of the user's controller.
         self._uid = ""
-        self._pods = Watched(self._gateway)
+        self._pods = WatchedPods(self._gateway)
         self._incidents = Incidents(self._gateway, self._clock, self._pods)
         self._watch_time = _WatchTime(self._clock)
         self._reported_at = float("-inf")
@@ -66,7 +66,7 @@ class Soaking:
         where pods may not be listed.
         """
         if self._gateway.objects("pods") is None:
-            raise cannot_see(request)
+            raise pods_not_listed_error(request)
         if events := self._gateway.warnings():
             self._old_reasons = pod_health.reasons(events, _old_pods(self._gateway, status))
 
@@ -77,13 +77,13 @@ class Soaking:
         """
         if self._subject and not self._is_over:
             self._warn_of_deletion(request, observed)
-            self._check(View.of(flow, request, observed))
+            self._check(View.from_observed(flow, request, observed))
         decision = decide(flow, request, observed)
         if not isinstance(decision, Watch):
             return decision
-        answer = self._watch(View.of(flow, request, observed), decision)
+        answer = self._watch(View.from_observed(flow, request, observed), decision)
         if isinstance(answer, str):
-            return decide(flow, request, dataclasses.replace(observed, soaked=answer))
+            return decide(flow, request, dataclasses.replace(observed, passed_soak=answer))
         return answer
 
     def _check(self, view: View) -> None:
@@ -181,7 +181,7 @@ class Soaking:
             return Watch(decision.is_paused)
         if not self._is_over:
             # Pods that are only listed from time to time were out of sight until now.
-            self._gateway.look_at_pods_again()
+            self._gateway.relist_pods()
             self._check(view)
             if self._is_short(view.request):
                 return Watch(decision.is_paused)
@@ -209,7 +209,7 @@ class Soaking:
         if self._incidents.add_pods(events):
             self._watch_time.restart()
 
-    def _look(self, view: View) -> Watched:
+    def _look(self, view: View) -> WatchedPods:
         self._pods.look(view.request, view.status)
         return self._pods
 
@@ -270,7 +270,7 @@ def _stored_soak(view: View, now: float) -> Soak | None:
     return stored if is_valid else None
 
 
-def _has_passed(view: View, stored: Soak, pods: Watched, now: float) -> bool:
+def _has_passed(view: View, stored: Soak, pods: WatchedPods, now: float) -> bool:
     """Return whether the soak of this pause is stored as passed, and may have been.
 
     Another client may have written the annotation: no new pod may be younger than the soak.
@@ -282,7 +282,7 @@ def _has_passed(view: View, stored: Soak, pods: Watched, now: float) -> bool:
         time is not None and time + view.request.soak <= now + RESOLUTION for time in created)
 
 
-def _quiet_since(stored: Soak, events: list[Json], pods: Watched, now: float) -> float:
+def _quiet_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
     """Return since when no new pod reports an incident; now where a pod reports no time."""
     since = [pod_health.healthy_since(pod) for pod in pods.lasting.values()]
     times = [time for time in since if time is not None]

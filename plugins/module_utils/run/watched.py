@@ -29,12 +29,12 @@ class _PodState(t.NamedTuple):
     is_well: bool
 
     @classmethod
-    def of(cls, pod: Json) -> _PodState:
+    def from_pod(cls, pod: Json) -> _PodState:
         is_lasting, is_well = pod_health.is_lasting(pod), pod_health.is_well(pod)
         return cls(pod, labels_of(pod), is_lasting, is_well)
 
 
-class Watched:
+class WatchedPods:
     """Pods of an update by uid, as of the last look()."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -69,7 +69,7 @@ class Watched:
         for holder in self._holders.values():
             pods = self._gateway.watched_pods(holder.controller)
             if pods is None:
-                raise cannot_see(request)
+                raise pods_not_listed_error(request)
             for pod in pods:
                 self._take(pod, holder, before)
         self.ready = sum(self._states[uid].is_well for uid in self.lasting)
@@ -78,7 +78,8 @@ class Watched:
         uid = pod["metadata"]["uid"]
         state = self._states.get(uid) or before.get(uid)
         is_same = state is not None and state.pod is pod
-        state = self._states[uid] = state if state is not None and is_same else _PodState.of(pod)
+        state = state if state is not None and is_same else _PodState.from_pod(pod)
+        self._states[uid] = state
         if holder.is_new(state.labels):
             self.new[uid] = pod
             if state.is_lasting:
@@ -96,7 +97,7 @@ class Watched:
         return changes
 
 
-def cannot_see(request: Request) -> RolloutError:
+def pods_not_listed_error(request: Request) -> RolloutError:
     """Return the error for a soak without permission to list pods."""
     return RolloutError(
         "its pods cannot be listed, and soak needs to watch them", where=request.where,

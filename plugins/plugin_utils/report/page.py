@@ -13,7 +13,10 @@ import pathlib
 import jinja2
 import markupsafe
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import objects, visible
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    escape_unprintable,
+    objects,
+)
 
 from . import curves, overview, rollouts, sizes_chart
 
@@ -48,7 +51,7 @@ def _finalized(value: object) -> object:
 
     Text from the cluster has none any more.
     """
-    return (visible(value, "\n") if isinstance(value, str)
+    return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)
 
 

@@ -732,7 +732,7 @@ def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
         "no URL", "content", "text",
         "base64"])
 def test_a_command_repeats_what_leads_to_the_cluster_and_no_secret(params, environment, expected):
-    assert connection.to_type(params, environment) == expected
+    assert connection.command_options(params, environment) == expected
 
 
 def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, tmp_path):
@@ -741,7 +741,7 @@ def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, t
     monkeypatch.setenv("HOME", str(tmp_path))
 
     for given in (str(path), os.path.basename(path), f"~/{os.path.basename(path)}"):
-        assert connection.to_type({"kubeconfig": given}, {}) == {"kubeconfig": str(path)}
+        assert connection.command_options({"kubeconfig": given}, {}) == {"kubeconfig": str(path)}
 
 
 def test_credentials_among_the_options_are_never_logged():
@@ -770,7 +770,7 @@ wait
                          ids=["the usual time", "the task's own"])
 def test_a_credential_plugin_that_hangs_is_ended_with_all_that_it_has_started(
         file, monkeypatch, timeout, seconds):
-    monkeypatch.setattr(connection.exec_plugin, "PATIENCE", 0.5)
+    monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.5)
     user = credential_plugin(file, HANGING)
     user["exec"] |= {"args": [*user["exec"]["args"], SECRET],
                      "env": [{"name": "PASSWORD", "value": SECRET}]}
@@ -797,7 +797,7 @@ def alive(pid):
 
 
 def test_a_credential_plugin_that_hangs_when_it_is_asked_again_is_ended_too(file, monkeypatch):
-    monkeypatch.setattr(connection.exec_plugin, "PATIENCE", 0.3)
+    monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.3)
     expired = COUNTING.replace('"token":', '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
     user = credential_plugin(file, expired)
     it = connect(kubeconfig=config(user=user))

@@ -312,7 +312,7 @@ def test_news_that_are_older_than_a_list_tell_how_one_has_been_and_not_how_it_is
     api.answers += [pods(of_primary("a", ready=True)),
                     pods(changed(of_primary("a", ready=True), "15"))]
     gateway.watched_pods(PRIMARY)
-    gateway.look_at_pods_again()
+    gateway.relist_pods()
     followed = gateway._informers["watched", "app=foo", PRIMARY.uid]
     followed._watch._queue.put({"type": "MODIFIED", "object": changed(of_primary("a"))})
 
@@ -335,7 +335,7 @@ def test_one_that_went_without_a_word_is_gone_when_they_are_listed_again(gateway
     api.answers += [pods(of_primary("a", ready=True)), pods(of_primary("b"))]
     gateway.watched_pods(PRIMARY)
 
-    gateway.look_at_pods_again()
+    gateway.relist_pods()
 
     gone, left = gateway.watched_pods(PRIMARY)
     assert "deletionTimestamp" in gone["metadata"] and names([gone, left]) == ["a", "b"]
@@ -376,7 +376,7 @@ def test_texts_come_in_as_they_may_be_told(gateway, api):
     for entry in (troubled, rc_list):
         assert entry["status"] == {"message": VISIBLE,
                                    "containerStatuses": [{"image": VISIBLE, "ready": False}]}
-    assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.LONGEST
+    assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.TEXT_LIMIT
     assert gateway.log("a", "web", previous=False) == [
         "one", r"\x1b[2J\x9b31m\u202e", "Next:", "two"]
 
@@ -659,7 +659,7 @@ def test_pods_may_be_read_and_listed_again_while_another_thread_follows_more_of_
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
             threads = [executor.submit(follow_ten, gateway, first) for first in range(3)]
             while not all(thread.done() for thread in threads):
-                gateway.look_at_pods_again()
+                gateway.relist_pods()
                 gateway.are_starting(dataclasses.replace(PRIMARY, selector={"app": "none"}))
             lists = [thread.result() for thread in threads]
     finally:

@@ -19,7 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import DEPLOYMENT_LABEL
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -616,7 +616,7 @@ def test_nodes_that_the_pods_of_a_daemon_set_leave_at_once_are_told_before_the_f
     nodes = [{**node(labels={"disk": disk}),
               "metadata": {"name": f"node-{number}", "labels": {"disk": disk}}}
              for number, disk in enumerate(("ssd", "hdd", "hdd"))]
-    request = request_from({"name": "foo", "kind": kind, "image": "myimage:v2"})
+    request = parse_request({"name": "foo", "kind": kind, "image": "myimage:v2"})
 
     sentences = told(request, wanted=template("myimage:v2", **changes), nodes=nodes)
 

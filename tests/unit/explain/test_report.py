@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.o
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action, Delete, Step
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
@@ -159,7 +159,7 @@ def test_a_handover_that_images_do_not_tell_of_is_finished_by_the_task_that_bega
 
 def test_a_resumed_command_goes_on_where_the_rollout_stands():
     """The planner accepts the command's parameters and continues with the successor."""
-    request = request_from({"name": "foo", "image": "myimage:v2", "container": "web"})
+    request = parse_request({"name": "foo", "image": "myimage:v2", "container": "web"})
 
     assert plan(request, look(request, *BOTH)).name == SUCCESSOR
 

@@ -14,8 +14,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows import auto
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import (
-    DoesNotHold,
-    patched,
+    PreconditionFailed,
+    apply_patch,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
@@ -39,8 +39,8 @@ def scaler(annotations=None, **spec):
     scaler({"of": "somebody"}),
 ])
 def test_frozen_and_restored_it_is_what_it_was(before):
-    frozen = patched(before, autoscaler.freeze(before).write)
-    after = patched(frozen, autoscaler.restore(frozen).write)
+    frozen = apply_patch(before, autoscaler.freeze(before).write)
+    after = apply_patch(frozen, autoscaler.restore(frozen).write)
 
     assert (autoscaler.is_frozen(frozen) and not autoscaler.is_frozen(before)
             and not autoscaler.is_frozen(after))
@@ -55,16 +55,17 @@ def test_frozen_and_restored_it_is_what_it_was(before):
 def test_one_that_somebody_has_changed_meanwhile_is_not_frozen_with_what_it_had_before(change):
     before = scaler(minReplicas=3)
 
-    with pytest.raises(DoesNotHold):
-        patched({**before, "spec": {**before["spec"], **change}}, autoscaler.freeze(before).write)
+    with pytest.raises(PreconditionFailed):
+        apply_patch({**before, "spec": {**before["spec"], **change}},
+                    autoscaler.freeze(before).write)
 
 
 def test_another_of_the_same_name_is_not_touched():
     before = scaler(minReplicas=3)
 
-    with pytest.raises(DoesNotHold):
-        patched({**before, "metadata": {**before["metadata"], "uid": "another"}},
-                autoscaler.freeze(before).write)
+    with pytest.raises(PreconditionFailed):
+        apply_patch({**before, "metadata": {**before["metadata"], "uid": "another"}},
+                    autoscaler.freeze(before).write)
 
 
 DISABLED = autoscaler.freeze(scaler()).write.operations[-2]["value"]
@@ -98,10 +99,10 @@ def test_what_it_may_have_had_is_put_back():
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": "100m",
                               "selectPolicy": "Min", "policies": [
                                   {"type": "Percent", "value": 10, "periodSeconds": 60}]}}
-    frozen = patched(scaler(minReplicas=0, behavior=behavior),
-                     autoscaler.freeze(scaler(minReplicas=0, behavior=behavior)).write)
+    frozen = apply_patch(scaler(minReplicas=0, behavior=behavior),
+                         autoscaler.freeze(scaler(minReplicas=0, behavior=behavior)).write)
 
-    assert patched(frozen, autoscaler.restore(frozen).write)["spec"]["behavior"] == behavior
+    assert apply_patch(frozen, autoscaler.restore(frozen).write)["spec"]["behavior"] == behavior
 
 
 def test_a_mark_on_one_that_is_at_work_freezes_nothing_and_is_not_put_back():

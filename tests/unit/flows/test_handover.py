@@ -283,7 +283,7 @@ TABLE = {
          pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost all marks: next has a copy":
-        (lambda world: [changed(world.renamed(), without=object_meta.MARKS), world.closed()],
+        (lambda world: [changed(world.renamed(), without=object_meta.UPDATE_ANNOTATIONS), world.closed()],
          pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost its mark and runs another image: next has a copy":
@@ -306,7 +306,7 @@ TABLE = {
         (lambda world: [world.replaced(), world.closed(replicas=1)], pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced and has lost its marks: the pods that it had got go back to next":
-        (lambda world: [world.replaced(without=object_meta.MARKS), world.closed(replicas=1)],
+        (lambda world: [world.replaced(without=object_meta.UPDATE_ANNOTATIONS), world.closed(replicas=1)],
          pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced, nobody has looked at the pods: wait":
@@ -397,7 +397,7 @@ def test_renaming_assumes_foo_empty_and_its_marks_as_seen(world):
         "/metadata/uid": PRIMARY_UID,
         "/spec/replicas": 0,
         **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark)
-           for mark in object_meta.MARKS},
+           for mark in object_meta.UPDATE_ANNOTATIONS},
     }
 
 
@@ -481,7 +481,8 @@ def test_labels_are_put_on_each_pod_in_the_same_patch():
     (patch,) = step.write.patches()
     assert patch.operations[2:] == (
         {"op": "add", "path": "/metadata/labels/example.com~1hash", "value": "x"},
-        {"op": "replace", "path": "/metadata/ownerReferences/0", "value": step.write.taker})
+        {"op": "replace", "path": "/metadata/ownerReferences/0",
+         "value": step.write.target_reference})
 
 
 @pytest.mark.parametrize("seen_pods, giver, taker, expected", [
@@ -690,7 +691,7 @@ def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_war
 
 @WORLDS
 def test_a_mark_that_was_lost_is_written_again_without_a_warning(world):
-    primary = changed(world.renamed(), without=object_meta.MARKS)
+    primary = changed(world.renamed(), without=object_meta.UPDATE_ANNOTATIONS)
 
     step = decide(world.update, primary, world.closed(), pods=pods(3))
 
@@ -703,7 +704,7 @@ def test_a_mark_that_was_lost_is_written_again_without_a_warning(world):
 def test_a_next_without_any_annotation_is_known_by_its_template_and_selector():
     """A ReplicaSet keeps another selector, so there is no evidence for the successor."""
     successor = changed(REPLICATION_CONTROLLERS.closed(),
-                        without=[*object_meta.MARKS, object_meta.LAST_ROLLOUT])
+                        without=[*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT])
 
     assert summary(decide(UPDATE, REPLICATION_CONTROLLERS.renamed(), successor,
                           pods=pods(3))) == ("hand over", SUCCESSOR, 3, "foo")
@@ -730,7 +731,7 @@ def test_the_pods_that_go_back_name_next_as_before(world):
     write = decide(world.update, world.replaced(), world.closed(replicas=1),
                    pods=pods(1, primary=2)).write
 
-    assert (write.giver, write.taker["name"], write.taker["uid"]) == (
+    assert (write.source_uid, write.target_reference["name"], write.target_reference["uid"]) == (
         PRIMARY_UID, SUCCESSOR, SUCCESSOR_UID)
     assert {pod.owner for pod in write.pods} == {PRIMARY_UID}
 

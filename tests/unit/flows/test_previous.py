@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
 
@@ -57,7 +57,7 @@ class World:
 
     def run(self, most=100, **params):
         """Run a client that dies after at most this many writes; return the number of writes."""
-        request = request_from({"name": "foo", "kind": self.kind, **params})
+        request = parse_request({"name": "foo", "kind": self.kind, **params})
         flow, memory, writes = choose(request), Memory(now=NOW, has_begun=True), 0
         for _turn in range(200):
             if writes == most:
@@ -91,7 +91,7 @@ class World:
     @property
     def version(self):
         """Return foo's version outside an update."""
-        assert not self.primary.is_marked and len(self.cluster.controllers()) == 1
+        assert not self.primary.is_updating and len(self.cluster.controllers()) == 1
         return images_of(self.primary.template)["web"].removeprefix("myimage:")
 
     def update(self, *versions, most=100):
@@ -276,12 +276,12 @@ def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_one
 
 
 def test_the_wish_is_the_same_whatever_it_leads_to():
-    request = request_from({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
+    request = parse_request({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
     resolved = dataclasses.replace(request, to_revision=3, revision=template())
 
     assert (request.is_unresolved and not resolved.is_unresolved
             and request.fingerprint == resolved.fingerprint == "previous")
     for each in (request, resolved):
         assert each.command().endswith("'name=foo state=rolled_back to_revision=previous'")
-    assert (resolved.to_go_back().fingerprint != "previous"
-            and not resolved.to_go_back().is_unresolved)
+    assert (resolved.rollback_request().fingerprint != "previous"
+            and not resolved.rollback_request().is_unresolved)

@@ -31,7 +31,7 @@ def expect(path, value):
     return {"op": "test", "path": path, "value": value}
 
 
-def patched(cluster, *operations, name="foo"):
+def apply_patch(cluster, *operations, name="foo"):
     return cluster.write(Patch(name, operations))
 
 
@@ -115,22 +115,22 @@ def test_the_test_of_a_patch(operations, holds):
     cluster = ClusterModel([rc(annotations={"x.io/note": "a/b"}, finalizers={})])
     before = copy.deepcopy(cluster.items)
 
-    assert patched(cluster, *operations) is holds
+    assert apply_patch(cluster, *operations) is holds
     assert holds or cluster.items == before
 
 
 def test_a_patch_adds_replaces_and_removes():
     cluster = ClusterModel([rc(annotations={"a": "1", "b": "2"})])
 
-    assert patched(cluster, put("/metadata/annotations/a", "3"),
-                   put("/metadata/annotations/x.io~1c", "4"),
-                   {"op": "remove", "path": "/metadata/annotations/b"}, put(REPLICAS, 7))
+    assert apply_patch(cluster, put("/metadata/annotations/a", "3"),
+                       put("/metadata/annotations/x.io~1c", "4"),
+                       {"op": "remove", "path": "/metadata/annotations/b"}, put(REPLICAS, 7))
     assert cluster.items["foo"]["metadata"]["annotations"] == {"a": "3", "x.io/c": "4"}
     assert cluster.items["foo"]["spec"]["replicas"] == 7
 
 
 def test_a_patch_of_a_missing_object_is_refused():
-    assert not patched(ClusterModel(), put(REPLICAS, 1))
+    assert not apply_patch(ClusterModel(), put(REPLICAS, 1))
 
 
 @pytest.mark.parametrize("operation, generation", [
@@ -139,7 +139,7 @@ def test_a_patch_of_a_missing_object_is_refused():
 def test_a_generation_counts_changes_of_the_spec(operation, generation):
     cluster = ClusterModel([rc()])
 
-    assert patched(cluster, operation)
+    assert apply_patch(cluster, operation)
     assert cluster.items["foo"]["metadata"]["generation"] == generation
 
 
@@ -231,8 +231,8 @@ def test_a_controller_does_not_take_the_name_of_another_off_a_pod():
     """The manager's cache is outdated: foo no longer has the pod to release."""
     cluster = ClusterModel([rc(replicas=1), rc("bar", replicas=0)])
     cluster.write(to_bar(1))
-    patched(cluster, put("/spec/selector", {"app": "x"}),
-            put("/spec/template/metadata/labels", {"app": "x"}))
+    apply_patch(cluster, put("/spec/selector", {"app": "x"}),
+                put("/spec/template/metadata/labels", {"app": "x"}))
     run(cluster, SEE, SYNC)
 
     assert "uid of bar" in owners(cluster)
@@ -243,7 +243,7 @@ def test_a_controller_does_not_take_the_name_of_another_off_a_pod():
 
 def test_nothing_happens_to_pods_before_the_change_is_seen():
     cluster = ClusterModel([rc(replicas=1)])
-    patched(cluster, put(REPLICAS, 3))
+    apply_patch(cluster, put(REPLICAS, 3))
 
     assert cluster.moves() == [SEE]
     assert status(cluster) == (False, 1, 1)
@@ -251,7 +251,7 @@ def test_nothing_happens_to_pods_before_the_change_is_seen():
 
 def test_pods_are_counted_before_they_are_made():
     cluster = ClusterModel([rc(replicas=1)])
-    patched(cluster, put(REPLICAS, 3))
+    apply_patch(cluster, put(REPLICAS, 3))
     run(cluster, SEE, SYNC)
 
     assert len(cluster.pods) == 3
@@ -264,7 +264,7 @@ def test_pods_are_counted_before_they_are_made():
 
 def test_pods_are_counted_before_they_are_deleted_and_those_not_ready_go_first():
     cluster = ClusterModel([rc(replicas=3, available=1)])
-    patched(cluster, put(REPLICAS, 1))
+    apply_patch(cluster, put(REPLICAS, 1))
     run(cluster, SEE, SYNC)
 
     assert [pod.ready for pod in cluster.pods] == [True]
@@ -298,8 +298,8 @@ def test_orphans_are_adopted_and_deleted_by_a_controller_of_no_replicas():
 
 def test_pods_that_do_not_match_any_more_are_released_and_replaced():
     cluster = ClusterModel([rc(replicas=2)])
-    patched(cluster, put("/spec/selector", {"app": "bar"}),
-            put("/spec/template/metadata/labels", {"app": "bar"}))
+    apply_patch(cluster, put("/spec/selector", {"app": "bar"}),
+                put("/spec/template/metadata/labels", {"app": "bar"}))
     run(cluster, SEE, SYNC)
 
     assert owners(cluster) == ["", "", UID, UID]
@@ -350,7 +350,7 @@ def test_changes_are_heard_of_in_their_order_and_repeated_ones_of_a_controller_a
     monkeypatch.setattr(cluster_models, "LONGEST_LAG", 3)
     cluster = ClusterModel([rc(), rc("bar")])
     for name, replicas in (("foo", 4), ("foo", 5), ("bar", 6)):
-        patched(cluster, put(REPLICAS, replicas), name=name)
+        apply_patch(cluster, put(REPLICAS, replicas), name=name)
 
     cluster.make(SEE)
     assert (cluster.seen["foo"]["spec"]["replicas"], cluster.seen["bar"]["spec"]["replicas"]) == (
@@ -362,7 +362,7 @@ def test_changes_are_heard_of_in_their_order_and_repeated_ones_of_a_controller_a
 def test_the_manager_is_never_behind_by_more_than_some_changes():
     cluster = ClusterModel([rc(), rc("bar")])
     for number in range(10):
-        patched(cluster, put(REPLICAS, number), name=("foo", "bar")[number % 2])
+        apply_patch(cluster, put(REPLICAS, number), name=("foo", "bar")[number % 2])
 
         assert len(cluster.unseen) <= LONGEST_LAG
 
@@ -373,7 +373,7 @@ def test_the_manager_is_never_behind_by_more_than_some_changes():
 def test_a_copy_goes_its_own_way():
     cluster = ClusterModel([rc(replicas=1)])
     other = cluster.copy()
-    patched(other, put(REPLICAS, 3))
+    apply_patch(other, put(REPLICAS, 3))
     other.settle()
 
     assert (len(cluster.pods), cluster.items["foo"]["spec"]["replicas"], cluster.unseen) == (

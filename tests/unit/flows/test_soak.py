@@ -61,8 +61,8 @@ def test_only_where_all_new_pods_are_there_and_it_can_still_go_back(request_, it
 
 
 def test_what_was_planned_follows_when_it_has_passed():
-    assert plan(SOAKED, *ALL_NEW, soaked=MARK) == plan(UPDATE, *ALL_NEW)
-    step = plan(AT_1, old(2, marks={object_meta.SOAK: "{}"}), new(1), soaked=MARK)
+    assert plan(SOAKED, *ALL_NEW, passed_soak=MARK) == plan(UPDATE, *ALL_NEW)
+    step = plan(AT_1, old(2, marks={object_meta.SOAK: "{}"}), new(1), passed_soak=MARK)
     assert step.after == "paused at 1 of 3" and step.is_last
     assert step.write.operations[-1] == {"op": "add",
                                          "path": "/metadata/annotations/baton.kubernetes~1soak",
@@ -73,10 +73,10 @@ def test_where_it_was_paused_already_that_it_has_passed_is_written_once():
     def paused(mark):
         return (old(2, marks={PAUSED: "1", object_meta.SOAK: mark}), new(1))
 
-    step = plan(AT_1, *paused("{}"), soaked=MARK)
+    step = plan(AT_1, *paused("{}"), passed_soak=MARK)
 
     assert (step.after, step.is_last) == ("its new pods were watched", True)
-    assert isinstance(plan(AT_1, *paused(MARK), soaked=MARK), Done)
+    assert isinstance(plan(AT_1, *paused(MARK), passed_soak=MARK), Done)
 
 
 def test_the_mark_goes_at_the_end_whoever_gets_there():

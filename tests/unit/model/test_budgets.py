@@ -9,9 +9,9 @@ import pytest
 from builders import template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import (
+    allowed_disruptions,
     budgets_of,
     desired_healthy,
-    spare,
     surge_and_unavailable,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -79,4 +79,4 @@ def test_the_strictest_budget_sets_the_pace(budgets, unavailable):
     request = Request(name="foo", max_surge=Size(2), max_unavailable=Size(3))
 
     assert surge_and_unavailable(request, budgets, 10) == (2, unavailable)
-    assert min([3, *(spare(each, 10) for each in budgets)]) == unavailable
+    assert min([3, *(allowed_disruptions(each, 10) for each in budgets)]) == unavailable

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError, as_lines, either
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+    as_lines,
+    list_alternatives,
+)
 
 EVERYTHING = {"where": "RC a/b", "why": "quota",
               "next_command": ("do this, then:", "kubectl get rc b")}
@@ -29,7 +34,7 @@ def test_the_message_has_a_line_for_each_thing_that_is_known(parts, expected):
 
 def test_how_far_it_got_comes_between_the_reason_and_what_to_type():
     error = RolloutError("it failed", **EVERYTHING)
-    error.standing = "b has 1 of 3 available"
+    error.status = "b has 1 of 3 available"
 
     assert [line.partition(":")[0] for line in error.message.splitlines() if line[0] != " "] == [
         "RC a/b", "Reason", "So far", "Next"]
@@ -52,7 +57,8 @@ def test_nothing_that_a_cluster_says_looks_like_a_command_of_ours():
 
 
 def test_a_command_has_a_line_of_its_own():
-    assert either("a", "b", "a") == ["a", "or:", "b"] and either("a", "a") == ["a"]
+    assert list_alternatives("a", "b", "a") == ["a", "or:", "b"]
+    assert list_alternatives("a", "a") == ["a"]
     assert as_lines(["a\nb", "", "c"]) == "a b\nc"
 
 

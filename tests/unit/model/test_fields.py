@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import DEEPEST, LONGEST, each_text, told, visible
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    DEPTH_LIMIT,
+    TEXT_LIMIT,
+    display_text,
+    escape_unprintable,
+    map_texts,
+)
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
                     lambda inner: st.lists(inner, max_size=3)
@@ -29,28 +35,30 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
     ("    at the end\n", "    at the end"),
 ])
 def test_what_is_no_character_to_look_at_is_spelled_out(text, expected):
-    assert told(text) == expected
+    assert display_text(text) == expected
 
 
 @given(st.text())
 def test_whatever_it_is_it_is_one_line_that_can_be_printed(text):
-    assert told(text).isprintable() and told(told(text)) == told(text)
+    assert display_text(text).isprintable()
+    assert display_text(display_text(text)) == display_text(text)
 
 
 @given(st.text(min_size=1, max_size=5), st.integers(0, 60_000))
 def test_it_is_never_longer_than_what_may_be_looked_at(text, times):
-    assert len(told(text * times)) <= LONGEST
+    assert len(display_text(text * times)) <= TEXT_LIMIT
 
 
 def test_of_a_long_text_the_beginning_and_the_end_are_told():
-    assert told("the object" + "x" * 100_000 + "the reason").startswith("the objectxxx")
-    assert told("the object" + "x" * 100_000 + "the reason").endswith("xxxthe reason")
+    assert display_text("the object" + "x" * 100_000 + "the reason").startswith("the objectxxx")
+    assert display_text("the object" + "x" * 100_000 + "the reason").endswith("xxxthe reason")
 
 
 @given(JSON)
 def test_a_value_stays_what_it_is_but_for_its_texts(value):
-    assert each_text(value, lambda text: text) == value
-    assert "\\x1b" not in repr(each_text(value, lambda text: visible(text).replace("\\", "")))
+    assert map_texts(value, lambda text: text) == value
+    assert "\\x1b" not in repr(map_texts(value,
+                                         lambda text: escape_unprintable(text).replace("\\", "")))
 
 
 def test_keys_are_texts_too_and_what_lies_too_deep_is_left_out():
@@ -58,11 +66,11 @@ def test_keys_are_texts_too_and_what_lies_too_deep_is_left_out():
     for _level in range(100_000):
         deep = {"a": deep}
 
-    assert each_text({"\x1b": ["\n"]}, told) == {r"\x1b": [""]}
-    assert str(each_text(deep, told)).count("a") == DEEPEST
+    assert map_texts({"\x1b": ["\n"]}, display_text) == {r"\x1b": [""]}
+    assert str(map_texts(deep, display_text)).count("a") == DEPTH_LIMIT
     while deep:  # emptied by hand: Python does not exit cleanly with this depth either
         deep = deep["a"]
 
 
 def test_a_line_end_may_be_kept():
-    assert visible("a\n\x1b\n", but="\n") == "a\n\\x1b\n"
+    assert escape_unprintable("a\n\x1b\n", but="\n") == "a\n\\x1b\n"

@@ -41,7 +41,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "SERVER_HISTORY": "controller.kubernetes.io/hash",
         "REVISION": "deployment.kubernetes.io/revision",
         "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",
-        "HELD": "baton.kubernetes/paused-for-migration",
+        "PAUSED_FOR_MIGRATION": "baton.kubernetes/paused-for-migration",
         "ROLLOUT_OF": "openshift.io/deployment-config.name",
         "ROLLOUT_NUMBER": "openshift.io/deployment-config.latest-version",
         "ROLLOUT_PHASE": "openshift.io/deployment.phase",
@@ -55,9 +55,9 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
 
 
 def test_marks_are_never_copied_to_the_other_controller():
-    assert set(object_meta.MARKS) < set(object_meta.NOT_COPIED)
-    assert set(object_meta.NOT_COPIED) - set(object_meta.MARKS) == {
-        object_meta.SOAK, object_meta.LAST_ROLLOUT, object_meta.HELD,
+    assert set(object_meta.UPDATE_ANNOTATIONS) < set(object_meta.NOT_COPIED)
+    assert set(object_meta.NOT_COPIED) - set(object_meta.UPDATE_ANNOTATIONS) == {
+        object_meta.SOAK, object_meta.LAST_ROLLOUT, object_meta.PAUSED_FOR_MIGRATION,
         "kubectl.kubernetes.io/last-applied-configuration"}
 
 
@@ -77,7 +77,7 @@ def test_of_what_an_autoscaler_had_only_two_fields_are_read(text, expected):
 
 def kept(it, uid="uid of foo"):
     """Return the ControllerRevision of a revision, as shown by the API server."""
-    metadata, data = object_meta.keep_revision(it, uid)
+    metadata, data = object_meta.serialize_revision(it, uid)
     owners = [{"uid": "another"}, {"uid": uid, "controller": True}]
     return {"metadata": {"name": "foo-x", "ownerReferences": owners, **metadata},
             "revision": it.number, "data": data}
@@ -87,7 +87,7 @@ def test_a_template_that_is_kept_is_read_as_it_was():
     it = object_meta.Revision(3, template("a<&>\u2028:1"), "2026-11-21T10:00:00Z", "jane", "foo-x",
                               "uid of foo")
 
-    assert object_meta.kept_revision(kept(it)) == it
+    assert object_meta.stored_revision(kept(it)) == it
     assert kept(it)["metadata"]["labels"] == {object_meta.HISTORY: "uid of foo"}
     assert not set("<>&\u2028") & set(kept(it)["data"]["template"])
 
@@ -96,8 +96,8 @@ def test_a_template_that_is_kept_is_read_as_it_was():
                          [None, {}, {"template": ""}, {"template": "no JSON"}, {"template": "[]"},
                           {"template": {}}])
 def test_what_keeps_no_template_is_none_of_the_history(data):
-    assert object_meta.kept_revision({**kept(object_meta.Revision(1, template())),
-                                      "data": data}) is None
+    assert object_meta.stored_revision({**kept(object_meta.Revision(1, template())),
+                                        "data": data}) is None
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
@@ -105,11 +105,11 @@ def test_the_mark_of_a_restart_is_added_to_what_there_is(metadata):
     before = {**template(), "metadata": metadata}
     more = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
 
-    assert object_meta.restarted(before,
-                                 "x")["metadata"] == {"annotations": {object_meta.RESTART: "x"}}
-    assert object_meta.restarted(more,
-                                 "x")["metadata"] == {"annotations": {
-                                     "a": "b", object_meta.RESTART: "x"}, "labels": {"c": "d"}}
+    assert object_meta.with_restart(before,
+                                    "x")["metadata"] == {"annotations": {object_meta.RESTART: "x"}}
+    assert object_meta.with_restart(more,
+                                    "x")["metadata"] == {"annotations": {
+                                        "a": "b", object_meta.RESTART: "x"}, "labels": {"c": "d"}}
 
 
 def test_a_record_is_what_json_says_or_empty():

@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
     Controller,
     Pod,
-    own_label,
+    deployment_label,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
@@ -103,7 +103,7 @@ def test_two_replicas_are_settled_when_all_are_available_and_no_other_exists(
         status, observed, settled, empty, at_most):
     it = of_status(**status)
 
-    assert (it.is_observed, it.is_settled, it.is_empty, it.pods_at_most) == (
+    assert (it.is_observed, it.is_settled, it.is_empty, it.max_pods) == (
         observed, settled, empty, at_most)
 
 
@@ -159,7 +159,7 @@ def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
 def test_a_mark_of_a_handover_that_somebody_has_broken_is_none(changes):
     it = controller(annotations={object_meta.TAKEOVER: identity.canonical({**MARK, **changes})})
 
-    assert it.takeover is None and it.is_marked
+    assert it.takeover is None and it.is_updating
 
 
 @pytest.mark.parametrize("kind, version",
@@ -201,7 +201,7 @@ def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
 def test_marks_tell_an_update_and_next_from_foo(it, marked, is_successor, partner, uid):
     it = Controller.from_api(it)
 
-    assert (it.is_marked, it.is_successor, it.partner, it.partner_uid) == (
+    assert (it.is_updating, it.is_successor, it.partner, it.partner_uid) == (
         marked, is_successor, partner, uid)
 
 
@@ -212,7 +212,7 @@ def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_
     item = rc(label=in_template)
     item["spec"]["selector"] = rc(label=in_selector)["spec"]["selector"]
 
-    assert own_label(UPDATE, Controller.from_api(item)) == expected
+    assert deployment_label(UPDATE, Controller.from_api(item)) == expected
 
 
 # The choice of the successor

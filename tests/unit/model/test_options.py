@@ -27,7 +27,10 @@ from request_builders import (
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    parse_request,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -273,7 +276,7 @@ def test_every_option_arrives():
     assert request == Request(
         name="a.b", namespace="prod", next_name="bar", images={"web": "myimage:v2"},
         label_key="x.io/y",
-        max_surge=Size(25, percent=True), max_unavailable=Size(3), gives_strategy=True,
+        max_surge=Size(25, percent=True), max_unavailable=Size(3), overrides_strategy=True,
         min_ready_seconds=5, update_period=1.5, progress_deadline=60.5)
 
 
@@ -298,7 +301,7 @@ def test_a_rollback_needs_no_change_and_bears_one(params):
     """Role and playbook pass the same options to an update and to a rollback."""
     request = build_request(state="rolled_back", **params)
 
-    assert request.state is State.ROLLED_BACK and not request.asks_the_server
+    assert request.state is State.ROLLED_BACK and not request.needs_dry_run
 
 
 # Sizes
@@ -423,7 +426,7 @@ def test_text_that_the_parser_cannot_bear_is_not_yaml(text):
                              field.name for field in dataclasses.fields(Request)}))
 def test_what_nobody_gives_is_the_default_of_a_request(option):
     """A task without an option requests the same as a task with the option's default."""
-    bare = request_from({"name": "foo", **V2})
+    bare = parse_request({"name": "foo", **V2})
 
     assert getattr(build_request(**V2), option) == getattr(bare, option)
 
@@ -433,12 +436,12 @@ def test_what_nobody_gives_is_the_default_of_a_request(option):
 def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_there):
     back = {"name": "foo", "state": "rolled_back", "to_revision": 1}
 
-    assert request_from(back | still_there) == request_from(back)
+    assert parse_request(back | still_there) == parse_request(back)
 
 
 def test_a_revision_is_a_number_or_the_previous_one():
     back = {"name": "foo", "state": "rolled_back"}
-    read = [request_from({**back, "to_revision": value})
+    read = [parse_request({**back, "to_revision": value})
             for value in (3, "3", " 3 ", "previous", " previous\n", "")]
 
     assert ([(it.to_revision, it.is_previous) for it in read] == [(3, False)] * 3

@@ -23,7 +23,7 @@ from request_builders import DEFINITION, PATCH, V2, build_request, definition_wi
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import map_texts
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
     ({"state": "restarted"}, False), ({"state": "rolled_back", "template": PATCH}, False),
 ], ids=["image", "template", "definition", "restarted", "rolled_back"])
 def test_the_server_is_asked_only_for_what_it_alone_knows(params, expected):
-    assert build_request(**params).asks_the_server is expected
+    assert build_request(**params).needs_dry_run is expected
 
 
 # Restart
@@ -44,7 +44,7 @@ def test_the_server_is_asked_only_for_what_it_alone_knows(params, expected):
 def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
     restart = build_request(state="restarted")
 
-    once, again = restart.applied_to(template()), restart.applied_to(template(label="differs"))
+    once, again = restart.apply_to(template()), restart.apply_to(template(label="differs"))
 
     token = once["metadata"].pop("annotations")[object_meta.RESTART]
     assert once == template()
@@ -54,9 +54,9 @@ def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
 def test_a_restart_of_what_was_restarted_is_another_one():
     restart = build_request(state="restarted")
 
-    once = restart.applied_to(template())
+    once = restart.apply_to(template())
 
-    assert restart.applied_to(once) != once
+    assert restart.apply_to(once) != once
 
 
 @pytest.mark.parametrize("of_primary, of_successor, is_refused", [
@@ -75,9 +75,9 @@ def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_succe
         with pytest.raises(RolloutError,
                            match=r"^the definition's selector .* does not differ from the selector "
                                  r"of foo"):
-            request.refuse_selector_of(of_primary)
+            request.refuse_matching_selector(of_primary)
     else:
-        request.refuse_selector_of(of_primary)
+        request.refuse_matching_selector(of_primary)
 
 
 # The command to type
@@ -90,7 +90,7 @@ def typed(command):
     *words, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
     options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
-    assert not TEMPLAR.is_template(each_text(options, trust_as_template))
+    assert not TEMPLAR.is_template(map_texts(options, trust_as_template))
     return options
 
 
@@ -176,7 +176,7 @@ def test_a_rollback_repeats_what_is_not_for_the_way_forward():
 
 
 def test_the_rollback_that_a_failed_update_begins_is_repeated_as_a_rollback():
-    request = build_request(**V2, **CANARY).to_go_back()
+    request = build_request(**V2, **CANARY).rollback_request()
 
     assert request.command() == request.command(State.ROLLED_BACK)
 

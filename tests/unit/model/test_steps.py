@@ -19,10 +19,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Patch,
     annotate,
     annotation,
+    expect_annotations,
     patch,
     pointer,
     put,
-    same_marks,
     scale,
 )
 
@@ -78,8 +78,8 @@ def test_an_escaped_key_is_read_back_as_it_was(key):
 ], ids=["no annotations: the whole member is missing", "others only: every mark is missing",
         "an update: every mark as seen"])
 def test_the_marks_that_were_seen_are_assumed(it, expected):
-    assert assumed_by(same_marks(it)) == expected
-    assert len(same_marks(it)) == len(expected)
+    assert assumed_by(expect_annotations(it)) == expected
+    assert len(expect_annotations(it)) == len(expected)
 
 
 def test_annotating_sets_adds_and_removes():
@@ -87,7 +87,7 @@ def test_annotating_sets_adds_and_removes():
                           {object_meta.DESIRED: "3", "note": "x", object_meta.PARTNER: None,
                            "absent": None})
 
-    assert assumed_by(operations) == assumed_by(same_marks(PRIMARY))
+    assert assumed_by(operations) == assumed_by(expect_annotations(PRIMARY))
     assert changes_of(operations) == [
         {"op": "add", "path": DESIRED, "value": "3"},
         {"op": "add", "path": "/metadata/annotations/note", "value": "x"},
@@ -119,7 +119,8 @@ def test_scaling_assumes_size_and_marks_and_changes_the_size_only():
 
     assert summary(step) == ("scale", "foo", 2, 5)
     assert assumed_by(step.write.operations) == {
-        "/metadata/uid": "uid of foo", "/spec/replicas": 2, **assumed_by(same_marks(PRIMARY))}
+        "/metadata/uid": "uid of foo", "/spec/replicas": 2,
+        **assumed_by(expect_annotations(PRIMARY))}
     assert changes_of(step.write.operations) == [{"op": "add", "path": "/spec/replicas",
                                                   "value": 5}]
     assert not step.is_last

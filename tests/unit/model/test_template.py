@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import (
     containers_with,
     images_of,
-    merged_as_written,
+    replace_ambiguous_lists,
     repository,
     same_template,
     with_image,
@@ -44,7 +44,7 @@ LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", f
 def test_a_list_whose_entries_a_merge_cannot_tell_apart_is_taken_whole(field, entries):
     partial = {"spec": {"containers": [{"name": "web", field: entries}], field: entries[:1]}}
 
-    assert merged_as_written(partial) == {
+    assert replace_ambiguous_lists(partial) == {
         "spec": {"containers": [{"name": "web", field: [{"$patch": "replace"}, *entries]}],
                  field: entries[:1]}}
 
@@ -55,7 +55,7 @@ def test_a_list_whose_entries_a_merge_cannot_tell_apart_is_taken_whole(field, en
     {"ports": [1, 1]}, {"ports": [{"containerPort": {}}, {"containerPort": "80"}]},
 ])
 def test_what_makes_no_sense_is_left_to_the_api_server(odd):
-    assert merged_as_written(odd) == odd
+    assert replace_ambiguous_lists(odd) == odd
 
 
 # Images
@@ -76,7 +76,7 @@ def test_a_repository_is_the_image_without_tag_and_digest(image, expected):
 
 
 def changed(template, **params):
-    return images_of(build_request(**params).applied_to(template))
+    return images_of(build_request(**params).apply_to(template))
 
 
 def test_the_only_container_gets_the_image_whatever_it_is():
@@ -117,7 +117,7 @@ def test_several_images_are_set_at_once_and_the_rest_stays():
 def test_setting_an_image_leaves_the_template_it_came_from_alone():
     before = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
-    build_request(image="a:2").applied_to(before)
+    build_request(image="a:2").apply_to(before)
 
     assert before == pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
@@ -137,7 +137,7 @@ def test_setting_an_image_leaves_the_template_it_came_from_alone():
         "unknown container among several"])
 def test_a_container_that_is_not_clear_is_refused(containers, params, what):
     with pytest.raises(RolloutError) as refused:
-        build_request(**params).applied_to(pod_template(*containers))
+        build_request(**params).apply_to(pod_template(*containers))
 
     assert refused.value.what == what
 

@@ -55,13 +55,13 @@ def test_surge_rounds_up_and_unavailable_down_and_never_both_to_nothing(
 def test_a_percentage_is_rounded_to_the_next_whole_pod_on_either_side(value, desired):
     exact = value * desired / 100
 
-    assert percent(value).of(desired, round_up=True) == math.ceil(exact)
-    assert percent(value).of(desired, round_up=False) == math.floor(exact)
+    assert percent(value).resolve(desired, round_up=True) == math.ceil(exact)
+    assert percent(value).resolve(desired, round_up=False) == math.floor(exact)
 
 
 @given(COUNT, COUNT, st.booleans())
 def test_a_number_is_that_number_whatever_the_size(value, desired, round_up):
-    assert Size(value).of(desired, round_up=round_up) == value
+    assert Size(value).resolve(desired, round_up=round_up) == value
 
 
 @given(paces(), COUNT)

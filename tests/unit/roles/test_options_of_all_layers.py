@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import ROLLED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
-    request_from,
+    parse_request,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Turn
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
@@ -227,7 +227,7 @@ def test_the_defaults_of_a_survey_are_valid_for_each_kind(role, kind, who, answe
 
     for params in tasks:
         Fleet.from_params(params)
-        request_from({**params, "name": params.get("name") or "any"})
+        parse_request({**params, "name": params.get("name") or "any"})
     assert len(tasks) == (4 if role == "image_bump" else 2)
 
 

@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.f
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Terminating
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
@@ -35,8 +35,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
     REJECTED_LIMIT,
     SAME_STEP_LIMIT,
     Deadlines,
+    explain_idle_failure,
     failure,
-    say_without_update,
 )
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
@@ -120,7 +120,7 @@ def test_a_deletion_that_finalizers_keep_from_ending_is_named_and_the_same_task_
     cluster.is_over = True
     cluster.run(request_)
     assert (cluster.controllers().keys() == after
-            and not any(it.is_marked for it in cluster.controllers().values()))
+            and not any(it.is_updating for it in cluster.controllers().values()))
 
 
 def test_a_timeout_while_finalizers_keep_what_was_deleted_is_no_reason_to_roll_back():
@@ -502,14 +502,14 @@ def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, tol
 
 
 def test_a_task_whose_pause_keeps_an_old_pod_is_repeated_without_the_pause():
-    request = request_from({"name": "foo", "kind": "StatefulSet", "image": "myimage:v2",
-                            "pause_at": "1", "failure_grace": 3})
+    request = parse_request({"name": "foo", "kind": "StatefulSet", "image": "myimage:v2",
+                             "pause_at": "1", "failure_grace": 3})
     cause = Cause(HELD, "ErrImagePull", "not found", "leave pause_at out", is_fatal=True,
                   pod="foo-0")
     error = failure(request, IdleGateway(), "what", "how far", [cause])
 
     assert error.next_command == f"leave pause_at out\nthen:\n{ROLL} 'name=foo kind=StatefulSet image=myimage:v2 failure_grace=3'"
-    assert error.leaves_rollback_out
+    assert error.skips_rollback
 
 
 def fails_in_migration(world, request):
@@ -529,7 +529,7 @@ def test_after_a_migration_pods_that_fail_need_another_image_of_the_deployment()
     standing = MigrationFlow(MIGRATE.kind).status(MIGRATE, find(MIGRATE, world.cluster))
     error = RolloutFailed("what")
 
-    say_without_update(MIGRATE, error, standing)
+    explain_idle_failure(MIGRATE, error, standing)
 
     assert error.next_command == f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'"
 
@@ -546,7 +546,7 @@ def test_a_migration_that_fails_shows_no_rollback_and_the_update_of_its_deployme
         step, next_command):
     error = fails_in_migration(after(step), MIGRATE)
 
-    assert error.next_command == next_command and error.leaves_rollback_out
+    assert error.next_command == next_command and error.skips_rollback
 
 
 @pytest.mark.parametrize("steps, may_go_back", [(4, True), (5, True), (6, False), (9, False)])
@@ -558,5 +558,5 @@ def test_the_migration_of_a_deployment_config_is_rolled_back_while_its_rollout_e
     error = fails_in_migration(world, MIGRATE_CONFIG)
 
     back = f"or:\n{ROLL} 'name=foo kind=DeploymentConfig state=rolled_back'"
-    assert (back in error.next_command) is may_go_back is not error.leaves_rollback_out
+    assert (back in error.next_command) is may_go_back is not error.skips_rollback
     assert ("kind=Deployment image=ANOTHER-IMAGE" in error.next_command) is (steps == 9)

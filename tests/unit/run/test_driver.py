@@ -21,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, Delete, Handover, Patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
@@ -151,7 +151,7 @@ def test_what_would_survive_a_rollback_is_not_rolled_back():
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       ALONE)
     error = RolloutFailed("no progress")
-    error.leaves_rollback_out = True
+    error.skips_rollback = True
 
     run.roll_back(error)
 
@@ -700,7 +700,7 @@ class Scaled(Cluster):
 
     def write(self, write):
         if write.kind == AUTOSCALER:
-            self.scaler = patched(self.scaler, write)
+            self.scaler = apply_patch(self.scaler, write)
             return True
         if (isinstance(write, Patch)
                 and any(each["path"] == "/spec/replicas" and each["op"] == "add"
@@ -741,7 +741,7 @@ def test_a_failure_tells_its_first_reason_though_the_autoscaler_cannot_be_restor
         if write.kind == AUTOSCALER and cluster.scaler["metadata"].get("annotations"):
             raise RolloutError("forbidden")
         if write.kind == AUTOSCALER:
-            cluster.scaler = patched(cluster.scaler, write)
+            cluster.scaler = apply_patch(cluster.scaler, write)
         return write.kind == AUTOSCALER
 
     assert (cluster.refusal(dataclasses.replace(UPDATE,

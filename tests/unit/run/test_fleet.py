@@ -170,7 +170,7 @@ def test_the_replica_set_of_a_deployment_is_skipped_and_the_reason_is_shown():
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
     owned, own = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
                   for owners in ([owner], []))
-    request = options.request_from({**task, "name": "foo", "kind": "ReplicaSet"})
+    request = options.parse_request({**task, "name": "foo", "kind": "ReplicaSet"})
     assert many.why_skipped(request, owned, False) == "it belongs to Deployment/web"
     assert many.why_skipped(request, own, False) == ""
 

@@ -130,7 +130,7 @@ class Client:
 
     def works(self):
         """Renew the Lease while another client sleeps."""
-        self.clock += lease.LOOK_AGAIN
+        self.clock += lease.RETRY_INTERVAL
         self.lease.keep()
 
 
@@ -164,7 +164,7 @@ def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
     assert error.value.what == f"another task is already working on it: {holder}, since 1970-01-12T13:46:40.000000Z"
     assert ("lock_timeout" in error.value.next_command
             and error.value.where == "ReplicationController shop/foo")
-    assert (second.slept <= lease.RENEW_AFTER + lease.LOOK_AGAIN
+    assert (second.slept <= lease.RENEW_AFTER + lease.RETRY_INTERVAL
             and second.lines == [f"waiting for the task of {holder} to end"])
 
 
@@ -175,7 +175,7 @@ def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its
 
     second.lease.take()
 
-    assert DURATION <= second.slept <= DURATION + 2 * lease.LOOK_AGAIN
+    assert DURATION <= second.slept <= DURATION + 2 * lease.RETRY_INTERVAL
     assert server.leases[NAME]["spec"]["leaseTransitions"] == 1
 
 
@@ -202,7 +202,7 @@ def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes)
 
     second = Client(server)
     second.lease.take()
-    assert second.slept <= DURATION + 2 * lease.LOOK_AGAIN
+    assert second.slept <= DURATION + 2 * lease.RETRY_INTERVAL
 
 
 @pytest.mark.parametrize("seconds", [-3600, -12, 12, 3600])
@@ -326,7 +326,7 @@ def test_no_lease_locks_out_for_longer_than_our_own_duration(server, forged, pro
     client = Client(server, machine="here")
     client.lease.take()
 
-    assert client.slept <= DURATION + 2 * lease.LOOK_AGAIN
+    assert client.slept <= DURATION + 2 * lease.RETRY_INTERVAL
     assert 0 <= server.leases[NAME]["spec"]["leaseTransitions"] < 2**31
 
 
@@ -386,7 +386,7 @@ def test_a_lease_that_other_tasks_keep_getting_is_waited_for_as_long_as_the_task
     with pytest.raises(RolloutError, match=r"could not acquire the Lease"):
         client.lease.take()
 
-    assert client.slept > 20 + 2 * lease.DURATION - lease.LOOK_AGAIN
+    assert client.slept > 20 + 2 * lease.DURATION - lease.RETRY_INTERVAL
 
 
 def test_a_process_that_nobody_has_waited_for_yet_has_ended():
@@ -937,7 +937,7 @@ def test_a_task_with_nothing_to_change_deletes_the_leases_of_one_that_died_here(
 
 
 @pytest.mark.parametrize("seconds, stays",
-                         [(0, True), (DURATION + 1, True), (lease.ABANDONED + 1, False)])
+                         [(0, True), (DURATION + 1, True), (lease.ABANDONED_AFTER + 1, False)])
 def test_a_task_with_nothing_to_change_deletes_leases_that_were_not_renewed_for_long(
         server, seconds, stays):
     Client(server, machine="elsewhere").lease.take()
@@ -964,7 +964,7 @@ def test_a_holder_whose_lease_was_taken_for_abandoned_has_it_again(server):
 
 def test_without_a_lock_a_task_with_nothing_to_change_leaves_leases_alone(server):
     Client(server, machine="elsewhere").lease.take()
-    server.now += lease.ABANDONED + 1
+    server.now += lease.ABANDONED_AFTER + 1
 
     Client(server, machine="here", lock=False).lease.clean_up()
 

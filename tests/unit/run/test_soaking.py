@@ -67,8 +67,8 @@ class Watched(Cluster):
             meanwhile, self.meanwhile = self.meanwhile, []
         return [*meanwhile, *(pod for pod in pods if pod)]
 
-    def look_at_pods_again(self):
-        self.calls.append(("look_at_pods_again", ""))
+    def relist_pods(self):
+        self.calls.append(("relist_pods", ""))
 
     def pod(self, controller, number):
         name = f"{controller.name}-{number}"

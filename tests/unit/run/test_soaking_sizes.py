@@ -88,7 +88,7 @@ class Followed:
     def server_time(self):
         return self.clock.now
 
-    def look_at_pods_again(self):
+    def relist_pods(self):
         self.pods = self.pods_at_last or self.pods
 
     def look_up(self, name):
@@ -105,7 +105,7 @@ class Followed:
         return None
 
     def decide(self, _request, seen):
-        return Watch(False) if seen.soaked is None else "the end"
+        return Watch(False) if seen.passed_soak is None else "the end"
 
     def look(self, goal, there, events=(), own=None, seconds=10.0):
         self.goal, self.own, self.pods, self.events = goal, own, there, list(events)

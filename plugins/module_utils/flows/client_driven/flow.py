@@ -18,7 +18,14 @@ from ...model import budgets, identity, object_meta
 from ...model.fields import Json
 from ...model.kinds import Kind, State
 from ...model.object_meta import DEPLOYMENT_LABEL, Revision
-from ...model.observed import NONE_TERMINATING, Controller, Observed, Pod, Terminating, own_label
+from ...model.observed import (
+    NONE_TERMINATING,
+    Controller,
+    Observed,
+    Pod,
+    Terminating,
+    deployment_label,
+)
 from ...model.request import Request
 from ...model.steps import (
     REVISION,
@@ -277,7 +284,7 @@ def _size(observed: Observed) -> int | None:
     primary, successor = observed.primary, observed.successor
     if primary and successor and primary.original == successor.original:
         return primary.original
-    return primary.replicas if primary and not successor and not primary.is_marked else None
+    return primary.replicas if primary and not successor and not primary.is_updating else None
 
 
 def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
@@ -290,7 +297,7 @@ def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Clus
     if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
         return observed
     observed = dataclasses.replace(observed, is_created_here=caches.created == successor.name)
-    name_and_label = (successor.name, own_label(request, successor))
+    name_and_label = (successor.name, deployment_label(request, successor))
     is_expected = name_and_label == expected_successor(request, primary)
     if not is_expected or match_of_successor(request, observed, primary, successor).is_result:
         return observed
@@ -371,7 +378,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     labels.pop(request.label_key, None)  # pods of a deleted successor count as well
     other_uids = ({controller.uid for controller in cluster.controllers().values()}
                   - {controller.uid for controller in controllers})
-    caches.terminating = Terminating.of(
+    caches.terminating = Terminating.from_pods(
         [pod for pod in cluster.terminating_pods(dict(sorted(labels.items())))
          if pod.owner_kind in ("", str(request.kind)) and pod.owner not in other_uids])
     hundreds = sum(controller.current for controller in controllers) / 100

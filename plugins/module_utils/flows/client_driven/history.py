@@ -23,7 +23,7 @@ import typing as t
 from ...model import fields, identity, object_meta
 from ...model.fields import Json
 from ...model.object_meta import Revision
-from ...model.observed import Controller, own_label
+from ...model.observed import Controller, deployment_label
 from ...model.request import PREVIOUS, Request
 from ...model.steps import REVISION, Action, Create, Delete, Step, Write
 from ...model.template import image_names, images_of, without_label
@@ -55,7 +55,7 @@ def proven(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]
     The name has to contain the hash of owner, number and template.
     """
     uids = {controller.uid for controller in controllers}
-    return sorted((revision for revision in map(object_meta.kept_revision, stored)
+    return sorted((revision for revision in map(object_meta.stored_revision, stored)
                    if revision and revision.owner_uid in uids
                    and revision.name.endswith(_hash(revision))),
                   key=lambda revision: revision.number, reverse=True)
@@ -99,7 +99,7 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
     is_anothers = successor is not None and successor.last_rollout.get("request") != PREVIOUS
-    in_progress = controller is not None and (observed.in_progress or controller.is_marked)
+    in_progress = controller is not None and (observed.in_progress or controller.is_updating)
     if controller is None or (in_progress and (primary is None or is_anothers)):
         return request
     if history is None:
@@ -113,7 +113,8 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
         if successor:
             matching = [
                 candidate for candidate in candidates
-                if expected_successor(candidate, primary)[1] == own_label(request, successor)]
+                if expected_successor(candidate, primary)[1] == deployment_label(
+                    request, successor)]
         else:  # killed before the creation of a successor
             matching = [candidate for candidate in candidates
                         if expected_successor(candidate, primary)[0] == primary.partner]
@@ -184,7 +185,7 @@ def _manifest(request: Request, survivor: Controller, revision: Revision) -> Jso
     """
     name = identity.successor_name(request.name,
                                    _hash(dataclasses.replace(revision, owner_uid=survivor.uid)))
-    metadata, data = object_meta.keep_revision(revision, survivor.uid)
+    metadata, data = object_meta.serialize_revision(revision, survivor.uid)
     return {
         "apiVersion": "apps/v1", "kind": REVISION,
         "metadata": {"name": name, "namespace": request.namespace, **metadata,

@@ -11,7 +11,7 @@ import typing as t
 
 from ...model import identity, object_meta
 from ...model.fields import Json
-from ...model.observed import Controller, Observed, own_label
+from ...model.observed import Controller, Observed, deployment_label
 from ...model.request import Request
 
 
@@ -58,7 +58,7 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
 def expected_successor(request: Request, primary: Controller) -> tuple[str, str]:
     """Return name and deployment label of the successor for this request and primary."""
     content = request.content(primary.template, primary.selector)
-    value = identity.label_value(content, own_label(request, primary))
+    value = identity.label_value(content, deployment_label(request, primary))
     return request.next_name or identity.successor_name(primary.name, value), value
 
 

@@ -19,14 +19,14 @@ from ...model.errors import NoSuchController, RolloutError
 from ...model.object_meta import (
     DESIRED,
     LAST_ROLLOUT,
-    MARKS,
     ORIGINAL,
     PARTNER,
     PARTNER_UID,
     PAUSED,
     SUCCESSOR_SPEC,
+    UPDATE_ANNOTATIONS,
 )
-from ...model.observed import NONE_TERMINATING, Controller, Terminating, own_label
+from ...model.observed import NONE_TERMINATING, Controller, Terminating, deployment_label
 from ...model.request import PREVIOUS, Request
 from ...model.steps import (
     Action,
@@ -37,9 +37,9 @@ from ...model.steps import (
     Step,
     Wait,
     annotate,
-    gone,
     patch,
     scale,
+    wait_for_deletion,
 )
 from ...model.template import image_names, with_label
 from ...model.thresholds import grow_to, shrink_to
@@ -68,7 +68,7 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
             # The rows without a primary will soon apply. An update with next_name deletes the
             # primary.
             is_own = not (primary.replicas or successor.is_named_for(request.name))
-            return gone(primary, "" if is_own else "another client deletes it")
+            return wait_for_deletion(primary, "" if is_own else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
         refusals.refuse_successor(request, observed.other_primary)
     if observed.kubectl_controllers:
@@ -116,7 +116,7 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
         # | - | yes | a successor of the primary, `next_name` | scale up, remove the annotations |
         return _finish_successor(request, observed, successor)
     # | - | yes | `next_name`, the desired template, no annotations | done: the update has ended |
-    if request.next_name and not successor.is_marked and successor.name == request.next_name:
+    if request.next_name and not successor.is_updating and successor.name == request.next_name:
         if not refusals.is_of_another_request(request, observed, successor):
             return Done(f"{successor.name} already has the desired template, and {request.name} no "
                         "longer exists")
@@ -146,7 +146,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     refusals.refuse_mismatch(request, primary, successor)
     # | yes | yes | the successor is being deleted | wait |
     if successor.is_deleting:
-        return gone(successor)
+        return wait_for_deletion(successor)
     # | yes | yes | the successor has another template | error: another update is in progress |
     if not match_of_successor(request, observed, primary, successor).is_result:
         raise refusals.another_update(request, successor, primary)
@@ -188,13 +188,13 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     if handover.is_under_way(observed):
         return handover.finish(request, observed, primary)
     if successor is None:
-        if primary.is_marked or primary.last_rollout.get("outcome") == "rolled_back":
+        if primary.is_updating or primary.last_rollout.get("outcome") == "rolled_back":
             return (_clean(request, observed, primary, "rolled_back")
                     or Done(f"{primary.name} is already rolled back"))
         raise refusals.nothing_to_roll_back(request, observed, primary)
     refusals.refuse_mismatch(request, primary, successor)
     if successor.is_deleting:
-        return gone(successor)
+        return wait_for_deletion(successor)
     # The same rollout in the opposite direction, then the deletion of the successor.
     desired = size.agreed(request, observed, primary, successor)
     return (_annotate(observed, primary, successor, desired, forward=False, paused=None)
@@ -207,7 +207,7 @@ def pause_at(request: Request, desired: int) -> int:
     """Return the number of new pods at the end of the task; without a pause, the desired size."""
     if request.pause_at is None:
         return desired
-    return min(desired, request.pause_at.of(desired, round_up=True))
+    return min(desired, request.pause_at.resolve(desired, round_up=True))
 
 
 def _pause(primary: Controller, successor: Controller, target: int, desired: int) -> Decision:
@@ -225,7 +225,7 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
 
     The patch tests for the absence of the annotation, so a second client creates no successor.
     """
-    request.refuse_selector_of(primary.selector)
+    request.refuse_matching_selector(primary.selector)
     name, value = expected_successor(request, primary)
     refusals.refuse_users_label(request, primary)
     if request.next_name is None:
@@ -289,7 +289,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
     deletable = _deletable(request, grows)
 
     def room(terminating: int) -> int:
-        pods = shrinks.pods_at_most + deletable + terminating
+        pods = shrinks.max_pods + deletable + terminating
         return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=pods))
 
     if grows.replicas > desired:
@@ -303,7 +303,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
         if size < shrinks.replicas:
             return scale(shrinks, size)
     is_complete = (grows.is_settled and grows.replicas == target
-                   and shrinks.has_no_more_than(desired - target))
+                   and shrinks.has_at_most(desired - target))
     if is_complete and not observed.terminating.count:
         return None
     sizes = f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}"
@@ -364,7 +364,7 @@ def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller
 
     The step restores the size, then removes the annotations. Returns None without annotations.
     """
-    if not primary.is_marked:
+    if not primary.is_updating:
         return None
     desired = size.agreed(request, observed, primary)
     if growth := _grow_alone(request, observed, primary, desired, Action.RESTORE):
@@ -386,7 +386,8 @@ def _request_field(controller: Controller) -> dict[str, str]:
 
 
 def _clear(controller: Controller, record: str | None, after: str, is_last: bool = False) -> Step:
-    changes: dict[str, str | None] = {key: None for key in MARKS if key in controller.annotations}
+    changes: dict[str, str | None] = {
+        key: None for key in UPDATE_ANNOTATIONS if key in controller.annotations}
     if record is not None:
         changes[LAST_ROLLOUT] = record
     return Step(Action.ANNOTATE, controller.name, patch(controller, *annotate(controller, changes)),
@@ -413,7 +414,7 @@ def match_of_successor(request: Request, observed: ClientDrivenObserved, primary
     dry_run = observed.stored and handover.stored_template_hash(observed.stored)
     return provenance.match(
         request, successor.template, observed.desired or {},
-        is_recorded=own_label(request, successor) == expected_successor(request, primary)[1],
+        is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
         is_confirmed=has_run or is_own or dry_run == stored)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...model import identity, object_meta
-from ...model.errors import RolloutError, either
+from ...model.errors import RolloutError, list_alternatives
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.object_meta import (
@@ -17,13 +17,13 @@ from ...model.object_meta import (
     KUBECTL_NEXT,
     KUBECTL_ORIGINAL,
     KUBECTL_SOURCE,
-    MARKS,
     PARTNER,
     PARTNER_UID,
     RESTART,
     TAKEOVER,
+    UPDATE_ANNOTATIONS,
 )
-from ...model.observed import Controller, own_label
+from ...model.observed import Controller, deployment_label
 from ...model.request import Request
 from ...model.template import image_names, without_label
 from .. import handover, provenance, refusals
@@ -103,7 +103,7 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
     At the handover an error of the API server would be too late: the successor has all pods.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
-    written = {**dict.fromkeys(MARKS, "x" * 36), PARTNER: successor.name,
+    written = {**dict.fromkeys(UPDATE_ANNOTATIONS, "x" * 36), PARTNER: successor.name,
                TAKEOVER: identity.canonical(takeover) + "x" * 36}
     for controller in (primary, successor):
         refusals.refuse_without_room(request, primary, {**controller.annotations, **written})
@@ -114,7 +114,7 @@ def refuse_users_label(request: Request, primary: Controller) -> None:
 
     A Service of the user may select on the label, and the update would write hashes to the label.
     """
-    value = own_label(request, primary)
+    value = deployment_label(request, primary)
     if (request.label_key != DEPLOYMENT_LABEL and value is not None
             and not identity.is_label_value(value)):
         raise RolloutError(f"the label {request.label_key}={value} is already in use, and the "
@@ -168,7 +168,7 @@ def another_update(request: Request, successor: Controller,
         dataclasses.replace(request, next_name=_next_name(request, successor)),
         is_paused=primary.paused is not None, is_back=bool(primary.desired))
     return RolloutError(f"{message} or roll it back first", where=request.where,
-                        next_command=either(*commands))
+                        next_command=list_alternatives(*commands))
 
 
 def finish_command(request: Request, successor: Controller) -> str:

@@ -19,10 +19,10 @@ def phase_of(primary: Controller | None,
     """Return the phase and the direction of an update, from the annotations."""
     if primary and primary.has_takeover:
         return "taking_over", "forward"
-    if primary and (primary.is_marked or (successor and successor.partner == primary.name)):
+    if primary and (primary.is_updating or (successor and successor.partner == primary.name)):
         return ("progressing" if primary.paused is None else "paused",
                 "back" if primary.desired else "forward")
-    if primary is None and successor and successor.is_marked:
+    if primary is None and successor and successor.is_updating:
         return "progressing", "forward"
     return "complete", None
 

@@ -13,7 +13,7 @@ from ...model import object_meta
 from ...model.fields import Json, mapping, objects
 from ...model.observed import Controller
 from ...model.request import Request
-from ...model.server_driven import ByRevisions
+from ...model.server_driven import RevisionDriven
 from .. import refusals
 from ..flow import Cluster, Holder, Memory, RolloutStatus, Rule, Side
 from ..server_driven import recorded
@@ -48,7 +48,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         """Return the observation with pods, if a decision depends on pods. Raises RolloutError."""
         raise NotImplementedError
 
-    def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
+    def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
         The list may lack the present ControllerRevision, or have its old number: the present number
@@ -106,7 +106,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         return primary.is_observed and super().may_be_result(
             request, dataclasses.replace(observed, record=None) if is_undone else observed, primary)
 
-    def _revisions(self, primary: ByRevisions, cluster: Cluster,
+    def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
         """Return the ControllerRevisions; None if they cannot be read."""
         if memory.revisions is None or self.is_out_of_date(primary, memory):
@@ -154,7 +154,7 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
                "or not. Add one, or give min_ready_seconds")
 
 
-def _progress(primary: ByRevisions) -> int:
+def _progress(primary: RevisionDriven) -> int:
     """Return a number that grows with each new or available pod, and each deleted excess pod."""
     excess = primary.current - primary.replicas
     return -excess if excess > 0 else 2 * primary.updated + primary.available
@@ -172,7 +172,7 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     return next((revision.pods for revision in observed.history if revision.name == undone), undone)
 
 
-def _sides(observed: RevisionsObserved, primary: ByRevisions,
+def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
     """Return old and new pods.
 

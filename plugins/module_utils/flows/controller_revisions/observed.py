@@ -16,8 +16,8 @@ import typing as t
 from ...model import object_meta
 from ...model.fields import Json
 from ...model.object_meta import Revision, Rollout
-from ...model.server_driven import ByRevisions
-from ...model.settings import is_same
+from ...model.server_driven import RevisionDriven
+from ...model.settings import are_equal
 from ...model.template import labels_of, without_label
 from ..server_driven import recorded
 from ..server_driven.observed import ServerDrivenObserved
@@ -29,7 +29,7 @@ RevisionsT = t.TypeVar("RevisionsT", bound="RevisionsObserved")
 class RevisionsObserved(ServerDrivenObserved):
     """A StatefulSet or DaemonSet, without a successor. The history may not have been read yet."""
 
-    primary: ByRevisions | None
+    primary: RevisionDriven | None
     #: Whether this run observed the recorded settings before the update.
     is_witnessed: bool = False
 
@@ -99,8 +99,9 @@ class RevisionsObserved(ServerDrivenObserved):
         primary, record = self.primary, self.record
         if primary is None or record is None:
             return False
-        has_paced = any(is_same(primary.settings[field], value) and value != record.original[field]
-                        for field, value in record.paced.items())
+        has_paced = any(are_equal(primary.settings[field], value)
+                        and value != record.original[field]
+                        for field, value in record.overrides.items())
         return has_paced or not self.is_all_new
 
     @property
@@ -143,7 +144,7 @@ class RevisionsObserved(ServerDrivenObserved):
                                    is_witnessed=True)
 
 
-def own_revisions(primary: ByRevisions, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
+def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
     """Return the ControllerRevisions that the object controls, newest first.
 
     Like the server's own controller (ListControllerRevisions, ClaimObject), only with labels that

@@ -14,7 +14,7 @@ import typing as t
 
 from ...model.fields import Json
 from ...model.object_meta import Rollout
-from ...model.server_driven import ByRevisions
+from ...model.server_driven import RevisionDriven
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ..server_driven import recorded
 from ..server_driven.planner import Planner
@@ -27,7 +27,7 @@ RevisionsT = t.TypeVar("RevisionsT", bound=RevisionsObserved)
 class RevisionsSettings(Settings[RevisionsT]):
     """Settings of an object with an updateStrategy."""
 
-    primary: ByRevisions
+    primary: RevisionDriven
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
         """Return updateStrategy for the time of the update. Raises RolloutError if no pod may go.
@@ -53,7 +53,7 @@ class RevisionsSettings(Settings[RevisionsT]):
 class RevisionsPlanner(Planner[RevisionsT]):
     """State table of an object with templates stored as ControllerRevisions."""
 
-    primary: ByRevisions
+    primary: RevisionDriven
 
     @property
     def is_behind(self) -> bool:

@@ -13,13 +13,13 @@ from ...model import identity, object_meta, observed
 from ...model.fields import Json, number
 from ...model.kinds import Kind
 from ...model.observed import Controller
-from ...model.server_driven import ByRevisions, number_of, parse
+from ...model.server_driven import RevisionDriven, parse, pod_number
 from ...model.steps import REVISION, Delete, Write
 from ...model.template import labels_of, same_template
 from ..flow import Model
 from ..simulated import LookUpRevisions, changed_by, has_counts
 
-Controlled = t.TypeVar("Controlled", bound=ByRevisions)
+Controlled = t.TypeVar("Controlled", bound=RevisionDriven)
 
 
 class Pod(t.NamedTuple):
@@ -36,7 +36,7 @@ class Pod(t.NamedTuple):
 
     @property
     def number(self) -> int:
-        return number_of(self.name)
+        return pod_number(self.name)
 
 
 class State(t.NamedTuple):
@@ -199,7 +199,7 @@ def with_counts(item: Json, status: Json) -> Json:
     return before if has_counts(item, status) else {**before, **status}
 
 
-def revision_of(controller: ByRevisions, revisions: tuple[Json, ...],
+def revision_of(controller: RevisionDriven, revisions: tuple[Json, ...],
                 ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the present template, and all of them.
 
@@ -228,7 +228,7 @@ def revision_of(controller: ByRevisions, revisions: tuple[Json, ...],
     return created, (*revisions, created)
 
 
-def trimmed(controller: ByRevisions, revisions: tuple[Json, ...], present: Json,
+def trimmed(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
             is_live: t.Callable[[Json], bool], *, counts_live: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions within revisionHistoryLimit; live ControllerRevisions stay.
 

@@ -15,7 +15,7 @@ from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller
 from ...model.request import Request
-from ...model.server_driven import ByRevisions, DaemonSet
+from ...model.server_driven import DaemonSet, RevisionDriven
 from ...model.steps import Write
 from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
@@ -63,7 +63,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                 or _are_counted_as_new(primary)
                 or (memory.has_begun and not recorded.is_desired(request, primary, desired or {})))
 
-    def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
+    def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again: after each new template.
 
         The server creates or renumbers the present ControllerRevision before the status shows the
@@ -205,7 +205,7 @@ def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
         yield (f"{primary.misplaced} pods of DaemonSet {primary.name} are on nodes that take no "
                "new ones, because of a taint for "
                f"instance: if one of these is deleted for this update, no new one comes")
-    most = (request.max_unavailable.for_api if request.gives_strategy
+    most = (request.max_unavailable.for_api if request.overrides_strategy
             else primary.numbers["maxUnavailable"])
     if most_missing({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
         yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} "

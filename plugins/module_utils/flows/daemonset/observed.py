@@ -35,7 +35,7 @@ from ...model.fields import Json, mapping, objects, seconds, text, values
 from ...model.object_meta import Revision, Rollout
 from ...model.observed import Controller
 from ...model.server_driven import DaemonSet
-from ...model.settings import numbers_of_daemon_set
+from ...model.settings import daemon_set_numbers
 from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
@@ -109,8 +109,8 @@ class DaemonSetObserved(RevisionsObserved):
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
-        numbers, size = numbers_of_daemon_set(mapping(record.original,
-                                                      "updateStrategy")), max(1, primary.replicas)
+        numbers, size = daemon_set_numbers(mapping(record.original,
+                                                   "updateStrategy")), max(1, primary.replicas)
         return most_missing(numbers, size) > max(1, most_missing(primary.numbers, size))
 
     @property
@@ -180,7 +180,7 @@ def most_missing(numbers: Json, size: int) -> int:
 
     Percentages are rounded up (UnavailableCount).
     """
-    return Size.from_api(numbers["maxUnavailable"]).of(size, round_up=True)
+    return Size.from_api(numbers["maxUnavailable"]).resolve(size, round_up=True)
 
 
 def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:

@@ -19,7 +19,7 @@ from ...model.errors import RolloutError
 from ...model.fields import Json, mapping, objects
 from ...model.object_meta import Rollout
 from ...model.server_driven import DaemonSet
-from ...model.settings import USUAL, numbers_of_daemon_set
+from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers
 from ...model.steps import Action, Decision, Delete, Step, Wait
 from ...model.template import same_template
 from ...model.thresholds import Size
@@ -41,23 +41,24 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         broken.
         """
         numbers, size = self._numbers, self.primary.replicas
-        surge = Size.from_api(numbers["maxSurge"]).of(size, round_up=True)
+        surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
         if surge and not self.pauses:
             return surge, 0
-        allowed = budgets.kept(self.observed.budgets, size, most_missing(numbers, size))
+        allowed = budgets.limit_unavailable(self.observed.budgets, size,
+                                            most_missing(numbers, size))
         return 0, max(allowed, self.request.state.undoes)
 
     @property
     def _numbers(self) -> Json:
         """maxSurge and maxUnavailable of task or DaemonSet; in a rollback, no values that block."""
-        return USUAL if self.is_surge_blocked else self._requested_numbers
+        return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
     def _requested_numbers(self) -> Json:
-        if self.request.gives_strategy:
+        if self.request.overrides_strategy:
             return {"maxSurge": self.request.max_surge.for_api,
                     "maxUnavailable": self.request.max_unavailable.for_api}
-        return numbers_of_daemon_set(self.baseline["updateStrategy"])
+        return daemon_set_numbers(self.baseline["updateStrategy"])
 
     @property
     def is_surge_blocked(self) -> bool:
@@ -119,11 +120,11 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                f"({request.nodes})",
                                where=request.where, next_command=(
                                    "see which nodes there are:",
-                                   f"{request.kubectl_of_cluster} get nodes --show-labels"))
+                                   f"{request.cluster_kubectl} get nodes --show-labels"))
 
     def describe(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}
-        numbers = numbers_of_daemon_set(strategy)
+        numbers = daemon_set_numbers(strategy)
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
         return f"max_surge {numbers['maxSurge']}" if Size.from_api(numbers["maxSurge"]).value else (
@@ -160,7 +161,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         new = [pod for pod in live if pod.revision == present.pods]
         if not self._is_counted(pods, len(new), present.pods):
             return self.progress()
-        goal = min(primary.replicas, self.request.pause_at.of(primary.replicas, round_up=True))
+        goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | updating | `pause_at`, and fewer pods are new or expected | **delete** an old pod |

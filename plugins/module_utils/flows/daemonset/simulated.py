@@ -145,7 +145,7 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
         return (*pods, created._replace(node=empty))
     if not controller.is_replaced_by_server:
         return _without_second(pods)
-    surge = Size.from_api(controller.numbers["maxSurge"]).of(len(nodes), round_up=True)
+    surge = Size.from_api(controller.numbers["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
         return _with_surge(controller, pods, surge, created)
     return _without_surge(controller, pods, len(nodes), update)

@@ -10,7 +10,7 @@ newest ReplicaSet, except the number of the template. So the record is believed 
 
 | claim | evidence |
 |---|---|
-| an update is in progress | settings of an update (is_signed), or not all pods new and available |
+| an update is in progress | settings of an update, or not all pods new and available |
 | it is a rollback | the ReplicaSet of the present template had, or is to get, another number |
 | the template of before | a ReplicaSet of the Deployment, with the highest number but the present |
 | the settings before | the present settings are those of the record, field by field |
@@ -29,7 +29,7 @@ import typing as t
 from ...model import object_meta
 from ...model.fields import Json
 from ...model.object_meta import Revision, Rollout
-from ...model.observed import IN_UPDATE, NEVER, Controller, revision_of
+from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller, revision_of
 from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
 from ..server_driven.observed import ServerDrivenObserved
@@ -132,7 +132,7 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def _is_signed(self) -> bool:
-        return bool(self.primary and self.primary.is_signed)
+        return bool(self.primary and self.primary.has_update_settings)
 
 
 def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> DeploymentObserved:
@@ -167,13 +167,13 @@ def _revision(replica_set: Controller) -> Revision:
 
 def _credible(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
     """Return the record with possible settings, or else None."""
-    if record is None or record.original.get("progressDeadlineSeconds") == IN_UPDATE:
+    if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
     recorded = record.original.get("minReadySeconds") or 0
     newest_first = sorted(sets, key=revision_of, reverse=True)
     former = [replica_set.min_ready_seconds
-              for replica_set in newest_first if replica_set.min_ready_seconds != NEVER]
+              for replica_set in newest_first if replica_set.min_ready_seconds != NEVER_AVAILABLE]
     if recorded > LONGEST_READY and former and recorded not in former:
         return dataclasses.replace(record, original={**record.original, "minReadySeconds": former[0]
                                                      or None})
-    return None if recorded >= NEVER else record
+    return None if recorded >= NEVER_AVAILABLE else record

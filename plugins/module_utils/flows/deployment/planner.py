@@ -25,7 +25,7 @@ from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.object_meta import Rollout
-from ...model.observed import IN_UPDATE, NEVER, Controller
+from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller
 from ...model.server_driven import Deployment
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import same_template
@@ -56,19 +56,19 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             return 0, desired
         surge, unavailable = (
             resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, desired)
-            if self.request.gives_strategy
+            if self.request.overrides_strategy
             else _resolved(self.baseline, desired))
-        return surge, budgets.kept(self.observed.budgets, desired, unavailable)
+        return surge, budgets.limit_unavailable(self.observed.budgets, desired, unavailable)
 
     def of_update(self, desired: Json | None = None) -> Json:
-        if self.request.gives_strategy:
+        if self.request.overrides_strategy:
             self._refuse_recreate("max_surge and max_unavailable")
         if self.pauses:
             return self._settings_of_pause(desired)
         settings = recorded.with_history({**self.baseline, "strategy": self._strategy()})
         if settings == self.baseline:
             return self.baseline
-        return {**settings, "progressDeadlineSeconds": IN_UPDATE}
+        return {**settings, "progressDeadlineSeconds": UPDATE_DEADLINE}
 
     def _settings_of_pause(self, desired: Json | None) -> Json:
         request, primary = self.request, self.primary
@@ -76,9 +76,9 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         self._refuse_recreate("pause_at")
         budgets.refuse_standstill(request, self.observed.budgets, primary.replicas, surge, missing)
         new = self.observed.successor if desired is None else self.set_of(desired)
-        is_canary = desired is None and (primary.settings["minReadySeconds"] == NEVER
+        is_canary = desired is None and (primary.settings["minReadySeconds"] == NEVER_AVAILABLE
                                          or bool(primary.settings["paused"]))
-        if not is_canary and new and new.pods_at_most:
+        if not is_canary and new and new.max_pods:
             raise RolloutError(f"it is too late for pause_at: {new.name} already has "
                                f"{new.replicas} pods, and the Deployment "
                                f"controller is still rolling", where=request.where,
@@ -95,14 +95,15 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                    "maxUnavailable": unavailable}
         # A `kubectl rollout resume` of a pause changes this flag alone.
         paused = primary.settings["paused"] if is_reached else None
-        return {**recorded.with_history(self.baseline), "paused": paused, "minReadySeconds": NEVER,
-                "progressDeadlineSeconds": IN_UPDATE,
+        return {**recorded.with_history(self.baseline), "paused": paused,
+                "minReadySeconds": NEVER_AVAILABLE,
+                "progressDeadlineSeconds": UPDATE_DEADLINE,
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
 
     def size_of_pause(self) -> int:
         """Return the number of new pods to pause at."""
         size, pause = self.primary.replicas, self.request.pause_at
-        return min(size, pause.of(size, round_up=True)) if pause else size
+        return min(size, pause.resolve(size, round_up=True)) if pause else size
 
     def is_settled(self) -> bool:
         """Return whether the server has done all that the settings of a pause allow.
@@ -113,7 +114,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         surge, unavailable = _resolved(primary.settings, primary.replicas)
         old = self.observed.other_sets
         if not (primary.is_observed and new and new.is_settled
-                and all(replica_set.has_no_more_than(replica_set.replicas) for replica_set in old)):
+                and all(replica_set.has_at_most(replica_set.replicas) for replica_set in old)):
             return False
         size = new.replicas + sum(replica_set.replicas for replica_set in old)
         if primary.settings["paused"]:
@@ -127,14 +128,14 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         Raises RolloutError if the budgets let no pod go.
         """
         request, strategy, desired = self.request, self.baseline["strategy"], self.primary.replicas
-        if request.gives_strategy:
+        if request.overrides_strategy:
             numbers = {"maxSurge": request.max_surge.for_api,
                        "maxUnavailable": request.max_unavailable.for_api}
             strategy = {"type": "RollingUpdate", "rollingUpdate": numbers}
         if strategy.get("type") == "Recreate":
             return strategy
         surge, unavailable = _resolved({"strategy": strategy}, desired)
-        allowed = budgets.kept(self.observed.budgets, desired, unavailable)
+        allowed = budgets.limit_unavailable(self.observed.budgets, desired, unavailable)
         if allowed == unavailable:
             return strategy
         budgets.refuse_standstill(request, self.observed.budgets, desired, surge, allowed)
@@ -151,8 +152,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         numbers = settings["strategy"].get("rollingUpdate")
         if numbers is None:
             return settings["strategy"]["type"]
-        if settings["minReadySeconds"] == NEVER and all(isinstance(number, int)
-                                                        for number in numbers.values()):
+        if settings["minReadySeconds"] == NEVER_AVAILABLE and all(isinstance(number, int)
+                                                                  for number in numbers.values()):
             return f"at most {sum(numbers.values())} new pods"
         return (f"max_surge {numbers.get('maxSurge')}, "
                 f"max_unavailable {numbers.get('maxUnavailable')}")
@@ -174,7 +175,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     def warning_at_end(self) -> str:
         primary, record = self.primary, self.observed.record
         is_restored = self.baseline["strategy"] != primary.settings["strategy"]
-        if record is None or "strategy" not in record.original or primary.is_signed or is_restored:
+        if (record is None or "strategy" not in record.original or primary.has_update_settings
+                or is_restored):
             return ""
         return (f"another client set progressDeadlineSeconds of the Deployment {primary.name} "
                 "during the update, so that nothing but an annotation says what its strategy was; it is "
@@ -219,7 +221,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def refuse(self) -> None:
         super().refuse()
         # | unreadable | the settings are those of an update | error: previous settings unknown |
-        if self.observed.record is None and self.primary.is_signed:
+        if self.observed.record is None and self.primary.has_update_settings:
             raise self._not_readable()
 
     def refuse_paused(self) -> None:
@@ -258,7 +260,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             return self.progress()
         if primary.paused != new.replicas or not primary.settings["paused"]:
             settings = {**primary.settings, "paused": True}
-            record = dataclasses.replace(record, paced={**record.paced, "paused": True},
+            record = dataclasses.replace(record, overrides={**record.overrides, "paused": True},
                                          paused=new.replicas)
             return Step(Action.ANNOTATE, primary.name,
                         recorded.patch(primary, record.text, settings),

@@ -33,7 +33,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         if config is None:
             raise NoSuchController(f"there is no such {request.kind}", where=request.where)
         # | paused by its migration | - | any | resume the DeploymentConfig |
-        if config.is_held:
+        if config.is_paused_for_migration:
             return resume(config)
         # | any | - | any | error |
         raise RolloutError("there is no migration in progress to roll back", where=request.where,
@@ -71,7 +71,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     if replica_set:
         return handover.delete_empty(replica_set)
     # | any | yes | open, - | delete the stored controller |
-    is_last = config is None or not config.is_held
+    is_last = config is None or not config.is_paused_for_migration
     return delete_stored(request, f"{primary.name} has all pods", is_last=is_last)
 
 
@@ -81,17 +81,18 @@ def pause(config: DeploymentConfig) -> Step:
     A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. The
     annotation tells a rollback that the migration set the pause.
     """
-    mark = ((put(annotation(object_meta.HELD), "true"),) if config.annotations else
+    mark = ((put(annotation(object_meta.PAUSED_FOR_MIGRATION), "true"),) if config.annotations else
             (test("/metadata/annotations", None),
-             put("/metadata/annotations", {object_meta.HELD: "true"})))
+             put("/metadata/annotations", {object_meta.PAUSED_FOR_MIGRATION: "true"})))
     write = patch(config, test("/spec/paused", config.spec.get("paused")), *mark,
                   put("/spec/paused", True))
     return Step(Action.PACE, config.name, write, before="not paused", after="paused")
 
 
 def resume(config: DeploymentConfig) -> Step:
-    write = patch(config, test("/spec/paused", True), test(annotation(object_meta.HELD), "true"),
-                  {"op": "remove", "path": annotation(object_meta.HELD)},
+    write = patch(config, test("/spec/paused", True),
+                  test(annotation(object_meta.PAUSED_FOR_MIGRATION), "true"),
+                  {"op": "remove", "path": annotation(object_meta.PAUSED_FOR_MIGRATION)},
                   put("/spec/paused", False))
     return Step(Action.PACE, config.name, write, before="paused", after="no longer paused",
                 is_last=True, is_end=True)

@@ -16,7 +16,7 @@ import shlex
 import typing as t
 
 from ...model import object_meta
-from ...model.fields import Json, mapping, number, objects, text, told, values
+from ...model.fields import Json, display_text, mapping, number, objects, text, values
 from ...model.identity import canonical
 from ...model.kinds import Kind
 from ...model.observed import Controller
@@ -45,14 +45,14 @@ def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller,
         newest = Controller.from_api(item) if item else None
         if newest and newest.owner_uid == config.uid:
             rollouts.append(newest)
-    return tuple(sorted(rollouts, key=config.number_of, reverse=True))
+    return tuple(sorted(rollouts, key=config.rollout_number, reverse=True))
 
 
 def active(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -> Controller | None:
     """Return the rollout with the pods, if any is complete."""
     complete = (rollout for rollout in rollouts
                 if object_meta.rollout_phase(rollout.annotations) == COMPLETE)
-    return next((rollout for rollout in complete if config.number_of(rollout)), None)
+    return next((rollout for rollout in complete if config.rollout_number(rollout)), None)
 
 
 def rolling(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
@@ -63,7 +63,7 @@ def rolling(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
     for rollout in rollouts:
         if object_meta.rollout_phase(rollout.annotations) not in (COMPLETE, FAILED):
             return rollout.name
-    newest = max(map(config.number_of, rollouts), default=0)
+    newest = max(map(config.rollout_number, rollouts), default=0)
     return (f"{config.name}-{config.latest}" if config.latest > newest
             and not config.is_paused else "")
 
@@ -113,7 +113,7 @@ def _differences(request: Request, config: DeploymentConfig,
     if is_test:
         yield (f"test: true has no counterpart in a Deployment: {name} has pods during a rollout "
                "only, and the Deployment keeps as many as it is scaled to")
-    if config.is_paused and not config.is_held:
+    if config.is_paused and not config.is_paused_for_migration:
         yield (f"{name} is paused, and the Deployment will not be: it rolls out each change of its "
                "template. "
                f"To pause it afterwards: {request.kubectl} rollout pause deployment {name}")
@@ -137,9 +137,10 @@ def _triggers_lost(request: Request, config: DeploymentConfig) -> t.Iterator[str
         command = ["set", "triggers", f"deployment/{config.name}", f"--from-image={image}",
                    f"--containers={containers}",
                    *([] if params.get("automatic") else ["--manual"])]
-        yield (f"a Deployment has no ImageChange trigger: new images of {told(image)} are not "
+        yield (f"a Deployment has no ImageChange trigger: new images of "
+               f"{display_text(image)} are not "
                "rolled out any more. To have that again afterwards, by an annotation that "
-               f"OpenShift obeys: {request.oc} {told(shlex.join(command))}")
+               f"OpenShift obeys: {request.oc} {display_text(shlex.join(command))}")
     # Without the field (unlike with an empty list), the default applies: ConfigChange.
     if (config.spec.get("triggers") is not None
             and all(trigger.get("type") != "ConfigChange" for trigger in triggers)):

@@ -71,7 +71,7 @@ def halfway(item: Json, request: Request) -> Halfway | None:
 
     request: a request with the namespace and the connection.
     """
-    stored = object_meta.kept_controller(item)
+    stored = object_meta.stored_controller(item)
     if stored is None:
         return None
     controller = stored["manifest"]["metadata"]["name"]

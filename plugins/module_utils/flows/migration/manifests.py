@@ -82,7 +82,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredR
     pace = {"maxSurge": request.max_surge.for_api,
             "maxUnavailable": request.max_unavailable.for_api}
     strategy = ({"strategy": {"type": "RollingUpdate", "rollingUpdate": pace}}
-                if request.gives_strategy else {})
+                if request.overrides_strategy else {})
     size = observed.replica_set.replicas if observed.replica_set else spec["replicas"]
     return {
         "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),

@@ -43,12 +43,13 @@ class MigrationObserved(Observed):
         return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
 
     @property
-    def named(self) -> Controller | None:
+    def named_controller(self) -> Controller | None:
         return self.config or self.primary
 
     @property
     def in_progress(self) -> bool:
-        return super().in_progress or bool(self.stored or (self.config and self.config.is_held))
+        return super().in_progress or bool(self.stored
+                                           or (self.config and self.config.is_paused_for_migration))
 
 
 def find(request: Request, cluster: Cluster) -> MigrationObserved:
@@ -88,7 +89,7 @@ def readable(request: Request, revision: Json) -> StoredRevision:
     the stored controller with the real controller, if present. The hash becomes part of a name and
     a label of pods, so the stored hash must match the stored template.
     """
-    stored = object_meta.kept_controller(revision)
+    stored = object_meta.stored_controller(revision)
     if (stored is None
             or stored["hash"]
             != identity.digest(template_of(request, stored["manifest"]["spec"]["template"]))

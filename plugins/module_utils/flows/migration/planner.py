@@ -20,7 +20,7 @@ from __future__ import annotations
 import typing as t
 
 from ...model import object_meta
-from ...model.errors import NoSuchController, RolloutError, either
+from ...model.errors import NoSuchController, RolloutError, list_alternatives
 from ...model.kinds import State
 from ...model.object_meta import StoredRevision
 from ...model.observed import Controller, revision_of
@@ -35,10 +35,10 @@ from ...model.steps import (
     Done,
     Step,
     Wait,
-    gone,
     patch,
     scale,
     test,
+    wait_for_deletion,
 )
 from .. import handover
 from ..refusals import refuse_deleting, refuse_finalizers
@@ -89,12 +89,12 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     primary, config = observed.controller, observed.config
     if primary is None and config is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-    if config and not config.is_held:
+    if config and not config.is_paused_for_migration:
         _refuse_rollouts(request, observed, config)
     if primary is None:
         return
     # | yes | - | an update or deletion is in progress, another owner, or a name conflict | error |
-    if primary.is_marked:
+    if primary.is_updating:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
     refuse_deleting(request, primary)
@@ -136,7 +136,7 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
                            where=request.where,
                            next_command=(f"{request.kubectl} delete rc {primary.name}", "then:",
                                          request.command()))
-    if primary.is_marked:
+    if primary.is_updating:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
     replica_set = observed.replica_set
@@ -148,7 +148,7 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
     if replica_set.is_deleting:
         back = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
                                       primary, {object_meta.HASH_LABEL: None})
-        return back if back and not primary.is_deleting else gone(replica_set)
+        return back if back and not primary.is_deleting else wait_for_deletion(replica_set)
     # | yes | yes | of another size | scale the ReplicaSet |
     if replica_set.replicas != primary.replicas and not primary.is_deleting:
         return scale(replica_set, primary.replicas)
@@ -170,7 +170,7 @@ def _without_replica_set(request: Request, primary: Controller, observed: Migrat
             and stored_revision(request, primary, observed.config)["data"] != stored):
         return delete_stored(request, "the controller has changed", is_last=False)
     if primary.is_deleting:
-        return gone(primary)
+        return wait_for_deletion(primary)
     # | yes | yes | - | remove the owner reference, on request |
     if primary.owner and observed.config is None:
         return Step(Action.ANNOTATE, primary.name,
@@ -185,7 +185,7 @@ def _hand_over(primary: Controller, replica_set: Controller, observed: Migration
     """Return the decision for a closed controller, until all pods are reparented."""
     # | being deleted, no pods | yes | open | wait |
     if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
-        return gone(primary)
+        return wait_for_deletion(primary)
     # | closed | yes | closed | hand over and label each pod; then delete the controller |
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     if decision := handover.reparent(observed.pods, primary, replica_set, labels):
@@ -219,7 +219,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
     elif replica_set.is_deleting:
-        return gone(replica_set)
+        return wait_for_deletion(replica_set)
     # | deleted | yes | closed, with all pods | open |
     if handover.is_closed(replica_set):
         # | deleted | yes | closed, and pods await the garbage collector | hand over |
@@ -274,8 +274,9 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
     # | yes | - | a rollout is in progress | error |
     if name := rolling(config, observed.rollouts):
         raise RolloutError(f"its rollout {name} is in progress", where=request.where,
-                           next_command=(*either(f"{request.oc} rollout status dc/{config.name}",
-                                                 f"{request.oc} rollout cancel dc/{config.name}"),
+                           next_command=(*list_alternatives(
+                               f"{request.oc} rollout status dc/{config.name}",
+                               f"{request.oc} rollout cancel dc/{config.name}"),
                                          "then:", request.command()))
     _refuse_others(request, observed, config)
 
@@ -294,7 +295,8 @@ def _refuse_others(request: Request, observed: MigrationObserved, config: Deploy
         if other_rollout is not rollout and other_rollout.replicas:
             raise RolloutError(f"{other_rollout.name} has pods as well as {rollout.name}, its "
                                "newest complete rollout", where=request.where,
-                               next_command=(request.command(State.ROLLED_BACK) if config.is_held
+                               next_command=(request.command(State.ROLLED_BACK)
+                                             if config.is_paused_for_migration
                                              else _empty(request, other_rollout), "then:",
                                              request.command()))
 
@@ -348,7 +350,7 @@ def _delete_config(request: Request, observed: MigrationObserved,
                 else Wait(f"the controller manager observes {rollout.name}"))
     # | paused | yes | no rollout remains | delete the DeploymentConfig |
     if config.is_deleting:
-        return gone(config)
+        return wait_for_deletion(config)
     write = Delete(config.name, {"uid": config.uid, "resourceVersion": config.resource_version},
                    config.kind)
     return Step(Action.DELETE, config.name, write, after="the Deployment has all pods")

@@ -16,7 +16,7 @@ from ...model import object_meta
 from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller, Pod
-from ...model.patches import DoesNotHold, patched
+from ...model.patches import PreconditionFailed, apply_patch
 from ...model.server_driven import parse
 from ...model.steps import Create, Delete, Handover, Write
 from .. import handover
@@ -70,7 +70,7 @@ class SimulatedMigration(Model):
         """Carry out a write; False if its preconditions fail."""
         if isinstance(write, Handover):
             names = {pod.name for pod in write.pods}
-            taker = write.taker["uid"]
+            taker = write.target_reference["uid"]
             self._pods = tuple(
                 pod._replace(owner=taker, labels=_labelled(pod.labels, write.labels))
                 if pod.name in names else pod for pod in self._pods or ())
@@ -89,8 +89,8 @@ class SimulatedMigration(Model):
             self._items[key] = remaining and self._settled(write.kind, remaining)
         else:
             try:
-                self._items[key] = patched(item, write)
-            except DoesNotHold:
+                self._items[key] = apply_patch(item, write)
+            except PreconditionFailed:
                 return False
         return True
 

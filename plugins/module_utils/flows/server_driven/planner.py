@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...model import identity
-from ...model.errors import NoSuchController, RolloutError, either
+from ...model.errors import NoSuchController, RolloutError, list_alternatives
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.object_meta import Rollout
@@ -122,7 +122,7 @@ class Planner(Rules[ObservedT]):
         is_back, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
         # If this task undoes another client's update without a record, the update was not to
         # `previous`.
-        requested = request.to_go_back().fingerprint if is_back else request.fingerprint
+        requested = request.rollback_request().fingerprint if is_back else request.fingerprint
         fingerprint = observed.record.request if is_back and observed.record else requested
         if step := self.preparation(desired, fingerprint):
             return step
@@ -140,8 +140,8 @@ class Planner(Rules[ObservedT]):
         if self.is_behind:
             return self.progress()
         primary, settings = self.primary, self.settings.of_update()
-        original, paced = recorded.changed(self.settings.baseline, settings)
-        now = dataclasses.replace(record, original=original, paced=paced,
+        original, overrides = recorded.changed(self.settings.baseline, settings)
+        now = dataclasses.replace(record, original=original, overrides=overrides,
                                   template=recorded.digest(primary), paused=None)
         # | updating, rolling back | the settings differ from the requested ones | **pace** |
         if settings != primary.settings:
@@ -178,7 +178,8 @@ class Planner(Rules[ObservedT]):
         return RolloutError(
             f"another update {what}: to {image_names(images)} ({self.progress_text}); finish it"
             f"{' or roll it back' if back else ''} first.{whose}".rstrip("."), where=request.where,
-            next_command=either(*commands.finish(request, record, is_by_us, images), *back))
+            next_command=list_alternatives(*commands.finish(request, record, is_by_us, images),
+                                           *back))
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:

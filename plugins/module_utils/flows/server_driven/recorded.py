@@ -18,7 +18,7 @@ from ...model.fields import Json
 from ...model.object_meta import Rollout
 from ...model.request import PREVIOUS, Request
 from ...model.server_driven import ServerDriven
-from ...model.settings import are_settings, is_same
+from ...model.settings import are_equal, are_settings
 from ...model.steps import Patch, annotation, put, test
 from ...model.template import same_template, without_label
 from .. import provenance, refusals
@@ -97,8 +97,8 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     record: None where its settings are not believed.
     """
     settings = dict(primary.settings)
-    originals, paced = (record.original, record.paced) if record else ({}, {})
-    for field, value in paced.items():
+    originals, overrides = (record.original, record.overrides) if record else ({}, {})
+    for field, value in overrides.items():
         original = originals.get(field)
         restored = _restored(settings[field], value, original)
         if restored != settings[field]:
@@ -109,20 +109,21 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     return settings
 
 
-def _restored(present: t.Any, paced: t.Any, original: t.Any) -> t.Any:
+def _restored(present: t.Any, overrides: t.Any, original: t.Any) -> t.Any:
     """Return a field as before the update, or as another client has set the field since.
 
     Of a strategy, type and numbers are restored independently. Interdependent numbers (maxSurge,
     maxUnavailable) are one value; the partition depends on no other number.
     """
-    if is_same(present, paced):
+    if are_equal(present, overrides):
         return original
-    if not (isinstance(present, dict) and isinstance(paced, dict) and isinstance(original, dict)):
+    if not (isinstance(present, dict) and isinstance(overrides, dict)
+            and isinstance(original, dict)):
         return present
-    if not paced.keys() & _INDEPENDENT:
+    if not overrides.keys() & _INDEPENDENT:
         return present
-    parts = {field: _restored(present.get(field), paced.get(field), original.get(field))
-             for field in present | paced | original}
+    parts = {field: _restored(present.get(field), overrides.get(field), original.get(field))
+             for field in present | overrides | original}
     return {field: value for field, value in parts.items() if value is not None}
 
 

@@ -31,7 +31,7 @@ from ...model import object_meta
 from ...model.fields import Json, mapping, objects, text
 from ...model.object_meta import Revision, Rollout
 from ...model.observed import Controller
-from ...model.server_driven import StatefulSet, number_of
+from ...model.server_driven import StatefulSet, pod_number
 from ...model.template import labels_of
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
@@ -66,7 +66,7 @@ class StatefulSetPod(t.NamedTuple):
     @property
     def number(self) -> int:
         """The number in the pod's name."""
-        return number_of(self.name)
+        return pod_number(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +156,7 @@ def most_missing(numbers: Json, replicas: int) -> int:
 
     Percentages are rounded down (getStatefulSetMaxUnavailable).
     """
-    return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).of(replicas, round_up=False))
+    return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).resolve(replicas, round_up=False))
 
 
 def _credible(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:

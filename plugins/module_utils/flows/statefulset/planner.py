@@ -44,10 +44,10 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         request, size = self.request, self.primary.replicas
         strategy = self.baseline["updateStrategy"] or {}
         most = most_missing(strategy.get("rollingUpdate") or {}, size)
-        if request.gives_strategy:
-            most = max(1, request.max_unavailable.of(size, round_up=False))
-        allowed = budgets.kept(self.observed.budgets, size,
-                               most if "maxUnavailable" in self.primary.numbers else 1)
+        if request.overrides_strategy:
+            most = max(1, request.max_unavailable.resolve(size, round_up=False))
+        allowed = budgets.limit_unavailable(self.observed.budgets, size,
+                                            most if "maxUnavailable" in self.primary.numbers else 1)
         return 0, max(allowed, request.state.undoes)
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
@@ -68,7 +68,8 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
             return 0
         # Before the update, pods of another template may have any number.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
-        return max(0, primary.replicas - max(pause.of(primary.replicas, round_up=True), updated))
+        paused = pause.resolve(primary.replicas, round_up=True)
+        return max(0, primary.replicas - max(paused, updated))
 
     def describe(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}

@@ -364,7 +364,8 @@ class Explorer:
         primary = cluster.items["foo"]
         annotations = primary["spec"]["template"]["metadata"].get("annotations", {})
         return (object_meta.RESTART in annotations
-                and not set(object_meta.MARKS) & set(primary["metadata"]["annotations"]))
+                and not set(object_meta.UPDATE_ANNOTATIONS) & set(
+                primary["metadata"]["annotations"]))
 
     def decide(self, request: Request, cluster: Cluster) -> Decision | RolloutError:
         controllers = cluster.controllers()
@@ -372,7 +373,7 @@ class Explorer:
         ids = tuple(map(id, controllers.values()))
         if (wish(request), *ids) not in self.seen:
             wanted = (None if request.state is State.ROLLED_BACK
-                      else request.applied_to(base.template))
+                      else request.apply_to(base.template))
             seen = dataclasses.replace(find(controllers, request), desired=wanted)
             self.seen[(wish(request), *ids)] = seen, handover.needs_pods(seen)
         seen, needs_pods = self.seen[(wish(request), *ids)]
@@ -442,7 +443,7 @@ class Explorer:
 
     def check_fulfilled(self, request: Request, cluster: Cluster) -> None:
         primary = cluster.controllers().get("foo")
-        if not (request.pause_at and primary and primary.is_marked):
+        if not (request.pause_at and primary and primary.is_updating):
             self.check_end(cluster)
             return
         # A pause: as many new pods as asked for, or more where there were more already; together the full size.
@@ -454,7 +455,7 @@ class Explorer:
     def check_end(self, cluster: Cluster) -> None:
         """4. A fulfilled wish: one controller, no marks, and all pods once the cluster has come to rest."""
         (item,) = cluster.items.values()
-        assert not set(object_meta.MARKS) & set(item["metadata"]["annotations"])
+        assert not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"]["annotations"])
         assert item["spec"]["replicas"] == self.size
         assert not cluster.terminating
         cluster = cluster.copy()

@@ -19,7 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -56,10 +56,10 @@ class World(Cluster):
         return landed
 
     def roll(self, **params):
-        return self.run(request_from({"name": "foo", **params}))
+        return self.run(parse_request({"name": "foo", **params}))
 
     def check(self, **params):
-        request = request_from({"name": "foo", **params})
+        request = parse_request({"name": "foo", **params})
         return driver.simulate(choose(request), request, self)
 
     def images(self):
@@ -344,12 +344,12 @@ def test_what_else_has_the_label_is_no_revision():
 
 
 def test_a_request_with_a_revision_differs_from_a_request_without():
-    wish = request_from({"name": "foo", **back_to(1)})
+    wish = parse_request({"name": "foo", **back_to(1)})
 
     assert wish.undoes and wish.is_unresolved
     wish = dataclasses.replace(wish, revision=rc()["spec"]["template"])
     assert (not wish.undoes and wish.fingerprint != UPDATE.fingerprint
-            and wish.applied_to({}) == rc()["spec"]["template"])
+            and wish.apply_to({}) == rc()["spec"]["template"])
 
 
 # Revisions by other clients
@@ -359,7 +359,7 @@ def forged(world, number, image="evil:v1", **changes):
     """Return a forged ControllerRevision of foo, equal to a real one except for the changes."""
     it = object_meta.Revision(number, rc(image=image)["spec"]["template"])
     survivor = world.controllers()["foo"]
-    manifest = history._manifest(request_from({"name": "foo", **v(2)}), survivor, it)
+    manifest = history._manifest(parse_request({"name": "foo", **v(2)}), survivor, it)
     manifest["metadata"].update(changes)
     world.cluster.kept[manifest["metadata"]["name"]] = manifest
     return manifest["metadata"]["name"]

@@ -981,9 +981,10 @@ def test_the_first_step_in_sizes_is_as_large_as_allowed(surge, unavailable, expe
 # Preconditions of the steps
 
 PRIORITY = "/spec/template/spec/priorityClassName"
-MARKS = st.fixed_dictionaries({}, optional={mark: st.none() for mark in object_meta.MARKS[:4]})
+UPDATE_ANNOTATIONS = st.fixed_dictionaries({}, optional={
+    key: st.none() for key in object_meta.UPDATE_ANNOTATIONS[:4]})
 SIZE = st.integers(0, 4)
-MARKED = {"goal": st.sampled_from([0, 3]), "marks": MARKS, "observed": st.booleans()}
+MARKED = {"goal": st.sampled_from([0, 3]), "marks": UPDATE_ANNOTATIONS, "observed": st.booleans()}
 PRIMARY = st.one_of(st.builds(rc, replicas=SIZE),
                     st.builds(old, SIZE, available=SIZE, current=SIZE, **MARKED))
 ANY_SUCCESSOR = st.none() | st.builds(new, SIZE, available=SIZE, current=SIZE, **MARKED)
@@ -1022,7 +1023,7 @@ def changes_that_matter(step):
         yield lambda item: {**item,
                             "spec": {**item["spec"],
                                      "template": template(priorityClassName="another")}}
-    for mark in object_meta.MARKS:
+    for mark in object_meta.UPDATE_ANNOTATIONS:
         yield lambda item, mark=mark: with_metadata(
             item,
             annotations={**item["metadata"]["annotations"], mark: "changed by another client"})
@@ -1038,7 +1039,7 @@ def test_scaling_assumes_the_object_the_size_and_every_mark():
         "/spec/replicas": 0,
         **{"/metadata/annotations/"
            + mark.replace("/", "~1"): new()["metadata"]["annotations"].get(mark)
-           for mark in object_meta.MARKS},
+           for mark in object_meta.UPDATE_ANNOTATIONS},
     }
 
 

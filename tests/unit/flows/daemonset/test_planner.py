@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     RolloutError,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Delete,
     Done,
@@ -44,7 +44,7 @@ STRATEGIES = {**LACKING, "a surge": SURGE}
 
 
 def asked(**params):
-    return request_from({"name": "foo", "kind": "DaemonSet", **params})
+    return parse_request({"name": "foo", "kind": "DaemonSet", **params})
 
 
 UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
@@ -880,7 +880,7 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
                 step(request, model)
                 if (len(model.pods("foo")) < nodes and request.pause_at
                         and ready - set(model.pods("foo"))):
-                    assert before < request.pause_at.of(nodes, round_up=True)
+                    assert before < request.pause_at.resolve(nodes, round_up=True)
             assert sum(pod.ready for pod in model.pods("foo")) >= min(nodes - 1, len(ready))
     for _turn in range(30):
         if not step(BACK, model) and not model.moves():
@@ -907,7 +907,7 @@ def test_a_pause_comes_out_the_same_after_a_kill_at_any_write(strategy, pause):
             if isinstance(decision, Step):
                 model.write(decision.write)
         go(request, model)
-        new = request.pause_at.of(4, round_up=True)
+        new = request.pause_at.resolve(4, round_up=True)
         assert (versions(model) == ["v2"] * new + ["v1"] * (4 - new)
                 and len(old & set(model.pods("foo"))) == 4 - new)
 
@@ -935,7 +935,7 @@ def test_where_the_history_may_not_be_seen_it_is_asked_for_once(monkeypatch):
 
 def test_where_somebody_has_given_the_template_and_deletes_the_pods_by_hand_a_pause_is_reached():
     model = cluster(strategy=ON_DELETE)
-    set_by_somebody(model, "/spec/template", UPDATE.applied_to(primary(model).template))
+    set_by_somebody(model, "/spec/template", UPDATE.apply_to(primary(model).template))
     model.settle()
     assert go(CANARY, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v2", "v1", "v1"] and strategy_of(model) == ON_DELETE

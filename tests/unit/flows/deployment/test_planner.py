@@ -26,8 +26,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     RolloutError,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER_AVAILABLE
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
@@ -37,7 +37,7 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavai
 
 
 def asked(**params):
-    return request_from({"name": "foo", "kind": "Deployment", **params})
+    return parse_request({"name": "foo", "kind": "Deployment", **params})
 
 
 UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
@@ -60,7 +60,7 @@ def decide(request, model, **facts):
     request = choose(request).resolved(request, model, Memory())
     seen = dataclasses.replace(find(model.controllers().get("foo"),
                                     model.controllers(Kind.REPLICA_SET)), **facts)
-    wanted = (request.applied_to(seen.primary.template) if seen.primary
+    wanted = (request.apply_to(seen.primary.template) if seen.primary
               and not request.undoes else None)
     return plan(request, dataclasses.replace(seen, desired=wanted, now=NOW))
 
@@ -458,9 +458,9 @@ def forged(model, **changes):
 
 
 @pytest.mark.parametrize("had, told, expected", [
-    (None, 600000, None), (None, NEVER - 1, None), (700000, 600000, 700000),
+    (None, 600000, None), (None, NEVER_AVAILABLE - 1, None), (700000, 600000, 700000),
     (700000, 700000, 700000), (None, 5, 5),
-    (30, NEVER - 1, 30)])
+    (30, NEVER_AVAILABLE - 1, 30)])
 def test_of_an_update_that_is_paused_no_minimum_is_restored_that_no_replica_set_has(
         had, told, expected):
     """Only an annotation stores the minimum; a forged one could keep all pods unavailable."""
@@ -477,7 +477,8 @@ def test_of_an_update_that_is_paused_no_minimum_is_restored_that_no_replica_set_
 
 
 @pytest.mark.parametrize("sentinel",
-                         [{"progressDeadlineSeconds": NEVER + 1}, {"minReadySeconds": NEVER}])
+                         [{"progressDeadlineSeconds": NEVER_AVAILABLE + 1},
+                          {"minReadySeconds": NEVER_AVAILABLE}])
 def test_what_only_an_update_sets_is_not_what_was_before_it(sentinel):
     model = cluster()
     go(CANARY, model)
@@ -795,7 +796,7 @@ def test_a_revision_that_fails_is_rolled_back_to_what_was_there():
     go(UPDATE, model)
     go(to_revision(1), model, until="update")
     model.make(model.moves()[0])
-    go(to_revision(1).to_go_back(), model)
+    go(to_revision(1).rollback_request(), model)
     assert sizes(model) == {"v1": 0, "v2": 4}
 
 
@@ -851,7 +852,7 @@ def test_the_ceiling_holds_and_a_pause_is_exact(data):
                 step(request, model)
             assert sum(sizes(model).values()) <= replicas + 2
             most_new = primary(model).settings
-            if most_new["minReadySeconds"] == NEVER and primary(model).is_observed:
+            if most_new["minReadySeconds"] == NEVER_AVAILABLE and primary(model).is_observed:
                 numbers = most_new["strategy"]["rollingUpdate"]
                 assert sizes(model).get("v2",
                                         0) <= max(numbers["maxSurge"] + numbers["maxUnavailable"],

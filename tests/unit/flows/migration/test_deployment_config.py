@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done, Wait
 
 
@@ -64,9 +64,9 @@ def test_its_strategy(strategy, expected):
 
 
 def test_sizes_of_the_task_come_before_the_strategy():
-    request = dataclasses.replace(request_from({"name": "foo", "kind": "DeploymentConfig",
-                                                "state": "migrated", "max_surge": "3",
-                                                "to_kind": "Deployment"}))
+    request = dataclasses.replace(parse_request({"name": "foo", "kind": "DeploymentConfig",
+                                                 "state": "migrated", "max_surge": "3",
+                                                 "to_kind": "Deployment"}))
     world = World(config(strategy={"type": "Recreate"}))
     world.go(request=request)
     assert world.cluster.find("Deployment", "foo")["spec"]["strategy"] == {
@@ -90,7 +90,8 @@ def test_finalizers_are_refused_before_a_template_is_closed(kind, name, number):
     assert bool(world.cluster.find(REVISION, "foo-migration")) == (number > 1)
     if number:
         world.go(request=BACK)
-    assert not world.cluster.find(REVISION, "foo-migration") and not world.observe().config.is_held
+    assert not world.cluster.find(REVISION, "foo-migration")
+    assert not world.observe().config.is_paused_for_migration
     world.becomes(kind, name, metadata={"finalizers": []})
     world.go()
     assert world.decide() == Done("foo is already a Deployment")
@@ -131,7 +132,7 @@ def test_one_that_goes_is_refused_also_when_it_was_paused_already():
 
 @pytest.mark.parametrize("held, command",
                          [({}, "scale rc foo-1 --replicas=0"),
-                          ({object_meta.HELD: "true"}, "state=rolled_back")])
+                          ({object_meta.PAUSED_FOR_MIGRATION: "true"}, "state=rolled_back")])
 def test_pods_of_two_rollouts_are_refused_until_one_rollout_has_all_pods(held, command):
     request = dataclasses.replace(MIGRATE, connection={"context": "{0}"})
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
@@ -143,7 +144,7 @@ def test_pods_of_two_rollouts_are_refused_until_one_rollout_has_all_pods(held, c
 def test_a_rollout_that_only_a_look_at_itself_shows_is_seen():
     """News of the two kinds come on two ways."""
     newest = rollout(2, 0, "New")
-    world = World(config(latest=2, paused=True, annotations={object_meta.HELD: "true"}),
+    world = World(config(latest=2, paused=True, annotations={object_meta.PAUSED_FOR_MIGRATION: "true"}),
                   look_up=lambda kind, name: newest if name == "foo-2" else None)
     assert world.decide() == Wait("the rollout foo-2 has ended")
     newest["metadata"]["ownerReferences"] = []
@@ -370,7 +371,7 @@ def test_the_deployment_config_and_not_its_rollout_is_named():
     item = config(annotations={
         gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
     observed = World(item).observe()
-    (warning,) = gitops.warnings(choose(MIGRATE), MIGRATE, observed.named)
+    (warning,) = gitops.warnings(choose(MIGRATE), MIGRATE, observed.named_controller)
     assert (warning.startswith("Argo CD (application shop) manages foo")
             and "creates the DeploymentConfig foo again" in warning)
     assert gitops.warnings(choose(MIGRATE), MIGRATE, observed.primary) == []
@@ -398,4 +399,4 @@ def test_the_status_has_both_commands():
 ])
 def test_what_makes_no_sense_with_it(params, words):
     with pytest.raises(RolloutError, match=words):
-        request_from({"name": "foo", "kind": "DeploymentConfig", **params})
+        parse_request({"name": "foo", "kind": "DeploymentConfig", **params})

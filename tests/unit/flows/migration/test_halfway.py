@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import migrations
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
 
@@ -38,8 +38,8 @@ def typed(command):
     """Return the request of a command."""
     text = shlex.split(command)[-1]
     given = dict(pair.split("=", 1) for pair in shlex.split(text))
-    return request_from({option: spec.get("default")
-                         for option, spec in options.ARGUMENT_SPEC.items()} | given)
+    return parse_request({option: spec.get("default")
+                          for option, spec in options.ARGUMENT_SPEC.items()} | given)
 
 
 ASKED = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},

@@ -71,8 +71,9 @@ def test_neither_can_make_a_pod_while_they_are_handed_over():
 def test_each_pod_gets_the_replica_set_as_its_controller_and_its_label():
     world = after("annotate ReplicationController")
     write = world.decide().write
-    assert [pod.name for pod in write.pods] == ["foo-a", "foo-b"] and write.giver == "uid of foo"
-    assert (write.taker["kind"], write.taker["uid"]) == (
+    assert [pod.name for pod in write.pods] == ["foo-a",
+                                                "foo-b"] and write.source_uid == "uid of foo"
+    assert (write.target_reference["kind"], write.target_reference["uid"]) == (
         "ReplicaSet", world.replica_set["metadata"]["uid"])
     assert write.labels == {object_meta.HASH_LABEL: world.kept["hash"]}
     assert world.replica_set["spec"]["selector"]["matchLabels"].items() >= write.labels.items()

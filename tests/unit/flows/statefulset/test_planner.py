@@ -23,8 +23,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Delete,
     Done,
@@ -42,7 +42,7 @@ STRATEGIES = {"usual": STRATEGY, "no numbers": {"type": "RollingUpdate"}, "a par
 
 
 def asked(**params):
-    return request_from({"name": "foo", "kind": "StatefulSet", **params})
+    return parse_request({"name": "foo", "kind": "StatefulSet", **params})
 
 
 UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
@@ -572,7 +572,7 @@ def refusal(request, model):
 def test_without_pods_an_update_is_in_progress_for_the_way_back_as_well(first, strategy):
     for moves in itertools.product([first], MOVES, MOVES):
         model = cluster(2, STRATEGIES[strategy])
-        model.dry_run = lambda write, model=model: patched(model.items[write.name], write)
+        model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
         with contextlib.suppress(RolloutError):  # unreachable
             for move in moves:
                 MOVES[move](model)

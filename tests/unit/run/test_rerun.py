@@ -1,0 +1,113 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A rerun that observes the cluster at any moment of a run decides as the run does.
+
+At each write and at each wait of a task, a second task with the same request observes a copy of
+the cluster, without the memory of the first.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import every_kind
+import pytest
+from clusters import FakeClock
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+
+ROWS = [(kind, "") for kind in every_kind.KINDS] + [
+    ("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
+WAIT = "wait"
+
+
+class Decided(BaseException):
+    """The first write or wait of a rerun."""
+
+
+class Rerun(every_kind.Cluster):
+    """A copy of a cluster, for a task that ends with its first write or wait."""
+
+    def __init__(self, cluster):
+        vars(self).update(vars(cluster))
+        self.cluster, self.scaler = copy.deepcopy((cluster.cluster, cluster.scaler))
+        self.clock, self.calls = FakeClock(), []
+
+    def write(self, write):
+        raise Decided(write)
+
+    def hand_over(self, write, may_go_on):
+        raise Decided(write)
+
+    def wait(self, seconds):
+        raise Decided(WAIT)
+
+    def decision(self, request):
+        """Return the first write, WAIT, the error or the message of the end."""
+        try:
+            return driver.run(choose(request), request, self, self.clock)["msg"]
+        except Decided as decided:
+            return decided.args[0]
+        except RolloutError as error:
+            return error
+
+
+class Live(every_kind.Cluster):
+    """A cluster that compares each write and wait of its only task with those of a rerun."""
+
+    def __init__(self, kind, strategy):
+        self.request = None
+        super().__init__(kind, strategy)
+        self.compared, self.differences = [], []
+
+    def compare(self, decision):
+        if self.request is None:
+            return
+        other = Rerun(self).decision(self.request)
+        self.compared.append(decision)
+        if repr(other) != repr(decision):
+            self.differences.append((decision, other))
+
+    def write(self, write):
+        if not isinstance(write, Handover):
+            self.compare(write)
+        return super().write(write)
+
+    def hand_over(self, write, may_go_on):
+        self.compare(write)
+        return super().hand_over(write, may_go_on)
+
+    def wait(self, seconds):
+        self.compare(WAIT)
+        return super().wait(seconds)
+
+    def play(self, request):
+        """Run a task; return the differences."""
+        self.request, self.differences = request, []
+        try:
+            self.run(request)
+        finally:
+            self.request = None
+        self.settle()
+        return self.differences
+
+
+@pytest.mark.parametrize("kind, strategy", ROWS)
+def test_update(kind, strategy):
+    cluster = Live(kind, strategy)
+    assert cluster.play(every_kind.asked(kind)) == []
+    assert len(cluster.compared) > 2
+
+
+@pytest.mark.parametrize("kind, strategy", ROWS)
+def test_canary_and_rollback(kind, strategy):
+    cluster = Live(kind, strategy)
+    for request in (every_kind.asked(kind, pause_at="1"), every_kind.asked(kind, pause_at="50%"),
+                    every_kind.asked(kind, image=None, state="rolled_back")):
+        cluster.compared = []
+        assert cluster.play(request) == []
+        assert cluster.compared

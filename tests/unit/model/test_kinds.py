@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
-    ROLLED,
+    KINDS,
     kind_named,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 )
 
 
-@pytest.mark.parametrize("kind", ROLLED)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_accepted_in_any_case_and_in_the_plural(kind):
     words = (str(kind), kind.lower(), kind.upper(), kind.resource, f"{kind}s", f" {kind} ")
     assert {kind_named(word) for word in words} == {kind}

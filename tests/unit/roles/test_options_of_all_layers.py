@@ -20,7 +20,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import ROLLED
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import kinds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
     parse_request,
@@ -232,7 +232,7 @@ def test_the_defaults_of_a_survey_are_valid_for_each_kind(role, kind, who, answe
 
 
 def test_every_kind_is_named_in_the_surveys():
-    kinds = {role: questions(role)["kind"]["question_description"] for role in ROLES}
+    texts = {role: questions(role)["kind"]["question_description"] for role in ROLES}
 
-    assert [(role, kind) for role in ROLES for kind in KINDS if kind not in kinds[role]] == []
-    assert {*KINDS, "DeploymentConfig"} == set(ROLLED)
+    assert [(role, kind) for role in ROLES for kind in KINDS if kind not in texts[role]] == []
+    assert {*KINDS, "DeploymentConfig"} == set(kinds.KINDS)

@@ -99,15 +99,15 @@ class Live(every_kind.Cluster):
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_update(kind, strategy):
     cluster = Live(kind, strategy)
-    assert cluster.play(every_kind.asked(kind)) == []
+    assert cluster.play(every_kind.update_request(kind)) == []
     assert len(cluster.compared) > 2
 
 
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_canary_and_rollback(kind, strategy):
     cluster = Live(kind, strategy)
-    for request in (every_kind.asked(kind, pause_at="1"), every_kind.asked(kind, pause_at="50%"),
-                    every_kind.asked(kind, image=None, state="rolled_back")):
+    for request in (every_kind.update_request(kind, pause_at="1"), every_kind.asked(kind, pause_at="50%"),
+                    every_kind.update_request(kind, image=None, state="rolled_back")):
         cluster.compared = []
         assert cluster.play(request) == []
         assert cluster.compared

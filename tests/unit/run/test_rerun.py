@@ -106,7 +106,8 @@ def test_update(kind, strategy):
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_canary_and_rollback(kind, strategy):
     cluster = Live(kind, strategy)
-    for request in (every_kind.update_request(kind, pause_at="1"), every_kind.asked(kind, pause_at="50%"),
+    for request in (every_kind.update_request(kind, pause_at="1"),
+                    every_kind.update_request(kind, pause_at="50%"),
                     every_kind.update_request(kind, image=None, state="rolled_back")):
         cluster.compared = []
         assert cluster.play(request) == []

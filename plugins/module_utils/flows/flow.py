@@ -154,8 +154,8 @@ class Model(t.Protocol):
 class Memory:
     """The cache of a run between two observations, which saves requests to the cluster.
 
-    A rerun without the cache decides the same, or asks the user for settings, and for size and
-    created of a client-driven update, which this run has observed or written itself.
+    A rerun without the cache decides the same, or asks the user for the settings, the size and the
+    successor of the update; docs/how-it-works.md compares run and rerun, field by field.
     """
 
     #: The present time in RFC 3339, and the user who runs the task: for records.

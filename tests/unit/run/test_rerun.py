@@ -10,12 +10,19 @@ the cluster, without the memory of the first.
 from __future__ import annotations
 
 import copy
+import dataclasses
+import re
+from pathlib import Path
 
 import every_kind
 import pytest
 from clusters import FakeClock
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import (
+    Caches,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
@@ -112,3 +119,13 @@ def test_canary_and_rollback(kind, strategy):
         cluster.compared = []
         assert cluster.play(request) == []
         assert cluster.compared
+
+
+def test_the_documentation_lists_all_that_a_run_stores():
+    clock = {"now", "who", "seconds", "server_time"}
+    fields = {field.name for cache in (Memory, Caches)
+              for field in dataclasses.fields(cache)} - clock - {"_caches"}
+    page = (Path(__file__).parents[3] / "docs" / "how-it-works.md").read_text("utf-8")
+    section = page.partition("## What a run knows")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
+    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == fields

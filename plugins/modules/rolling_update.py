@@ -99,17 +99,17 @@ options:
         new pods.
       - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module
         changes the template, watches, explains what goes wrong, rolls back, and pauses exactly at
-        O(pause_at). O(next_name), O(max_steps) and O(update_period) cannot be used with it.
+        O(pause_at). O(next_name) and O(update_period) cannot be used with it.
       - V(StatefulSet) leaves the replacing to the StatefulSet controller in the cluster, one pod at
         a time from the highest number down. This module changes the template, pauses exactly at
         O(pause_at) by the partition, which is restored at the end, watches, explains, and rolls
         back, also a StatefulSet that is stuck with a pod that never becomes ready. O(next_name),
-        O(max_steps), O(update_period) and O(max_surge) cannot be used with it.
+        O(update_period) and O(max_surge) cannot be used with it.
       - V(DaemonSet) leaves the replacing to the DaemonSet controller in the cluster, node by node;
         its size is the number of nodes that take a pod of it. Up to O(pause_at), the controller
         replaces no pods by itself (C(OnDelete)), and this module deletes as many old pods, one
         after the other, within O(max_unavailable). O(nodes) says which of them are first.
-        O(next_name), O(max_steps) and O(update_period) cannot be used with it.
+        O(next_name) and O(update_period) cannot be used with it.
       - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that
         before it has ended, with O(state=rolled_back) only.
       - One of V(ReplicationController), V(ReplicaSet), V(Deployment), V(StatefulSet), V(DaemonSet)
@@ -355,11 +355,6 @@ options:
       - Only with O(kind=DaemonSet) and O(pause_at). The task needs to list nodes, which takes a
         ClusterRole.
     type: str
-  max_steps:
-    description:
-      - End the task successfully after the controllers have been scaled this many times and the
-        resulting pods are available. No limit by default.
-    type: int
   autoscaler:
     description:
       - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere

@@ -25,11 +25,11 @@ PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage
 #: Options that a command to repeat a task must have: the user expects the same update, as gently.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
             "min_ready_seconds", "update_period",
-            "revision_history_limit", "pause_at", "max_steps", "soak", "nodes", "on_failure",
+            "revision_history_limit", "pause_at", "soak", "nodes", "on_failure",
             "failure_grace", "progress_deadline",
             "timeout", "autoscaler")
 #: Options without meaning for a task that undoes an update.
-FORWARD = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes", "max_steps")
+FORWARD = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
 #: Options of the connection, set by a world.
 CONNECTION = ("context", "kubeconfig", "host", "namespace")
 

@@ -104,19 +104,6 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
     assert 3 < number < NEVER
 
 
-def test_one_step_at_a_time(namespace):
-    namespace.make_primary(2)
-    sizes = []
-    for _turn in range(NEVER):
-        result = namespace.roll(image="myimage:v2", max_steps=1)
-        sizes.append(versions(namespace))
-        if result["rollout"]["phase"] == "complete":
-            break
-
-    assert sizes == [(2, 1), (1, 1), (1, 2), (0, 2), (0, 2)]
-    assert not namespace.roll(image="myimage:v2", max_steps=1)["changed"]
-
-
 def test_check_mode_plans_up_to_the_pause(namespace):
     namespace.make_primary(REPLICAS)
 

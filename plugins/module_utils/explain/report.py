@@ -151,15 +151,6 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
             "rollback_command": request.command(State.ROLLED_BACK)}
 
 
-def step_limit_message(steps: int, following: Step, is_real: bool) -> str:
-    """Return the message of a task that ends at max_steps.
-
-    is_real is false in check mode, where the task takes no step.
-    """
-    taken = "were" if is_real else "would be"
-    return f"{steps} steps {taken} taken; the next one would be: {line(following)}"
-
-
 def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
     """Return the progress line of a wait: the sizes, and the cause of unavailable pods if known.
 

@@ -288,14 +288,6 @@ class RolloutStatus:
         controllers = filter(None, (self.survivor, self.grows))
         return all(controller.is_observed for controller in controllers)
 
-    @property
-    def lacking(self) -> str:
-        """The wait for the pods of the controller that grows; "" if all are available."""
-        growing = self.grows
-        if growing is None or (growing.is_observed and growing.available >= growing.replicas):
-            return ""
-        return f"{growing.name} {growing.available}/{growing.replicas} available"
-
 
 class Flow(t.Protocol[ObservedT]):
     """One way to update a controller, chosen in choice.py alone."""

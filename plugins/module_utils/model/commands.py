@@ -78,8 +78,6 @@ OPTIONS: dict[str, Option] = {
     "pause_at": Option(_FORWARD, _CANARY),
     "soak": Option(_FORWARD, _CANARY),
     "nodes": Option(_FORWARD, _CANARY),
-    "max_steps": Option(_FORWARD,
-                        "a rollback is not to be left half-way by the limit of the update"),
     "revision_history_limit": Option(_ANY, "templates that the user does not want to keep are not "
                                            "kept by a rollback either"),
     "autoscaler": Option(_ANY, "the user's decision about another object"),

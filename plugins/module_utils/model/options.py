@@ -62,7 +62,6 @@ ARGUMENT_SPEC: Json = dict(
     pause_at=dict(type="str"),
     soak=dict(type="str"),
     nodes=dict(type="str"),
-    max_steps=dict(type="int"),
     autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default=Request.autoscaler),
     record_events=dict(type="bool", default=Request.record_events),
     return_sizes=dict(type="bool", default=Request.return_sizes),
@@ -74,7 +73,7 @@ ARGUMENT_SPEC: Json = dict(
 #: Mutually exclusive options for the desired template.
 CHANGES = ("image", "images", "template", "definition", "src")
 #: Options without meaning for the server's own controllers.
-CLIENT_DRIVEN_OPTIONS = ("next_name", "max_steps", "update_period")
+CLIENT_DRIVEN_OPTIONS = ("next_name", "update_period")
 #: Upper limit of revision_history_limit.
 HISTORY_LIMIT = 100
 
@@ -330,12 +329,6 @@ def _pause(option: str, value: t.Any) -> Size:
     return pods
 
 
-def _steps(_option: str, value: int) -> int:
-    if value < 1:
-        raise RolloutError(f"max_steps must be at least 1, not {value}")
-    return value
-
-
 def size(option: str, value: t.Any) -> Size:
     """Read a number or a percentage. Raises RolloutError."""
     text = str(value).strip()
@@ -421,6 +414,5 @@ _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "failure_grace": duration,
     "pause_at": _pause,
     "soak": duration,
-    "max_steps": _steps,
     "lock_timeout": duration,
 }

@@ -71,8 +71,6 @@ class Request:
     soak: float = 0
     #: Label selector of the nodes whose pods come first before a pause; "" for any node.
     nodes: str = ""
-    #: Changes of a size after which the task ends; None for no limit.
-    max_steps: int | None = None
     #: Treatment of a HorizontalPodAutoscaler of the controller: "freeze", "refuse" or "ignore".
     autoscaler: str = "freeze"
     #: Whether each step is also recorded as an Event.
@@ -132,8 +130,7 @@ class Request:
     def rollback_request(self) -> Request:
         """Return the task's rollback, without a time limit."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
-                                   is_previous=False, revision=None, timeout=None,
-                                   max_steps=None)
+                                   is_previous=False, revision=None, timeout=None)
 
     def apply_to(self, template: Json) -> Json:
         """Return the desired template for images or a restart, which need no dry run.

@@ -52,15 +52,12 @@ class Summary:
 
     @property
     def is_paused(self) -> bool:
-        """Return whether all controllers wait for the next stage.
-
-        Returns False if a controller ended before this stage (max_steps).
-        """
+        """Return whether all controllers wait for the next stage, and none is before it."""
         return "paused" in self.phases.values() and "progressing" not in self.phases.values()
 
     @property
     def stage_outcome(self) -> str:
-        """Return passed, or stopped if a controller ended before the stage (max_steps)."""
+        """Return passed, or stopped if a controller is before the stage."""
         return "passed" if set(self.phases.values()) <= {"paused", "complete"} else "stopped"
 
     @property

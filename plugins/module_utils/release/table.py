@@ -78,7 +78,7 @@ class Release:
 
     @property
     def is_over(self) -> bool:
-        """Return whether an update has ended, or has stopped before its stage (max_steps)."""
+        """Return whether an update has ended, or has stopped before its stage."""
         return bool(self.history.updates) and not self.history.summary.is_paused
 
     @property

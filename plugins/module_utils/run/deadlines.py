@@ -22,7 +22,7 @@ from ..model.kinds import State
 from ..model.object_meta import owner_uid
 from ..model.observed import Controller
 from ..model.request import PREVIOUS, Request
-from ..model.steps import Action, Step, Wait
+from ..model.steps import Step, Wait
 from .clock import Clock, Intervals
 
 if t.TYPE_CHECKING:
@@ -49,7 +49,6 @@ class Attempts:
         self._times: collections.Counter[tuple] = collections.Counter()
         self._refused = 0
         #: Number of scale steps.
-        self.scaled = 0
 
     @property
     def distinct_steps(self) -> int:
@@ -68,7 +67,6 @@ class Attempts:
     def count_step(self, step: Step) -> None:
         self._times[_key(step)] += 1
         self._refused = 0
-        self.scaled += step.action is Action.SCALE
 
     def count_rejection(self, request: Request, step: Step) -> None:
         """Count a rejected write. Raises RolloutError after too many in a row."""

@@ -237,11 +237,6 @@ class _Run(_State):
             self.wait(observed, decision)
         elif isinstance(decision, Watch):
             self.watch(observed)
-        elif self.request.max_steps and self.attempts.scaled >= self.request.max_steps:
-            if not (lacking := self.status(observed).lacking):
-                return self.result(observed, report.step_limit_message(
-                    self.attempts.scaled, decision, self.clock.is_real))
-            self.wait(observed, Wait(lacking))
         elif self.apply(observed, decision) and decision.is_last:
             return self.result(self.observe())
         return None

@@ -232,10 +232,10 @@ BAD_INPUT = {
         V2 | {"kind": "Deployment", "next_name": "bar"},
         "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave "
         "it out"),
-    "a Deployment one step at a time": (
-        V2 | {"kind": "Deployment", "max_steps": 1},
-        "max_steps cannot be used with kind=Deployment, because the cluster takes the steps: leave "
-        "it out"),
+    "a Deployment with a period between steps": (
+        V2 | {"kind": "Deployment", "update_period": "1s"},
+        "update_period cannot be used with kind=Deployment, because the cluster takes the steps: "
+        "leave it out"),
     "a Deployment by another kind's definition": (
         {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
         "definition is of kind ReplicationController: it must be a Deployment"),

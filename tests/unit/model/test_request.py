@@ -133,7 +133,7 @@ CANARY = {
     "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": "5",
     "update_period": "1.5", "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
     "on_failure": "rollback", "pause_at": "10%",
-    "soak": "10m", "max_steps": 3,
+    "soak": "10m",
     "revision_history_limit": 2, "autoscaler": "refuse", "record_events": False, "lock": False,
     "lock_timeout": "1h",
     "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod",

@@ -113,7 +113,6 @@ def test_where_the_controllers_stand(result, outcome, is_paused, in_progress):
     (paused() | {"rollout": rollout("shop", "progressing")}, "stopped"),
 ], ids=["paused", "updated", "a fleet", "ended before the stage"])
 def test_a_stage_that_was_not_reached_has_not_passed(result, outcome):
-    """max_steps ends a task before the pause: nothing is checked."""
     assert summary(result).stage_outcome == outcome
 
 

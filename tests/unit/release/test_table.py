@@ -79,7 +79,7 @@ def test_a_check_fails_at_the_second_stage(on_failure, outcome, image):
 
 
 def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
-    limits = {"soak": "1m", "nodes": "a=b", "timeout": "5", "max_steps": 1}
+    limits = {"soak": "1m", "nodes": "a=b", "timeout": "5"}
     given = []
 
     class Watched(Cluster):
@@ -184,7 +184,6 @@ def test_a_list_of_stages_that_ends_early_leaves_it_paused():
 
 
 def test_an_update_that_ends_before_its_stage_is_not_checked():
-    """max_steps."""
     class Limited(Cluster):
         def rollout(self, name, before=""):
             return super().rollout(name, before) | {"phase": "progressing"}

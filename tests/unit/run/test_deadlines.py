@@ -103,7 +103,7 @@ def test_a_deletion_that_finalizers_keep_from_ending_is_named_and_the_same_task_
         request_, begun, name, before, after):
     cluster = KeptByFinalizers(rc(finalizers=["example.com/a"]))
     if begun:
-        cluster.run(dataclasses.replace(begun, max_steps=1))
+        cluster.run(dataclasses.replace(begun, pause_at=Size(1)))
 
     error = cluster.fails(request_)
 

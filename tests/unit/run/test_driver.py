@@ -169,36 +169,6 @@ def test_a_handover_is_not_rolled_back():
     assert error.progress["rollout"]["phase"] == "taking_over" and cluster.clock.now < 1000 + 2 * 5
 
 
-@pytest.mark.parametrize("limit, sizes", [(1, [(3, 1)]), (2, [(2, 1)]), (3, [(2, 2)])])
-def test_it_ends_after_that_many_changes_of_size_and_their_pods(limit, sizes):
-    cluster = Cluster(rc())
-
-    result = cluster.run(dataclasses.replace(UPDATE, max_steps=limit))
-
-    rollout = result["rollout"]
-    assert [(rollout["controller"]["replicas"], rollout["next"]["available"])] == sizes
-    assert (result["msg"].startswith(f"{limit} steps were taken; the next one would be: scale ")
-            and result["changed"])
-
-
-def test_the_pods_of_the_last_step_are_waited_for_also_where_the_next_one_needs_none_of_them():
-    """The next step needs no new pods (max_unavailable), but belongs to the next task."""
-    cluster = Cluster(rc())
-    request = dataclasses.replace(UPDATE, max_steps=1, max_unavailable=Size(2), max_surge=Size(2))
-
-    rollout = cluster.run(request)["rollout"]
-
-    assert rollout["next"]["available"] == rollout["next"]["replicas"] > 0
-
-
-def test_pods_of_the_last_step_that_never_become_available_are_a_failure():
-    cluster = Cluster(rc())
-    cluster.happens = cluster.stall
-    request = dataclasses.replace(UPDATE, max_steps=1, max_unavailable=Size(2), max_surge=Size(2))
-
-    assert cluster.refusal(request).what == f"no progress for 600 s while waiting for this: {SUCCESSOR} 0/2 available"
-
-
 # The period between steps
 
 

@@ -41,7 +41,7 @@ def turn_options(request: Json, state: Json) -> Json:
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
     read = Request.of(plain(request))
-    release = table.Release(read, History.read(plain(state), read.name))
+    release = table.Release(read, History.read(plain(state)))
     return table.analysis_options(release, plain(pair), plain(measured))
 
 
@@ -55,7 +55,7 @@ def failed_task(result: Json, name: str = "") -> Json:
 
 def release_artifacts(request: Json, state: Json, page: str = "") -> Json:
     read = Request.of(plain(request))
-    history = History.read(plain(state), read.name)
+    history = History.read(plain(state))
     artifacts = ending.artifacts(read, history, ending.Ending(read, history), page)
     return {"clusters": {read.host: artifacts}} if read.host else artifacts
 

@@ -30,8 +30,8 @@ options:
         and C(checks).
       - Each check has C(file), C(outcome), C(message) and C(at), and if it was an analysis,
         C(name), C(metrics) and C(measurements) of its result as C(measured).
-      - C(results) is a list of results of M(baton.kubernetes.rolling_update), in the order in which
-        they were returned.
+      - C(results) is what M(baton.kubernetes.rolling_update) returns as C(results), of all tasks
+        in order.
       - Instead, C(clusters) can be a dictionary with all of these for each of many clusters, by its
         name, and C(regions) one with the names of the clusters of each region. The page then is a
         table of the clusters, with links to their own pages beside it, whose names are in C(page).
@@ -47,7 +47,7 @@ options:
 EXAMPLES = r"""
 - name: Write a report on an update
   ansible.builtin.copy:
-    content: "{{ {'name': 'foo', 'results': [update]} | baton.kubernetes.rollout_report }}"
+    content: "{{ {'name': 'foo', 'results': update.results} | baton.kubernetes.rollout_report }}"
     dest: foo.html
     mode: "0600"
 """

@@ -121,6 +121,23 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
     only_look: write nothing and wait for nothing; return None where the task needs either.
     """
     try:
+        params = options.with_kinds(params)
+        return _update_of_kind(params, check_mode, diff, only_look)
+    except RolloutError as error:
+        if params.get("name"):
+            error.progress["results"] = [_entry(params, error.as_result() | {"failed": True})]
+        raise
+
+
+def _entry(params: Json, result: Json) -> Json:
+    """Return the entry of the results for the result of a single controller."""
+    own = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
+    return fleet.entry(params["name"], params.get("kind") or "", own)
+
+
+def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
+    """Update a controller, of its only kind where the task gives no kind."""
+    try:
         return _update(params, check_mode, diff, only_look)
     except NoSuchController as error:
         if error.was_deleted or (kind := _only_kind(params)) is None:
@@ -129,8 +146,7 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 
 def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
-    params = {**options.with_kinds(params),
-              "connection": connection.command_options(params, os.environ)}
+    params = {**params, "connection": connection.command_options(params, os.environ)}
     many = fleet.Fleet.from_params(params)
     # Invalid options are refused before the first request.
     requests = [parse_request({**params, "name": params.get("name") or "any", "kind": kind})
@@ -144,6 +160,8 @@ def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json
         else:
             request = requests[0]
             result = _roll(request, *groups[request.kind], check_mode, only_look)
+            if result:
+                result["results"] = [_entry(params, result)]
     if result and not diff:
         del result["diff"]
     return result

@@ -818,8 +818,9 @@ failure:
           type: list
           elements: str
 results:
-  description: What became of each controller, in the order in which they were started.
-  returned: with O(names) or O(label_selectors), once the controllers have been listed
+  description: What became of each controller, in the order in which they were started. With
+    O(name), one entry, whose keys are also at the top.
+  returned: always with O(name); otherwise once the controllers have been listed
   type: list
   elements: dict
   contains:
@@ -827,7 +828,8 @@ results:
       description: Name of the controller.
       type: str
     kind:
-      description: Kind of the controller.
+      description: Kind of the controller; empty if O(kind) was not given and the task failed before
+        its first change.
       type: str
     changed:
       description: Whether anything was changed for this controller.
@@ -858,6 +860,14 @@ results:
       returned: unless it was skipped, once the controller has been looked up
       type: dict
       contains: *rollout
+    resume_command:
+      description: As RV(resume_command), for this controller.
+      returned: if the task has paused its update
+      type: str
+    rollback_command:
+      description: As RV(rollback_command), for this controller.
+      returned: if the task has paused its update
+      type: str
     failure:
       description: As RV(failure), for this controller.
       returned: if it failed

@@ -40,7 +40,7 @@ PLAY = """
           image: "{image}"
           outcome: "{{{{ 'failed' if update is failed else 'updated' }}}}"
           message: "{{{{ update.msg }}}}"
-          results: ["{{{{ update }}}}"]
+          results: "{{{{ update.results }}}}"
 """
 
 

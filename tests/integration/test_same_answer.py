@@ -118,8 +118,8 @@ def everybody_answers_alike(namespace, answers, flow, options):
                 and not in_process["changed"])
         assert (in_process == answers.module(**wish, **task)
                 == answers.module(check_mode=True, **wish, **task))
-        begun = {result["name"]: not result["skipped"] for result in in_process.get("results", ())}
-        assert begun == {name: name != "three" for name in task.get("names", ())}
+        begun = {result["name"]: not result["skipped"] for result in in_process["results"]}
+        assert begun == {name: name != "three" for name in task.get("names") or [task["name"]]}
     assert versions(namespace) == before
 
 

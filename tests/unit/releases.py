@@ -78,7 +78,7 @@ class Cluster:
                             **self._one(name, options)})
             failures += results[-1]["failed"]
         if is_single:
-            return results[0]
+            return results[0] | {"results": results}
         return {"results": results, "failed": bool(failures),
                 "changed": any(result["changed"] for result in results),
                 "msg": "; ".join(result["msg"] for result in results if result["failed"])
@@ -209,7 +209,7 @@ class Run:
 
     @property
     def history(self) -> History:
-        return History.read(self.state, self.request.name)
+        return History.read(self.state)
 
     @property
     def ending(self) -> Ending:

@@ -57,6 +57,12 @@ def failed(name: str = "shop") -> Json:
             "rollout": rollout(name, "progressing") | {"next": {"name": f"{name}-1"}}}
 
 
+def single(entry: Json) -> Json:
+    """Return the result of a task for one controller: its entry, and the shortcut at the top."""
+    entry = {"failed": False, "skipped": False, **entry}
+    return entry | {"results": [entry]}
+
+
 def rollout(name: str, phase: str, last: Json | None = None) -> Json:
     return {"phase": phase, "controller": {"name": name, "replicas": 4, "available": 4},
             "next": None, "floor": 4, "ceiling": 5,

@@ -441,13 +441,51 @@ def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
     planned = runner.module(check_mode=True, **arguments)
     assert not any(gateway.tries for gateway in gateways)
     done = runner.module(**arguments)
+    assert [entry["name"] for entry in done["results"]] == arguments.get("names", ["foo"])
 
     assert planned["changed"] and gateways[-1].tries
-    for result in [planned, done, *planned.get("results", ()), *done.get("results", ())]:
+    for result in [planned, done, *planned["results"], *done["results"]]:
         for step in result.get("steps", ()):
             del step["at"]
         result.pop("rollout", None)
     assert "would be" in planned["msg"] and as_done(planned) == done
+
+
+ENTRY = {"name": "foo", "kind": "ReplicationController", "failed": False, "skipped": False}
+
+
+@pytest.mark.parametrize("is_run", [True, False], ids=["run", "check mode"])
+@pytest.mark.parametrize("arguments, keys", [
+    ({"image": "myimage:v1"}, {"rollout", "steps", "sizes", "msg", "changed"}),
+    ({"image": "myimage:v2", "pause_at": 1}, {"resume_command", "rollback_command", "rollout"}),
+], ids=["unchanged", "paused"])
+def test_results_of_a_single_controller_repeat_the_keys_at_the_top(
+        cluster, runner, arguments, keys, is_run):
+    cluster(rc(replicas=2))
+
+    result = runner.module(name="foo", check_mode=not is_run, **arguments)
+
+    (entry,) = result["results"]
+    assert ENTRY.items() <= entry.items() and keys <= entry.keys()
+    own = {key: value for key, value in entry.items() if key not in ENTRY}
+    assert own.items() == {key: result[key] for key in own}.items()
+
+
+@pytest.mark.parametrize("arguments, kind", [
+    ({"state": "rolled_back", "to_revision": 7}, ""),
+    ({"image": "x:1", "timeout": -1}, ""),
+    ({"image": "x:1", "kind": "rs", "soak": "x"}, "ReplicaSet"),
+    ({"image": "x:1", "kind": "x"}, "x"),
+])
+def test_results_of_a_failed_single_controller_have_its_failure(cluster, runner, arguments, kind):
+    cluster(rc())
+
+    result = runner.module(name="foo", **arguments)
+
+    (entry,) = result["results"]
+    assert entry == {**ENTRY, "kind": kind, "failed": True, "changed": False, "msg": result["msg"],
+                     "failure": result["failure"],
+                     **{key: result[key] for key in ("steps", "sizes", "rollout") if key in result}}
 
 
 def test_invalid_options_are_left_to_the_module(cluster, runner):
@@ -498,8 +536,8 @@ def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
     answers = [runner.in_process(**request, image="x:1"), runner.module(**request, image="x:1"),
                runner.module(rolling_update_info, **request)]
 
-    assert answers[0] == answers[1] == answers[2] and "it says" in answers[0]["msg"]
     assert "s3cret" not in json.dumps([*answers, runner.invocation])
+    assert answers[0] == answers[1] and all("it says" in answer["msg"] for answer in answers)
 
 
 def test_a_secret_equal_to_a_boolean_hides_no_failure(runner, monkeypatch):

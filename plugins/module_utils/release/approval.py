@@ -19,6 +19,7 @@ class Approval:
 
     #: The result of the task that paused the update, and the rollouts now (rolling_update_info).
     result: Json
+    #: The name of the only controller, or "" for several.
     name: str
     rollouts: list[Json] | None
     #: When the approval ends, and the present time, in seconds since 1970.
@@ -34,7 +35,7 @@ class Approval:
         if self.rollouts is None:
             states = {"waiting"}
         else:
-            before, present = Summary.of(self.result, self.name), self._present_rollouts
+            before, present = Summary.of(self.result), self._present_rollouts
             states = {_answered(before.rollouts[name], present.get(name, {}))
                       for name in before.in_progress}
         if "denied" in states or "waiting" not in states:
@@ -45,18 +46,17 @@ class Approval:
     def _present_rollouts(self) -> dict[str, Json]:
         """Return the present rollouts; a single one may be listed by the name of its successor."""
         listed = self.rollouts or []
-        is_fleet = "results" in self.result
-        if not is_fleet and len(listed) != 1:
+        if self.name and len(listed) != 1:
             return {}
-        return {text(rollout, "name") if is_fleet else self.name: rollout for rollout in listed}
+        return {self.name or text(rollout, "name"): rollout for rollout in listed}
 
     @property
     def present(self) -> Json:
         """Return the result as if the task had ended now."""
         rollouts = self._present_rollouts
 
-        def at_present(result: Json, name: str) -> Json:
-            paused, now = mapping(result, "rollout"), rollouts.get(name, {})
+        def at_present(result: Json) -> Json:
+            paused, now = mapping(result, "rollout"), rollouts.get(text(result, "name"), {})
             if self.rollouts is None or text(paused, "phase") not in IN_PROGRESS:
                 return result
             # Another client owns a controller that is deleted or updated to other images: the role
@@ -64,14 +64,12 @@ class Approval:
             return (result | {"rollout": paused | now}
                     | ({} if now and is_same_update(paused, now) else {"skipped": True}))
 
-        if "results" in self.result:
-            return (self.result
-                    | {"results": [at_present(item, text(item, "name"))
-                                   for item in objects(self.result, "results")]})
-        return at_present(self.result, self.name)
+        results = [at_present(result) for result in objects(self.result, "results")]
+        shortcut = results[0] if self.name and results else {}
+        return self.result | shortcut | {"results": results}
 
 
-def deadline(result: Json, name: str, within: float, wait_began: float) -> float:
+def deadline(result: Json, within: float, wait_began: float) -> float:
     """Return when an approval ends, in seconds since 1970.
 
     within counts in seconds from the beginning of the update, which the cluster records: killing
@@ -79,7 +77,7 @@ def deadline(result: Json, name: str, within: float, wait_began: float) -> float
     another client can only bring the deadline forward.
     """
     since = [seconds(rollout.get("since"))
-             for rollout in Summary.of(result, name).rollouts.values()]
+             for rollout in Summary.of(result).rollouts.values()]
     return max(0.0, min([wait_began, *(time for time in since if time is not None)]) + within)
 
 

@@ -114,8 +114,8 @@ class Ending:
         """Return the controllers begun by the run before its rollback."""
         is_fleet = not self.request.name
         results = [result for event in self.history.updates
-                   for result in Summary.of(event.result, self.history.name).results]
-        last = Summary.of(self.result, self.history.name).results if self.result else []
+                   for result in objects(event.result, "results")]
+        last = objects(self.result, "results")
         return Begun(results, last if is_fleet or self.history.last("approval") else [])
 
     @property

@@ -82,13 +82,11 @@ class History:
     """Turns of a run of a role, in order."""
 
     events: list[Event]
-    #: The name of the only controller, or "" for several.
-    name: str = ""
 
     @classmethod
-    def read(cls, state: Json, name: str) -> History:
+    def read(cls, state: Json) -> History:
         """Read the history of a state between two turns."""
-        return cls([Event.of(event) for event in objects(state, "events")], name)
+        return cls([Event.of(event) for event in objects(state, "events")])
 
     def of(self, *purposes: str) -> list[Event]:
         """Return the events with these purposes."""
@@ -118,13 +116,13 @@ class History:
     @property
     def summary(self) -> Summary:
         """Return where the controllers are after the last task of the module."""
-        return Summary.of(self.result, self.name)
+        return Summary.of(self.result)
 
     @property
     def results(self) -> list[Json]:
-        """Return the named results of the module, one for each controller and task."""
+        """Return the results of the module, one for each controller and task."""
         tasks = self.of("update", "rollback")
-        return [result for event in tasks for result in Summary.of(event.result, self.name).results]
+        return [result for event in tasks for result in objects(event.result, "results")]
 
     @property
     def stage(self) -> str:
@@ -167,7 +165,7 @@ class History:
             if turn.purpose != "update" and turn.do != "look":
                 stages[-1]["checks"] += _checks(event)
             if turn.purpose == "update":
-                stages[-1]["outcome"] = Summary.of(event.result, self.name).stage_outcome
+                stages[-1]["outcome"] = Summary.of(event.result).stage_outcome
             stages[-1] |= {"ended": event.ended,
                            **({"outcome": "failed"} if event.has_failed else {})}
         return stages

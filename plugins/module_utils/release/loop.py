@@ -33,11 +33,11 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
     registered result of the task file; failure describes the failed task, {} after a success. now
     is RFC 3339; caller is {"user", "host"}.
     """
-    history = History.read(state, request.name)
+    history = History.read(state)
     if state:
         ended = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now,
                        done, failure)
-        history = History([*history.events, ended], request.name)
+        history = History([*history.events, ended])
     release = Release(request, history, now)
     turn = next_turn(release)
     began = text(state, "began") or now
@@ -50,7 +50,7 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
 
 def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
     """Return whether the approval has ended, and the number of checks until the deadline."""
-    history = History.read(state, request.name)
+    history = History.read(state)
     ends = Turn(**mapping(state, "turn")).deadline
     time = seconds(now) or 0.0
     replied = Approval(history.result, request.name, rollouts, ends, time)
@@ -94,7 +94,7 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
     """Return the facts for the user's files, named as the role's variables without the prefix."""
     request, history = release.request, release.history
     last = history.last("update", "rollback", "approval")
-    summary = Summary.of(last.result if last else {}, request.name)
+    summary = Summary.of(last.result if last else {})
     is_end, ending = turn.purpose in ENDS, release.ending
     looked = [event for event in history.at_stage if event.turn.do == "look"]
     rollouts = objects(looked[-1].result, "rollouts") if looked else []

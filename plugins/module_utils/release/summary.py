@@ -21,14 +21,11 @@ class Summary:
 
     #: A result for each controller, with its name.
     results: list[Json]
-    is_fleet: bool = True
 
     @classmethod
-    def of(cls, result: Json, name: str) -> Summary:
-        """Summarize a task for many controllers, or for a single controller of this name."""
-        if "results" in result:
-            return cls(objects(result, "results"))
-        return cls([{"name": name, "failed": False, "skipped": False, **result}], is_fleet=False)
+    def of(cls, result: Json) -> Summary:
+        """Summarize the result of a task."""
+        return cls(objects(result, "results"))
 
     @property
     def rollouts(self) -> dict[str, Json]:

@@ -206,8 +206,8 @@ def _look(purpose: str, title: str, release: Release, pods: bool = False,
 
 def _show_how_to_approve(release: Release) -> Turn:
     result, within = release.history.result, release.request.approve_within or 0.0
-    ends = deadline(result, release.request.name, within, seconds(release.now) or 0.0)
-    rollouts = [item for item in objects(result, "results") or [result]
+    ends = deadline(result, within, seconds(release.now) or 0.0)
+    rollouts = [item for item in objects(result, "results")
                 if item.get("resume_command")]
     resume, back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
                 for key in ("resume_command", "rollback_command"))

@@ -338,9 +338,7 @@ class _Rolling:
                                                    request.command()).as_result()
                       | {"failed": True})
         if result is not None:
-            self._entries[request.kind, request.name] = {
-                "name": request.name, "kind": str(request.kind), "changed": False, "failed": False,
-                "skipped": False} | result
+            self._entries[request.kind, request.name] = entry(request.name, request.kind, result)
 
     def _skip(self, request: Request, why: str) -> None:
         self._note(request, lambda _request: {"skipped": True, "msg": why})
@@ -350,6 +348,12 @@ class _Rolling:
         self._skip(request,
                    f"not started, because {len(failed)} of the others failed "
                    f"({_first_names(failed)})")
+
+
+def entry(name: str, kind: str, result: Json) -> Json:
+    """Return the entry of the task's results for the result of a controller."""
+    return {"name": name, "kind": str(kind), "changed": False, "failed": False, "skipped": False,
+            **result}
 
 
 def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: str = "are") -> Json:

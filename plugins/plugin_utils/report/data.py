@@ -45,8 +45,7 @@ class Run(t.TypedDict, total=False):
     #: The name of the file with the report on this run.
     page: str
     stages: list[Stage]
-    #: One result for each controller and task in the order of the tasks; or one for each task for
-    #: several controllers, with a list of results.
+    #: One result for each controller and task, in the order of the tasks.
     results: list[Result]
 
 
@@ -98,11 +97,10 @@ class Measurement(t.TypedDict, total=False):
 
 
 class Result(t.TypedDict, total=False):
-    """A result of the module rolling_update.
+    """An entry of the results of the module rolling_update.
 
-    The report tells controllers apart by kind and name. A task for several controllers returns a
-    list of such results. The result of a task for one controller has no name, which the role adds,
-    and no kind if the task has failed before reading the controller.
+    The report tells controllers apart by kind and name. The kind is empty if the user gave none
+    and the task has failed before reading the controller.
     """
 
     name: str
@@ -114,7 +112,6 @@ class Result(t.TypedDict, total=False):
     sizes: list[Size]
     rollout: Rollout
     failure: Failure
-    results: list[Result]
 
 
 Step = t.TypedDict("Step", {"action": str, "name": str, "from": t.Any, "to": t.Any, "at": str},

@@ -234,22 +234,19 @@ class Report:
     @functools.cached_property
     def rollouts(self) -> list[Rollout]:
         """Return a rollout for each controller, in the order of their start."""
-        tasks = [objects(task, "results") or [task] for task in objects(self.data, "results")]
+        results = objects(self.data, "results")
         kinds: dict[str, set[str]] = collections.defaultdict(set)
-        for result in itertools.chain(*tasks):
+        for result in results:
             kinds[self._name(result)] |= set(filter(None, [text(result, "kind")]))
-        grouped: dict[tuple[str, str, int], list[Json]] = {}
-        for results in tasks:
-            count: collections.Counter[tuple[str, str]] = collections.Counter()
-            for result in results:
-                name = self._name(result)
-                # A task that fails before reading the controller does not return the kind.
-                kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
-                grouped.setdefault((name, kind, count[name, kind]), []).append(result)
-                count[name, kind] += 1
-        names = collections.Counter(name for name, _kind, _number in grouped)
+        grouped: dict[tuple[str, str], list[Json]] = {}
+        for result in results:
+            name = self._name(result)
+            # A task that fails before reading the controller may not know the kind.
+            kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
+            grouped.setdefault((name, kind), []).append(result)
+        names = collections.Counter(name for name, _kind in grouped)
         return [Rollout(name, results, kind, f"{kind} {name}".strip() if names[name] > 1 else name)
-                for (name, kind, _number), results in grouped.items()]
+                for (name, kind), results in grouped.items()]
 
     def _name(self, result: Json) -> str:
         controller = mapping(result, "rollout", "controller") or mapping(result, "rollout", "next")

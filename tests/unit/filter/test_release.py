@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from releases import NOW, variables
-from results import paused
+from results import paused, single
 
 from ansible_collections.baton.kubernetes.plugins.filter import release
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses
@@ -50,8 +50,8 @@ def test_a_release_turn_by_turn():
             and begun["state"]["file"] == "turn.yml")
     assert release.turn_options(request, begun["state"])["pause_at"] == "10%"
 
-    result = (paused("a")
-              | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}})
+    result = single(
+        paused("a") | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}})
     analyzed = release.next_turn(request, begun["state"], result, {}, NOW)
     (pair,) = analyzed["state"]["turn"]["analyses"]
     assert release.analysis_options(request, analyzed["state"], pair, []) == {

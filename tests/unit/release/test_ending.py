@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from releases import NOW, variables
-from results import failed, paused, rollout, updated
+from results import failed, paused, rollout, single, updated
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import ending
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.approval import (
@@ -36,12 +36,17 @@ GIST = "ReplicationController default/shop: the new pods cannot become available
 ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
 
 
-def summary(result, name="shop"):
-    return Summary.of(result, name)
+def summary(result):
+    return Summary.of(whole(result))
 
 
 def fleet(*results):
     return {"results": list(results)}
+
+
+def whole(result):
+    """Return the result of a task, for one controller from its entry."""
+    return result if not result or "results" in result else single(result)
 
 
 def failure(what, result=None, rollback=None, reason="all the words", gist="", task="Roll shop",
@@ -57,19 +62,19 @@ def failure(what, result=None, rollback=None, reason="all the words", gist="", t
                                    selection={"names": ["shop"]} if is_fleet else {"name": "shop"}))
     why = {"task": task, "reason": reason, "gist": gist}
     stage = "" if what == "before" else "50%"
-    events = [event(Turn("update", "", "update", stage), result or {},
+    events = [event(Turn("update", "", "update", stage), whole(result or {}),
                     why if what == "update" else {})] if what != "before" else []
     if what == "rollback":
-        events = [event(Turn("update", "", "rollback"), result or {}, why)]
+        events = [event(Turn("update", "", "rollback"), whole(result or {}), why)]
     elif what != "update":
         events.append(event(Turn("run", "", what, stage, "smoke.yml"),
-                            result if what == "approval" else {}, why))
+                            whole(result or {}) if what == "approval" else {}, why))
     if rollback is not None:
-        events.append(event(Turn("update", "", "rollback", stage), rollback,
+        events.append(event(Turn("update", "", "rollback", stage), whole(rollback),
                             {"reason": "x"} if rollback.get("failed") else {}))
     if answer:
         events.append(event(Turn("look", "", "look", stage), {"answer": answer}, {}))
-    return Ending(request, History(events, request.name))
+    return Ending(request, History(events))
 
 
 def event(turn, result, why):
@@ -86,7 +91,7 @@ def by_check(what="check", rollback=None, **more):
 
 
 @pytest.mark.parametrize("result, outcome, is_paused, in_progress", [
-    ({}, "paused", False, []),
+    ({}, "updated", False, []),
     (updated(), "updated", False, []),
     (paused(), "paused", True, ["shop"]),
     (failed(), "updated", False, []),
@@ -126,12 +131,8 @@ def test_sizes_are_those_of_all_together():
         "desired": 8, "old": 6, "new": 2}
 
 
-def test_each_result_has_a_name():
-    single = updated()
-    del single["name"]
-
-    assert (summary(single).rollouts == {"shop": single["rollout"]}
-            and summary(single).results[0]["failed"] is False)
+def test_a_summary_names_the_controllers():
+    assert summary(updated()).rollouts == {"shop": updated()["rollout"]}
     assert list(summary(fleet(updated("app-1"), SKIPPED)).rollouts) == ["app-1", "app-3"]
 
 
@@ -309,10 +310,8 @@ def artifacts(*results, selection=None, page="", errors=(), role="image_bump", *
     request = Request.of(variables(role=role, selection=selection or {"name": "shop"},
                                    errors=list(errors),
                                    options={"kind": "Deployment", "image": "v2", **more}))
-    result = ({"results": list(results), "msg": "done"} if selection else results[0] if results
-              else {})
-    history = History([event(Turn("update", "", "update", "100%"), result, {})] if results else [],
-                      request.name)
+    result = {"results": list(results), "msg": "done"} | (results[0] if len(results) == 1 else {})
+    history = History([event(Turn("update", "", "update", "100%"), result, {})] if results else [])
     return ending.artifacts(request, history, Ending(request, history), page)
 
 
@@ -388,6 +387,7 @@ def test_a_selection_that_a_shell_would_evaluate_is_not_typed():
 PAUSED = (paused()
           | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
                          "next": {"images": {"web": "v2"}}, "images": {"before": {"web": "v1"}}}})
+ALONE = single(PAUSED)
 
 
 def now(phase, direction=None, image="v2", name="shop"):
@@ -406,7 +406,7 @@ def now(phase, direction=None, image="v2", name="shop"):
     ([now("complete", name="of its successor")], 100, "approved"),
 ])
 def test_what_a_person_has_answered(rollouts, at, outcome):
-    assert Approval(PAUSED, "shop", rollouts, deadline=150, now=at).outcome == outcome
+    assert Approval(ALONE, "shop", rollouts, deadline=150, now=at).outcome == outcome
 
 
 def elsewhere(phase, name="shop"):
@@ -418,7 +418,7 @@ def elsewhere(phase, name="shop"):
                          [elsewhere("progressing"), elsewhere("paused"), elsewhere("taking_over"),
                           None])
 def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_back(rollout_):
-    approval = Approval(PAUSED, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
+    approval = Approval(ALONE, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
 
     assert approval.outcome == "denied" and summary(approval.present).in_progress == []
     end = failure("approval", approval.present)
@@ -437,9 +437,9 @@ def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
 def test_the_goal_of_what_goes_on_is_that_of_its_successor():
     goes_on = now("progressing", "forward", "v1") | {"next": {"images": {"web": "v2"}}}
 
-    assert Approval(PAUSED, "shop", [goes_on], deadline=150, now=200).outcome == "approved"
+    assert Approval(ALONE, "shop", [goes_on], deadline=150, now=200).outcome == "approved"
     goes_back = goes_on | {"direction": "back"}
-    assert Approval(PAUSED, "shop", [goes_back], deadline=150, now=100).outcome == "waiting"
+    assert Approval(ALONE, "shop", [goes_back], deadline=150, now=100).outcome == "waiting"
 
 
 @pytest.mark.parametrize("answer, outcome",
@@ -457,16 +457,17 @@ def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
 
 @pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "soon", None, 7])
 def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
-    result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}}
+    result = single(PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}})
 
-    assert (deadline(PAUSED, "shop", within=100, wait_began=60) == 150
-            and deadline(result, "shop", within=100, wait_began=70) == 170)
+    assert (deadline(ALONE, within=100, wait_began=60) == 150
+            and deadline(result, within=100, wait_began=70) == 170)
 
 
 def test_a_time_that_has_no_end_is_over():
-    result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}}
+    result = single(PAUSED
+                    | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}})
 
-    assert deadline(result, "shop", within=100, wait_began=70) == 0
+    assert deadline(result, within=100, wait_began=70) == 0
 
 
 def test_of_several_all_have_to_be_approved():
@@ -482,14 +483,14 @@ def test_of_several_all_have_to_be_approved():
 
 
 def test_what_has_been_paused_is_told_as_it_is_now():
-    single = Approval(PAUSED, "shop", [now("complete")], 150, 100).present
-    assert (single["rollout"]["phase"] == "complete"
-            and single["rollout"]["images"] == {"before": {"web": "v1"}})
-    assert single["steps"] == PAUSED["steps"]
+    alone = Approval(ALONE, "shop", [now("complete")], 150, 100).present
+    assert (alone["rollout"]["phase"] == "complete"
+            and alone["rollout"]["images"] == {"before": {"web": "v1"}})
+    assert alone["steps"] == PAUSED["steps"] and alone["rollout"] == alone["results"][0]["rollout"]
     many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")],
                     150, 100).present
     assert [result["rollout"]["phase"] for result in many["results"]] == ["complete", "complete"]
-    assert Approval(PAUSED, "shop", None, 150, 100).present == PAUSED
+    assert Approval(ALONE, "shop", None, 150, 100).present == ALONE
 
 
 def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():

@@ -52,10 +52,10 @@ USUAL = {"name": "shop", "namespace": "production", "image": "registry.example.c
                      {**failed(),
                       "failure": {**FAILURE,
                                   "causes": [{**FAILURE["causes"][0], "log": ["the end"] * 50}]}}]}
-FLEET = {"name": "app=shop", "outcome": "failed", "results": [{"results": [
+FLEET = {"name": "app=shop", "outcome": "failed", "results": [
     {**(failed if number % 9 == 3 else updated)(f"shop-frontend-{number}"),
      "kind": ("Deployment", "StatefulSet")[number % 2]}
-    for number in range(500)]}]}
+    for number in range(500)]}
 CLUSTERS = {"clusters": {f"eu-west-{number}": {**USUAL, "page": f"rollout-eu-west-{number}.html"}
                          for number in range(12)},
             "regions": {"europe": [f"eu-west-{number}" for number in range(12)]}}

@@ -35,7 +35,7 @@ DATA = {
     "results": [paused(), updated(begin=10)],
 }
 FLEET = {"name": "app", "outcome": "failed",
-         "results": [{"results": [updated("app-1"), failed("app-2")]}]}
+         "results": [updated("app-1"), failed("app-2")]}
 MEASURED = (DATA
             | {"stages": [{"stage": "10%", "outcome": "failed",
                            "checks": [analysis(), analysis(begin=10, outcome="failed")]}]})
@@ -161,7 +161,7 @@ def test_a_link_leads_to_a_file_beside_it(link):
 def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
     results = [{**(failed if number % 50 == 7 else updated)(f"app-{number}"), "kind": "ReplicaSet"}
                for number in range(1200)]
-    tree = page({"outcome": "failed", "results": [{"results": results}]})
+    tree = page({"outcome": "failed", "results": results})
 
     contents = tables(tree)
     assert [len(list(contents[name].iter(f"{HTML}tr")))
@@ -175,7 +175,7 @@ def test_two_kinds_of_one_name_are_two():
     measured = [analysis() for _kind in kinds]
     for kind, check in zip(kinds, measured, strict=True):
         check["measured"]["kind"] = kind
-    tree = page({"results": [{"results": [soaked() | {"kind": kind} for kind in kinds]}],
+    tree = page({"results": [soaked() | {"kind": kind} for kind in kinds],
                  "stages": [DATA["stages"][0] | {"checks": measured}]})
 
     assert "shop ReplicaSet paused" in text(tree) and "soak of StatefulSet shop:" in text(tree)

@@ -61,8 +61,7 @@ def test_the_failure_is_the_one_before_the_rollback():
 
 def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_wrong():
     results = [updated(f"app-{number}") for number in range(20)] + [failed("app-20")]
-    fleet = Report({"name": "app",
-                    "results": [{"results": results}, {"results": [updated("app-3", begin=30)]}]})
+    fleet = Report({"name": "app", "results": [*results, updated("app-3", begin=30)]})
 
     assert fleet.is_fleet and len(fleet.rollouts) == 21
     assert len(fleet.rollouts[3].results) == 2
@@ -101,8 +100,7 @@ def test_a_failure_without_a_look_at_the_controller_hides_no_images():
      ["ReplicaSet shop", "Deployment shop"]),
     ([paused(), updated() | {"kind": "Deployment"}, failed("app") | {"kind": "Deployment"}],
      ["shop", "app"]),
-    ([{"results": [updated(), updated()]}, {"results": [updated(), updated()]}], ["shop", "shop"]),
-], ids=["several kinds", "a failure before the controller is seen tells no kind", "no kind at all"])
+], ids=["several kinds", "a failure before the controller is seen tells no kind"])
 def test_controllers_are_told_apart_by_kind_and_name(results, titles):
     assert [rollout.title for rollout in Report({"results": results}).rollouts] == titles
 
@@ -131,13 +129,13 @@ def test_the_headline_does_not_say_what_a_section_says(results, message, headlin
 
 
 def test_there_are_not_too_many_sections():
-    fleet = Report({"results": [{"results": [failed(f"app-{number}") for number in range(20)]}]})
+    fleet = Report({"results": [failed(f"app-{number}") for number in range(20)]})
 
     assert len(fleet.rollouts) == 20 and len(fleet.sections) == rollouts.SECTIONS
 
 
 def test_a_small_fleet_has_a_section_for_each():
-    assert len(Report({"results": [{"results": [updated("a"), updated("b")]}]}).sections) == 2
+    assert len(Report({"results": [updated("a"), updated("b")]}).sections) == 2
 
 
 @pytest.mark.parametrize("step, words", [

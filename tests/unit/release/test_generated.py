@@ -58,7 +58,7 @@ def happen(event, cluster, name):
     if event == "fails":
         return "503"
     if event == "delete":
-        controller.is_deleted = True
+        controller.is_deleted, controller.coming, controller.share = True, "", 0
     elif event in ("lock", "unlock"):
         controller.is_locked = event == "lock"
     elif event == "finish" and controller.coming:

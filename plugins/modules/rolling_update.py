@@ -644,7 +644,7 @@ sizes:
         available:
           description: How many pods are available.
           type: int
-    next:
+    successor:
       description: Size of the successor; V(null) while it does not exist.
       type: dict
       contains: *size
@@ -653,7 +653,7 @@ sizes:
       phase: progressing
       is_watched: false
       controller: {replicas: 5, available: 5}
-      next: {replicas: 2, available: 1}
+      successor: {replicas: 2, available: 1}
 rollout:
   description: Where the update has got to.
   returned: with O(name), once the controller has been looked up
@@ -688,7 +688,7 @@ rollout:
         images:
           description: Image of each container, by the name of the container.
           type: dict
-    next:
+    successor:
       description: The successor, which owns the new pods; V(null) if no update is in progress. For
         a Deployment, its new
         ReplicaSet.

@@ -124,7 +124,7 @@ rollouts:
         images:
           description: Image of each container, by the name of the container.
           type: dict
-    next:
+    successor:
       description: The successor, which owns the new pods; V(null) if no update is in progress. For
         a Deployment, its new
         ReplicaSet. For a migration, the ReplicaSet that gets the pods.

@@ -296,7 +296,7 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
 
     info = result_of(adhoc("name=foo", module="rolling_update_info"))["rollouts"][0]
     assert (info["phase"] == "progressing" and info["direction"] == "forward"
-            and info["next"]["name"] == name)
+            and info["successor"]["name"] == name)
     assert info["resume_command"] == "run the task that began it"
     assert info["rollback_command"].endswith(
         f"'name=foo namespace={namespace.name} state=rolled_back "

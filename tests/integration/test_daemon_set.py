@@ -428,7 +428,7 @@ def test_info_shows_pods_and_commands_of_the_update(namespace, nodes, monkeypatc
               "kubeconfig": namespace.kubeconfig, "pods": True}
     (rollout,) = task.info(params)["rollouts"]
     assert (rollout["phase"] == "paused" and rollout["controller"]["replicas"] == 4
-            and rollout["next"]["replicas"] == 1)
+            and rollout["successor"]["replicas"] == 1)
     history = [(revision["revision"], revision["images"]["web"]) for revision in rollout["history"]]
     assert history == [(2, "myimage:v2"), (1, "myimage:v1")]
     assert ({pod["node"]: pod["is_new"] for pod in rollout["pods"]}

@@ -148,7 +148,7 @@ def test_killed_migration_is_shown_in_progress_and_completed_by_labels(allowed, 
     for selection in ({"name": "foo"}, {"kind": "ReplicationController"},
                       {"label_selectors": ["team in (a,b)"]}, {"names": ["foo"]}):
         (rollout,) = task.info({**params, **selection})["rollouts"]
-        assert ((rollout["name"], rollout["phase"], rollout["next"]["name"])
+        assert ((rollout["name"], rollout["phase"], rollout["successor"]["name"])
                 == ("foo", "progressing", replica_set))
         assert "state=migrated" in rollout["resume_command"] and rollout["rollback_command"] is None
     assert task.info({**params, "label_selectors": ["team=b"]})["rollouts"] == []

@@ -76,7 +76,7 @@ def test_stages_run_in_order_without_checks(namespace, playbooks):
     playbooks.bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
 
     assert [stage["stage"] for stage in playbooks.told["stages"]] == ["25%", "50%", "75%", "100%"]
-    assert ([(result["rollout"]["next"] or {}).get("replicas")
+    assert ([(result["rollout"]["successor"] or {}).get("replicas")
              for result in playbooks.told["results"]] == [1, 2, 3, None])
 
 

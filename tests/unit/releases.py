@@ -99,7 +99,7 @@ class Cluster:
         return {"phase": "paused" if coming else "complete",
                 "direction": "forward" if coming else None, "since": NOW, "desired": 100,
                 "controller": {"images": {"web": image}, "replicas": 100 - share},
-                "next": {"images": {"web": coming}, "replicas": share} if coming else None,
+                "successor": {"images": {"web": coming}, "replicas": share} if coming else None,
                 "images": {"before": {"web": before or image}, "after": {"web": coming or image}},
                 "last_rollout": {"outcome": outcome}}
 

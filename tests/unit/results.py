@@ -36,7 +36,7 @@ def paused(name: str = "shop") -> Json:
     return {"name": name, "changed": True, "msg": "paused",
             "steps": [step("scale", f"{name}-1", 0, 1), step("scale", name, 4, 3, 2)],
             "sizes": [size(0, 4), size(1, 4, (1, 0)), size(2, 3, (1, 1)), size(3, 3, (1, 1))],
-            "rollout": rollout(name, "paused") | {"next": {"name": f"{name}-1"}}}
+            "rollout": rollout(name, "paused") | {"successor": {"name": f"{name}-1"}}}
 
 
 def soaked(name: str = "shop", has_failed: bool = False) -> Json:
@@ -54,7 +54,7 @@ def failed(name: str = "shop") -> Json:
     return {"name": name, "changed": True, "failed": True, "msg": "it failed", "failure": FAILURE,
             "steps": [step("scale", f"{name}-1", 0, 1)],
             "sizes": [size(0, 4), size(1, 4, (1, 0)), size(9, 4, (1, 0))],
-            "rollout": rollout(name, "progressing") | {"next": {"name": f"{name}-1"}}}
+            "rollout": rollout(name, "progressing") | {"successor": {"name": f"{name}-1"}}}
 
 
 def single(entry: Json) -> Json:
@@ -65,7 +65,7 @@ def single(entry: Json) -> Json:
 
 def rollout(name: str, phase: str, last: Json | None = None) -> Json:
     return {"phase": phase, "controller": {"name": name, "replicas": 4, "available": 4},
-            "next": None, "floor": 4, "ceiling": 5,
+            "successor": None, "floor": 4, "ceiling": 5,
             "last_rollout": last,
             "images": {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}}
 
@@ -80,7 +80,7 @@ def size(second: int, replicas: int, successor: tuple[int, int] | None = None,
     """Return a sample; next is replicas and available replicas of the successor."""
     return {"at": at(second), "phase": phase,
             "controller": {"replicas": replicas, "available": replicas},
-            "next": {"replicas": successor[0], "available": successor[1]} if successor else None}
+            "successor": {"replicas": successor[0], "available": successor[1]} if successor else None}
 
 
 def at(second: int) -> str:

@@ -232,7 +232,7 @@ def test_info_shows_a_rollout_whose_primary_is_deleted(cluster):
     cluster(new(3))
 
     ((rollout,)) = info()["rollouts"]
-    assert (rollout["name"], rollout["controller"], rollout["next"]["name"]) == (
+    assert (rollout["name"], rollout["controller"], rollout["successor"]["name"]) == (
         "foo", None, SUCCESSOR)
 
 

@@ -38,7 +38,7 @@ def rollout(status: RolloutStatus) -> Json:
         "phase": status.phase,
         "direction": status.direction,
         "controller": _numbers(status.old),
-        "next": None if is_complete else _numbers(status.new),
+        "successor": None if is_complete else _numbers(status.new),
         "desired": status.goal,
         "since": status.since,
         "last_rollout": _last_record(status.survivor) if status.survivor and is_complete else None,
@@ -83,7 +83,7 @@ def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool =
     dropped, except the first and the last.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
-              "next": _size(status.new)}
+              "successor": _size(status.new)}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
         return
     sizes.append({"at": at, **sample})

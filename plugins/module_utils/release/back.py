@@ -24,7 +24,7 @@ def to_other_images(rollouts: list[Json], request: Request) -> list[str]:
     is_selected_by_labels = "label_selectors" in request.selection
 
     def is_meant(rollout: Json) -> bool:
-        present = {**mapping(rollout, "controller", "images"), **mapping(rollout, "next", "images")}
+        present = {**mapping(rollout, "controller", "images"), **mapping(rollout, "successor", "images")}
         return (not (is_selected_by_labels and image)
                 or repository(image) in map(repository, present.values()))
 
@@ -39,4 +39,4 @@ def to_other_images(rollouts: list[Json], request: Request) -> list[str]:
     in_progress = [rollout for rollout in rollouts
                    if text(rollout, "phase") in IN_PROGRESS and is_meant(rollout)]
     return [text(rollout, "name") for rollout in in_progress
-            if not has_same_images(text(rollout, "name"), mapping(rollout, "next", "images"))]
+            if not has_same_images(text(rollout, "name"), mapping(rollout, "successor", "images"))]

@@ -114,7 +114,7 @@ def is_same_update(earlier: Json, now: Json) -> bool:
 
 def leads_to(rollout: Json) -> Json:
     """Return the controller's images at the end of the rollout."""
-    return mapping(rollout, "next", "images") or mapping(rollout, "controller", "images")
+    return mapping(rollout, "successor", "images") or mapping(rollout, "controller", "images")
 
 
 def _phase(result: Json) -> str:

@@ -123,7 +123,7 @@ class Size(t.TypedDict, total=False):
     phase: str
     is_watched: bool
     controller: Replicas | None
-    next: Replicas | None
+    successor: Replicas | None
 
 
 class Replicas(t.TypedDict, total=False):
@@ -138,7 +138,7 @@ class Side(Replicas, total=False):
 class Rollout(t.TypedDict, total=False):
     phase: str
     controller: Side | None
-    next: Side | None
+    successor: Side | None
     floor: int | None
     ceiling: int | None
     last_rollout: LastRollout | None

@@ -143,15 +143,15 @@ class Rollout:
         return {name: (text(before, name), text(after, name)) for name in {**before, **after}}
 
     @property
-    def next_name(self) -> str:
+    def successor_name(self) -> str:
         """Return the name of the successor."""
-        names = (text(mapping(result, "rollout", "next"), "name") for result in self.results)
+        names = (text(mapping(result, "rollout", "successor"), "name") for result in self.results)
         created = (text(step, "name") for step in self.steps if step.get("action") == "create")
-        return next(filter(None, [*names, *created]), "next")
+        return next(filter(None, [*names, *created]), "successor")
 
     @property
     def controller(self) -> Json:
-        return mapping(self.last, "rollout", "controller") or mapping(self.last, "rollout", "next")
+        return mapping(self.last, "rollout", "controller") or mapping(self.last, "rollout", "successor")
 
     @property
     def floor(self) -> int | None:
@@ -182,15 +182,15 @@ class Rollout:
         for result in self.results:
             sampled.append((result, []))
             for size in objects(result, "sizes"):
-                at, controller, next_one = moment(size.get("at")), size.get("controller"), size.get(
-                    "next")
+                at, controller, successor = moment(size.get("at")), size.get("controller"), size.get(
+                    "successor")
                 is_taking_over = size.get("phase") == "taking_over"
-                has_taken_over = is_taking_over or (has_taken_over and not next_one)
+                has_taken_over = is_taking_over or (has_taken_over and not successor)
                 if at:
                     sampled[-1][1].append(Sample(at, is_taking_over, size.get("is_watched") is True,
                                                  has_taken_over,
                                                  mapping(controller) or None,
-                                                 mapping(next_one) or None))
+                                                 mapping(successor) or None))
         return sampled
 
     @property
@@ -249,7 +249,7 @@ class Report:
                 for (name, kind), results in grouped.items()]
 
     def _name(self, result: Json) -> str:
-        controller = mapping(result, "rollout", "controller") or mapping(result, "rollout", "next")
+        controller = mapping(result, "rollout", "controller") or mapping(result, "rollout", "successor")
         return text(result, "name") or text(controller, "name") or text(self.data, "name")
 
     @property

@@ -89,7 +89,7 @@ STANDS = {
 
 @pytest.mark.parametrize("items, expected", STANDS.values(), ids=STANDS)
 def test_where_the_rollout_stands_when(items, expected):
-    keys = ("phase", "direction", "controller", "next", "desired", "since", "last_rollout")
+    keys = ("phase", "direction", "controller", "successor", "desired", "since", "last_rollout")
 
     assert report.rollout(stands(BACK, *items)) == dict(zip(keys, expected, strict=True))
 
@@ -99,7 +99,7 @@ def test_an_ended_update_whose_next_keeps_its_name_is_complete():
 
     result = report.rollout(stands(KEPT, last))
 
-    assert (result["phase"], result["controller"], result["next"], result["desired"]) == (
+    assert (result["phase"], result["controller"], result["successor"], result["desired"]) == (
         "complete", None, None, 3)
     assert result["last_rollout"] == ENDED
 
@@ -209,9 +209,9 @@ def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
 
     both = {"phase": "progressing", "is_watched": False,
             "controller": {"replicas": 2, "available": 1},
-            "next": {"replicas": 1, "available": 1}}
+            "successor": {"replicas": 1, "available": 1}}
     first = {"phase": "complete", "is_watched": False,
-             "controller": {"replicas": 3, "available": 3}, "next": None}
+             "controller": {"replicas": 3, "available": 3}, "successor": None}
     assert sizes == [{"at": "1", **first}, {"at": "3", **both}, {"at": "4", **both}]
 
 

@@ -123,8 +123,8 @@ def test_a_stage_that_was_not_reached_has_not_passed(result, outcome):
 
 def test_sizes_are_those_of_all_together():
     second = (paused("app-2")
-             | {"rollout": {"desired": 4, "controller": {"replicas": 3}, "next": {"replicas": 1}}})
-    gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "next": None}}
+             | {"rollout": {"desired": 4, "controller": {"replicas": 3}, "successor": {"replicas": 1}}})
+    gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "successor": None}}
 
     assert summary(second | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
     assert summary(fleet(second, second | {"name": "app-4"}, gone, SKIPPED)).sizes == {
@@ -258,7 +258,7 @@ class Lazy(dict):
 
 
 def to(images, phase="paused", name="foo"):
-    return [{"name": name, "phase": phase, "next": {"images": Lazy(images)}}]
+    return [{"name": name, "phase": phase, "successor": {"images": Lazy(images)}}]
 
 
 @pytest.mark.parametrize("rollouts, image, images, is_aborted", [
@@ -268,7 +268,7 @@ def to(images, phase="paused", name="foo"):
     (to({"web": "v2"}, "taking_over"), "v1", {}, False),
     (to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False),
     (to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
-    ([{"name": "foo", "phase": "progressing", "next": None}], "v1", {}, True),
+    ([{"name": "foo", "phase": "progressing", "successor": None}], "v1", {}, True),
     ([], "v1", {}, False),
 ], ids=["elsewhere", "there", "at work", "ended", "handover", "images", "other images",
         "no successor", "no controller"])
@@ -386,7 +386,7 @@ def test_a_selection_that_a_shell_would_evaluate_is_not_typed():
 
 PAUSED = (paused()
           | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
-                         "next": {"images": {"web": "v2"}}, "images": {"before": {"web": "v1"}}}})
+                         "successor": {"images": {"web": "v2"}}, "images": {"before": {"web": "v1"}}}})
 ALONE = single(PAUSED)
 
 
@@ -411,7 +411,7 @@ def test_what_a_person_has_answered(rollouts, at, outcome):
 
 def elsewhere(phase, name="shop"):
     """Another client has gone back meanwhile, and begun an update to v3."""
-    return now(phase, "forward", "v1", name) | {"next": {"images": {"web": "v3"}}}
+    return now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
 
 
 @pytest.mark.parametrize("rollout_",
@@ -435,7 +435,7 @@ def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
 
 
 def test_the_goal_of_what_goes_on_is_that_of_its_successor():
-    goes_on = now("progressing", "forward", "v1") | {"next": {"images": {"web": "v2"}}}
+    goes_on = now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
 
     assert Approval(ALONE, "shop", [goes_on], deadline=150, now=200).outcome == "approved"
     goes_back = goes_on | {"direction": "back"}

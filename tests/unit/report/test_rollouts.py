@@ -22,7 +22,7 @@ def only(*results, **more):
 def test_the_tasks_of_one_controller_are_one_rollout():
     rollout = only(paused(), updated(begin=10))
 
-    assert (rollout.name, rollout.outcome, rollout.next_name) == ("shop", "updated", "shop-1")
+    assert (rollout.name, rollout.outcome, rollout.successor_name) == ("shop", "updated", "shop-1")
     assert (rollout.floor, rollout.ceiling) == (4, 5)
     assert rollout.images == {"web": ("myimage:v1", "myimage:v2")}
     assert [(begin.second, end.second) for begin, end in rollout.pauses] == [(3, 10)]

@@ -106,7 +106,8 @@ def test_a_failure_reports_the_steps_so_far_and_where_the_rollout_stands():
     assert result["changed"] is True
     assert [step["action"] for step in result["steps"]] == [
         "annotate", "create", "annotate", "scale"]
-    assert (result["rollout"]["phase"], result["rollout"]["next"]["replicas"]) == ("progressing", 1)
+    assert (result["rollout"]["phase"],
+            result["rollout"]["successor"]["replicas"]) == ("progressing", 1)
     assert result["msg"].startswith("ReplicationController default/foo: no progress for 5 s")
 
 

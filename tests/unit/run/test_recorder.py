@@ -122,7 +122,8 @@ SIZES = dataclasses.replace(UPDATE, return_sizes=True)
 def test_the_sizes_are_told_from_the_beginning_to_the_end():
     result = Cluster(rc(replicas=2)).run(SIZES)
 
-    sizes = [(each["phase"], *((each[who] or {}).get("replicas") for who in ("controller", "next")))
+    sizes = [(each["phase"],
+              *((each[who] or {}).get("replicas") for who in ("controller", "successor")))
              for each in result["sizes"]]
     assert sizes[0] == ("complete", 2, None) and sizes[-1] == ("complete", 2, None)
     assert ("progressing", 1, 2) in sizes and ("taking_over", 2, None) in sizes
@@ -134,7 +135,7 @@ def test_the_sizes_are_told_from_the_beginning_to_the_end():
 def test_a_failure_tells_the_sizes_too():
     progress = fails(troubled(rc()), return_sizes=True).progress
 
-    assert progress["sizes"][-1]["next"] == {"replicas": 1, "available": 0}
+    assert progress["sizes"][-1]["successor"] == {"replicas": 1, "available": 0}
     assert (progress["rollout"]["floor"], progress["rollout"]["ceiling"]) == (3, 4)
 
 

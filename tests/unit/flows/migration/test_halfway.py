@@ -59,7 +59,7 @@ def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, 
         "foo", RC, "progressing", "forward")
     assert rollout["desired"] == 2 and rollout["rollback_command"] is None
     assert (rollout["controller"] is None) == (world.find("ReplicationController") is None)
-    assert (rollout["next"] and rollout["next"]["name"]) == (
+    assert (rollout["successor"] and rollout["successor"]["name"]) == (
         world.replica_set and world.replica_set["metadata"]["name"])
     assert world.go(request=typed(rollout["resume_command"])) == ALL[number:]
     assert world.decide() == Done("foo is already a Deployment")

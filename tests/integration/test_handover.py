@@ -430,7 +430,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, way, n
     assert observer.fewest_ready >= REPLICAS
     # then no mark is left, and foo is like any other
     if way is not replace or WRITES[number] not in ("rename", "delete"):
-        assert any(warning.startswith("somebody ") and "foo" in warning
+        assert any(warning.startswith("another client ") and "foo" in warning
                    for warning in warnings), warnings
 
 
@@ -458,8 +458,8 @@ def test_image_of_another_client_is_named_in_a_warning_and_a_line(namespace, kin
 
     (warning,) = kind.roll(say=lines.append)["warnings"]
 
-    assert ("another client applied another template to foo" in warning and "myimage:by-hand" in warning
-            and "myimage:v2" in warning)
+    assert ("another client applied another template to foo" in warning
+            and "myimage:by-hand" in warning and "myimage:v2" in warning)
     assert "restore foo: myimage:v2; another client had set myimage:by-hand" in lines
     kind.assert_updated()
 

@@ -148,7 +148,7 @@ def test_unfrozen_autoscaler_disturbs_the_update(namespace, scaler):
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
-        assert "somebody else keeps undoing" in error.what
+        assert "another client keeps undoing" in error.what
 
     assert rescales(namespace)
 
@@ -236,7 +236,7 @@ def test_update_needs_no_permission_on_autoscalers(namespace, scaler):
         kinds = {step["kind"] for step in update(namespace, update_period=0)["steps"]}
         assert kinds == {"ReplicationController", "ControllerRevision", "Pod"}
     except (RolloutError, ApiException) as error:
-        assert "somebody else keeps undoing" in str(error)
+        assert "another client keeps undoing" in str(error)
 
 
 @pytest.mark.full

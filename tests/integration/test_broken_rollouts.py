@@ -577,7 +577,7 @@ def test_rejected_pods_are_not_created_endlessly(
         if on_failure == "rollback":
             assert "foo is rolled back to myimage:v1" in raised.value.what
         elif kind == "ReplicationController":
-            assert raised.value.what.endswith("makes no more of them")
+            assert raised.value.what.endswith("creates no more pods")
             namespace.roll(state="rolled_back")
         assert namespace.rcs() in ([], ["foo"])
     finally:

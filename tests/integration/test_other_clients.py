@@ -355,7 +355,7 @@ def test_endless_scaling_of_next_is_an_error(namespace):
     with pytest.raises(RolloutError) as error:
         namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=30)
 
-    assert ("somebody else keeps undoing this step (scale foo-" in error.value.what
+    assert ("another client keeps undoing this step (scale foo-" in error.value.what
             and "5 times" in error.value.what)
     assert "find out who changes it" in error.value.next_command
     assert (namespace.roll(image="myimage:v2-slow")["rollout"]["phase"] == "complete"

@@ -46,8 +46,8 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
             step = flow.halt_step(observed)
-            error.what += (f"; {step.name} makes no more of them" if step and take(step)
-                           else "; more of them are made meanwhile")
+            error.what += (f"; {step.name} creates no more pods" if step and take(step)
+                           else "; the cluster keeps creating replacements")
         # An autoscaler that interferes is better than none for a long time.
         if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
             take(step)

@@ -58,7 +58,7 @@ class Attempts:
     def refuse_repetition(self, request: Request, step: Step) -> None:
         """Raise RolloutError for a step that was taken too often."""
         if self._times[_key(step)] >= SAME_STEP_LIMIT:
-            raise RolloutError(f"somebody else keeps undoing this step ({line(step)}): it was "
+            raise RolloutError(f"another client keeps undoing this step ({line(step)}): it was "
                                f"taken {SAME_STEP_LIMIT} times",
                                where=_where(request, step),
                                next_command=("find out who changes it (an autoscaler?), then:",
@@ -260,7 +260,7 @@ def concurrent_change_error(request: Request) -> RolloutError:
 
     The next step of this task would undo the other client's change.
     """
-    return RolloutError("somebody else has changed it while this task waited for its pods",
+    return RolloutError("another client changed the template while this task waited for pods",
                         where=request.where,
                         next_command=request.command())
 

@@ -129,8 +129,8 @@ class Soaking:
             longest = f"at most {self._watch_time.longest:.0f} of {request.soak:g} s"
             raise failure(
                 request, self._gateway,
-                "the soak does not come to its end: more new pods keep coming",
-                f"{longest} had passed without another one", [])
+                "the soak cannot end: new pods keep appearing",
+                f"{longest} passed without another new pod", [])
 
     def _watch(self, view: View, decision: Watch) -> Step | Wait | Watch | str:
         """Return the next step or wait of the soak, or the annotation of a passed soak.

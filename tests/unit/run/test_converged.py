@@ -141,6 +141,6 @@ def test_what_another_client_changes_meanwhile_is_not_undone(kind):
     cluster = Unwell(kind)
     cluster.happens = lambda: cluster.set_image("myimage:v3")
     with pytest.raises(RolloutError,
-                       match="somebody else has changed it while this task waited for its pods"):
+                       match="another client changed the template while this task waited for pods"):
         cluster.run(update_request(kind, image="myimage:v1"))
     assert cluster.is_untouched

@@ -276,7 +276,7 @@ def test_a_step_that_is_undone_again_and_again_is_given_up():
 
     error = cluster.refusal()
 
-    assert re.fullmatch(r"somebody else keeps undoing this step \(scale \S+: \d -> \d replicas\): "
+    assert re.fullmatch(r"another client keeps undoing this step \(scale \S+: \d -> \d replicas\): "
                         r"it was taken 5 times", error.what)
     sizes = collections.Counter((write.name, write.operations[-1]["value"])
                                 for _at, write in cluster.writes)
@@ -313,13 +313,13 @@ class Rejecting(Cluster):
 @pytest.mark.parametrize("reason",
                          ["SysctlForbidden", "OutOfcpu", "UnexpectedAdmissionError",
                           "NodeAffinity"])
-def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_no_more_of_them_are_made(
+def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_not_replaced(
         reason):
     cluster = Rejecting(rc(), reason=reason)
 
     error = fails(cluster, failure_grace=100)
 
-    assert error.what == f"the new pods cannot become available; {SUCCESSOR} makes no more of them"
+    assert error.what == f"the new pods cannot become available; {SUCCESSOR} creates no more pods"
     assert [(write.name, write.operations[-1]["value"])
             for _at, write in cluster.writes[-1:]] == [(SUCCESSOR, 0)]
     (cause,) = error.causes
@@ -418,7 +418,7 @@ def test_and_it_can_go_back_by_itself():
 
     error = fails(cluster, rolls_back=True)
 
-    assert "foo is rolled back to myimage:v1" in error.what and "no more of them" not in error.what
+    assert "foo is rolled back to myimage:v1" in error.what and "no more pods" not in error.what
     assert list(cluster.controllers()) == ["foo"]
 
 

@@ -149,7 +149,7 @@ def test_pods_may_be_seen_to_go_before_the_smaller_size_is(followed):
 
 
 def test_a_soak_that_ever_more_pods_begin_anew_ends(followed):
-    with pytest.raises(RolloutFailed, match="more new pods keep coming"):
+    with pytest.raises(RolloutFailed, match="new pods keep appearing"):
         for number in range(200):
             followed.look(number, pods(*map(str, range(number + 1))))
 

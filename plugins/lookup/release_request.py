@@ -151,7 +151,7 @@ class Variables:
         return entries.entries(self.own(option), comma)
 
     def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Return a task file from the playbook's folder, its tasks folder, or the present folder."""
+        """Return a task file from the playbook's folder, its tasks folder or the current folder."""
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, typed), os.path.join(folder, "tasks", typed), typed]
         path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")

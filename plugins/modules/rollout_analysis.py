@@ -349,7 +349,8 @@ EXAMPLES = r"""
     prometheus_url: https://prometheus.example.com
     metrics:
       - name: memory
-        query: !unsafe 'avg(memory_bytes{pod=~"{{ new_pods }}"}) / avg(memory_bytes{pod=~"{{ old_pods }}"})'
+        query: !unsafe >-
+          avg(memory_bytes{pod=~"{{ new_pods }}"}) / avg(memory_bytes{pod=~"{{ old_pods }}"})
         max: 1.2
 """
 

@@ -164,7 +164,8 @@ class Http:
         """Whether every answer takes long: the line is slow, not the server."""
         return self._has_answered and self._fastest > SLOW
 
-    def start_in_background(self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
+    def start_in_background(
+            self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
         """Begin requests in the background on a slow line; None on a fast line."""
         return self._background.submit(work) if self.is_slow else None
 

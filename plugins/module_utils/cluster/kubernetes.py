@@ -56,7 +56,8 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         """Number of requests by method, for benchmarks and tests."""
         return self.http.requests
 
-    def start_in_background(self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
+    def start_in_background(
+            self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
         return self.http.start_in_background(work)
 
     def close(self) -> None:

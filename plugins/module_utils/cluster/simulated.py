@@ -113,7 +113,8 @@ class SimulatedGateway:
     def relist_pods(self) -> None:
         return
 
-    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+    def start_in_background(
+            self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
         return None
 
     def rules(self) -> list[Json] | None:

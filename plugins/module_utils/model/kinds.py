@@ -145,7 +145,8 @@ KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DE
           Kind.STATEFUL_SET, Kind.DAEMON_SET)
 #: A kind by each word of kubectl: its name in any case, its resource, and its short name.
 _WORDS = {word: kind for kind in KINDS
-          for word in (kind.lower(), kind.resource, "deploy" if kind is Kind.DEPLOYMENT else kind.short)}
+          for word in (kind.lower(), kind.resource,
+                       "deploy" if kind is Kind.DEPLOYMENT else kind.short)}
 #: Kinds whose selector is a plain mapping of labels.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 

@@ -109,7 +109,7 @@ class Controller:
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether another object manages this controller, as a Deployment its ReplicaSets."""
+        """Return whether another object manages the controller, as a Deployment its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property

@@ -61,7 +61,8 @@ def request_related(flow: Flow, request: Request, gateway: Gateway, observed: Ob
     """
     answers = _request(gateway, *REREAD)
     if flow.optional_permissions(request) and _makes_new_pods(flow, observed) and observed.primary:
-        pending = gateway.start_in_background(functools.partial(gateway.revisions, [observed.primary.uid]))
+        pending = gateway.start_in_background(
+            functools.partial(gateway.revisions, [observed.primary.uid]))
         answers |= {"revisions": pending.result} if pending else {}
     return answers
 

@@ -209,5 +209,6 @@ class SharedGateway:
     def server_time(self) -> float:
         return self._gateway.server_time()
 
-    def start_in_background(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+    def start_in_background(
+            self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
         return self._gateway.start_in_background(work)

@@ -130,6 +130,14 @@ def _number(item: Json, key: str) -> float | None:
     return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
+def _line(places: list[tuple[float, float]], style: str) -> drawsvg.Path:
+    """Draw a line through places, in pixels, with a class of the style sheet."""
+    path = drawsvg.Path(class_=style).M(*places[0])
+    for place in places[1:]:
+        path.L(*place)
+    return path
+
+
 def draw(curve: Curve, width: int, height: int, name: str) -> str:
     """Draw an svg element of this size in pixels.
 
@@ -171,10 +179,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
             if len(places) == 1 and kind in ("least", "most"):
                 places = [(places[0][0] - 8, places[0][1]), (places[0][0] + 8, places[0][1])]
             if len(places) > 1:
-                path = drawsvg.Path(class_=f"line-{kind}").M(*places[0])
-                for place in places[1:]:
-                    path.L(*place)
-                picture.append(path)
+                picture.append(_line(places, f"line-{kind}"))
     for point in points:
         for kind, value, size in (("dot-old", point.old, 2.5), ("dot-new", point.new, 3.5)):
             if value is not None:

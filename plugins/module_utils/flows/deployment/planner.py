@@ -179,8 +179,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 or is_restored):
             return ""
         return (f"another client set progressDeadlineSeconds of the Deployment {primary.name} "
-                "during the update, so that nothing but an annotation says what its strategy was; it is "
-                f"left as it is: {self.describe(self.baseline)}")
+                "during the update, so that nothing but an annotation says what its strategy was; "
+                f"it is left as it is: {self.describe(self.baseline)}")
 
 
 class DeploymentPlanner(Planner[DeploymentObserved]):

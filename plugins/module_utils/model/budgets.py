@@ -22,7 +22,8 @@ from .thresholds import resolve_fenceposts
 def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
     """Return the budgets that select a template's pods; an empty selector selects all."""
     labels = labels_of(template)
-    return [each for each in budgets or () if _selects(_map(each, "spec").get("selector"), labels)]
+    return [budget for budget in budgets or ()
+            if _selects(_map(budget, "spec").get("selector"), labels)]
 
 
 def surge_and_unavailable(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int,
@@ -49,11 +50,11 @@ may_surge: whether a surge is possible.
                     if not allowed_disruptions(budget, desired))
         what = f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable"
         if not may_surge:
-            one = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
+            patch = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
             raise RolloutError(f"{what}, and an old pod has to go before the new one in its place "
                                f"can come", where=request.where,
                                next_command=("let it allow one:",
-                                             f"{request.kubectl} patch pdb {name} {one}"))
+                                             f"{request.kubectl} patch pdb {name} {patch}"))
         raise RolloutError(f"{what}, and max_surge is 0, so no pod could ever be replaced",
                            where=request.where,
                            next_command="add max_surge=1 to the task, so that a new pod is there "
@@ -92,9 +93,9 @@ def _selects(selector: t.Any, labels: Json) -> bool:
     """Return whether a label selector selects the labels; an unreadable selector selects none."""
     if not isinstance(selector, dict):
         return False
-    expressions = [(_OPERATORS.get(_text(each, "operator")), labels.get(_text(each, "key")),
-                    _list(each, "values"))
-                   for each in _list(selector, "matchExpressions")]
+    expressions = [(_OPERATORS.get(_text(expression, "operator")),
+                    labels.get(_text(expression, "key")), _list(expression, "values"))
+                   for expression in _list(selector, "matchExpressions")]
     return (_map(selector, "matchLabels").items() <= labels.items()
             and all(operator is not None and operator(value, values) for operator, value,
                     values in expressions))

@@ -35,7 +35,7 @@ def values(item: t.Any, key: str) -> list:
 
 def objects(item: t.Any, key: str) -> list[Json]:
     """Return the mappings in the list under a key."""
-    return [each for each in values(item, key) if isinstance(each, dict)]
+    return [value for value in values(item, key) if isinstance(value, dict)]
 
 
 def text(item: t.Any, key: str) -> str:
@@ -76,8 +76,8 @@ def escape_unprintable(text_: str, but: str = "") -> str:
     """Return the text with escaped unprintable characters: terminal sequences, bidi marks."""
     if text_.isprintable():
         return text_
-    return "".join(each if each.isprintable() or each in but else repr(each)[1:-1]
-                   for each in text_)
+    return "".join(char if char.isprintable() or char in but else repr(char)[1:-1]
+                   for char in text_)
 
 
 def display_text(text_: str) -> str:
@@ -97,9 +97,9 @@ def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = DEPTH_L
     if not depth:
         return "..."
     if isinstance(value, dict):
-        return {map_texts(key, change): map_texts(each, change, depth - 1) for key,
-                each in value.items()}
-    return [map_texts(each, change, depth - 1) for each in value]
+        return {map_texts(key, change): map_texts(item, change, depth - 1) for key,
+                item in value.items()}
+    return [map_texts(item, change, depth - 1) for item in value]
 
 
 def _cut(text_: str) -> str:

@@ -73,9 +73,9 @@ def _shortened(lease: str, content: str) -> str:
     return lease if len(lease) <= NAME_LIMIT else successor_name(lease, digest(content))
 
 
-def did_you_mean(name: str, known: t.Iterable[str]) -> str:
+def did_you_mean(name: str, names: t.Iterable[str]) -> str:
     """Return a suggestion of the nearest known name for the end of an error, or ""."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=NEAR)
     return f"; did you mean {near[0]}?" if near else ""

@@ -23,18 +23,18 @@ def matches(selectors: t.Iterable[str], labels: t.Mapping[str, str]) -> bool:
 
 
 def _matches(term: str, labels: t.Mapping[str, str]) -> bool:
-    found = _TERM.fullmatch(term)
-    if found is None:
+    match = _TERM.fullmatch(term)
+    if match is None:
         return False
-    value, operator = labels.get(found["key"]), found["set"] or found["operator"]
+    value, operator = labels.get(match["key"]), match["set"] or match["operator"]
     if operator is None:
-        return (value is None) == bool(found["absent"])
-    if found["absent"]:
+        return (value is None) == bool(match["absent"])
+    if match["absent"]:
         return False
     if operator in ("<", ">"):
-        numbers = [text for text in (value, found["value"]) if text is not None
+        numbers = [text for text in (value, match["value"]) if text is not None
                    and re.fullmatch(r"-?\d+", text)]
         return len(numbers) == 2 and (int(numbers[0]) < int(numbers[1]) if operator == "<"
                                       else int(numbers[0]) > int(numbers[1]))
-    given = found["values"].split(",") if found["set"] else [found["value"]]
-    return (value in [each.strip() for each in given]) == (operator in ("in", "=", "=="))
+    values = match["values"].split(",") if match["set"] else [match["value"]]
+    return (value in [text.strip() for text in values]) == (operator in ("in", "=", "=="))

@@ -344,9 +344,9 @@ def kind_from(option: str, value: str) -> Kind:
     """Read a kind by its name in any case, or by kubectl's short name. Raises RolloutError."""
     kind = kind_named(str(value))
     if kind is None:
-        known = ", ".join(f"{kind} ({kind.short})" for kind in KINDS)
+        kinds = ", ".join(f"{kind} ({kind.short})" for kind in KINDS)
         raise RolloutError(f"{option} {value!r} is not a kind that can be updated: give one of "
-                           f"{known}")
+                           f"{kinds}")
     return kind
 
 

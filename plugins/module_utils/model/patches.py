@@ -26,8 +26,8 @@ def apply_patch(item: Json, patch: Patch) -> Json:
 def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
     """Apply an operation of a JSON patch; lists of a manifest are only replaced whole."""
     if not path:
-        seen = None if value == {} else value  # the API server leaves out what is empty
-        if operation["op"] == "test" and seen != operation["value"]:
+        current = None if value == {} else value  # the API server leaves out what is empty
+        if operation["op"] == "test" and current != operation["value"]:
             raise PreconditionFailed
         return operation["value"]
     key, rest = path[0], path[1:]
@@ -37,5 +37,5 @@ def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
         changed = _apply((value or {}).get(key), rest, operation)
         return value if operation["op"] == "test" else {**value, key: changed}
     if operation["op"] == "remove":
-        return {each: kept for each, kept in value.items() if each != key}
+        return {field: content for field, content in value.items() if field != key}
     return {**(value or {}), key: operation["value"]}

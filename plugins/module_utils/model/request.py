@@ -143,10 +143,10 @@ class Request:
             # No timestamp: every rerun must find the same successor (design section 3).
             digest = identity.digest(without_label(template, self.label_key))
             return object_meta.with_restart(template, digest)
-        wanted = template
+        desired = template
         for container, image in self.images.items():
-            wanted = with_image(wanted, container, image, self.name)
-        return wanted
+            desired = with_image(desired, container, image, self.name)
+        return desired
 
     def content(self, template: Json, selector: Json) -> Json:
         """Return the input of the successor's hash: the request applied to a template."""
@@ -234,7 +234,7 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
     has_kinds = is_fleet and "kinds" in request.options
     is_usual_key = request.label_key in (Request.label_key, request.kind.server_label)
     keeps_next = target is None or target in commands.OPTIONS["next_name"].states
-    own: Json = {
+    identifying: Json = {
         "name": None if is_fleet else request.name,
         "kind": None if has_kinds or request.kind is Request.kind else str(request.kind),
         "namespace": None if request.namespace == Request.namespace else request.namespace,
@@ -242,4 +242,4 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
         "deployment_label_key": None if is_usual_key else request.label_key,
     }
     repeated = commands.repeated_options(request.options, target, is_fleet)
-    return commands.sort_options({**repeated, **own, **changes})
+    return commands.sort_options({**repeated, **identifying, **changes})

@@ -14,19 +14,19 @@ from .fields import Json, is_size, mapping
 
 def are_settings(value: Json) -> bool:
     """Return whether the fields and values are valid for temporary changes of an update."""
-    return all(field in _SETTINGS and _SETTINGS[field](each) for field, each in value.items())
+    return all(field in _SETTINGS and _SETTINGS[field](content) for field, content in value.items())
 
 
-def are_equal(one: t.Any, other: t.Any) -> bool:
+def are_equal(first: t.Any, second: t.Any) -> bool:
     """Return whether two values are equal, with maxUnavailable: 1 as the server's default."""
-    return bool(_plain(one) == _plain(other))
+    return bool(_plain(first) == _plain(second))
 
 
 def _plain(value: t.Any) -> t.Any:
     numbers = mapping(value, "rollingUpdate")
     return value if numbers.get("maxUnavailable") != 1 else {
-        **value, "rollingUpdate": {field: each for field,
-                                   each in numbers.items() if field != "maxUnavailable"}}
+        **value, "rollingUpdate": {field: number for field,
+                                   number in numbers.items() if field != "maxUnavailable"}}
 
 
 def _is_rolling_update(value: t.Any) -> bool:
@@ -37,11 +37,12 @@ def _is_rolling_update(value: t.Any) -> bool:
         return False
     numbers = value["rollingUpdate"]
     return (isinstance(numbers, dict) and numbers.keys() == {"maxSurge", "maxUnavailable"}
-            and all(is_size(each) or (isinstance(each, str) and bool(_PERCENT.fullmatch(each)))
-                    for each in numbers.values())
+            and all(is_size(number)
+                    or (isinstance(number, str) and bool(_PERCENT.fullmatch(number)))
+                    for number in numbers.values())
             and not (isinstance(numbers["maxUnavailable"], str)
                      and int(numbers["maxUnavailable"][:-1]) > 100)
-            and not all(str(each).strip("0%") == "" for each in numbers.values()))
+            and not all(str(number).strip("0%") == "" for number in numbers.values()))
 
 
 def is_stateful_set_strategy(value: t.Any) -> bool:
@@ -82,7 +83,7 @@ def daemon_set_numbers(strategy: t.Any) -> Json:
 def _are_daemon_set_numbers(numbers: t.Any) -> bool:
     return (isinstance(numbers, dict) and numbers.keys() == DAEMON_SET_DEFAULTS.keys()
             and all(map(_is_number_or_share, numbers.values()))
-            and sum(str(each).strip("0%") == "" for each in numbers.values()) == 1)
+            and sum(str(number).strip("0%") == "" for number in numbers.values()) == 1)
 
 
 def _is_number_or_share(value: t.Any) -> bool:

@@ -63,9 +63,9 @@ def helm(connection: t.Mapping[str, str | None], namespace: str) -> str:
 
 
 def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) -> str:
-    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option,
+    values = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option,
             value in connection.items()}
-    flags = [f"{_FLAGS[name][option]}={value}" for option, value in told.items()]
+    flags = [f"{_FLAGS[name][option]}={value}" for option, value in values.items()]
     return shlex.join([name, *flags, *(["-n", namespace] if namespace else [])])
 
 

@@ -46,7 +46,7 @@ class Soak:
         """Return the annotation's value."""
         soak: Json = {"template": self.template, "began": fields.rfc3339(self.began)}
         if self.usual:
-            soak["usual"] = [each[:REASON_LIMIT] for each in sorted(self.usual)[:REASONS]]
+            soak["usual"] = [reason[:REASON_LIMIT] for reason in sorted(self.usual)[:REASONS]]
         return canonical(soak if self.passed is None
                          else {**soak, "passed": self.passed, "seconds": self.seconds})
 
@@ -62,7 +62,7 @@ class Soak:
                      and 0 <= seconds < 2**31)
         usual = mark.get("usual", [])
         are_reasons = isinstance(usual, list) and len(usual) <= REASONS and all(
-            isinstance(each, str) and 0 < len(each) <= REASON_LIMIT for each in usual)
+            isinstance(reason, str) and 0 < len(reason) <= REASON_LIMIT for reason in usual)
         is_whole = 0 < len(template) <= HASH_LIMIT and began is not None and 0 <= began <= LATEST
         if not is_whole or not is_number or not are_reasons or not (passed is None
                                                                     or fields.is_size(passed)):

@@ -35,9 +35,9 @@ def with_label(template: Json, key: str, value: str) -> Json:
             "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), key: value}}}
 
 
-def same_template(one: Json, other: Json, key: str) -> bool:
+def same_template(first: Json, second: Json, key: str) -> bool:
     """Return whether two pod templates are equal except for the deployment label."""
-    return canonical(without_label(one, key)) == canonical(without_label(other, key))
+    return canonical(without_label(first, key)) == canonical(without_label(second, key))
 
 
 #: Merge keys of a strategic merge patch for lists in which the API server allows duplicate keys.
@@ -52,15 +52,15 @@ def replace_ambiguous_lists(partial: t.Any) -> t.Any:
     A merge of two ports with the same number, UDP and TCP, would silently drop one of the ports.
     """
     if isinstance(partial, list):
-        return [replace_ambiguous_lists(each) for each in partial]
+        return [replace_ambiguous_lists(item) for item in partial]
     if not isinstance(partial, dict):
         return partial
     written = {field: replace_ambiguous_lists(value) for field, value in partial.items()}
     for field, key in _MERGED_BY.items():
         entries = written.get(field)
         if isinstance(entries, list):
-            told = [canonical(each.get(key)) for each in entries if isinstance(each, dict)]
-            if len(set(told)) < len(told):
+            values = [canonical(entry.get(key)) for entry in entries if isinstance(entry, dict)]
+            if len(set(values)) < len(values):
                 written[field] = [{"$patch": "replace"}, *entries]
     return written
 
@@ -88,15 +88,16 @@ def image_names(images: t.Mapping[str, str]) -> str:
     return ", ".join(dict.fromkeys(map(display_text, images.values()))) or "no image"
 
 
-def differences(one: t.Any, other: t.Any, path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
+def differences(first: t.Any, second: t.Any,
+                path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
     """Return the paths of the differences between two JSON values."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return {each for key in one.keys() | other.keys()
-                for each in differences(one.get(key), other.get(key), (*path, key))}
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return {each for index,
-                pair in enumerate(zip(one, other)) for each in differences(*pair, (*path, index))}
-    return set() if one == other else {path}
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {difference for key in first.keys() | second.keys()
+                for difference in differences(first.get(key), second.get(key), (*path, key))}
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        return {difference for index, pair in enumerate(zip(first, second))
+                for difference in differences(*pair, (*path, index))}
+    return set() if first == second else {path}
 
 
 def repository(image: str) -> str:
@@ -120,7 +121,7 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
         )
 
     def renewed(containers: list[Json]) -> list[Json]:
-        return [{**each, "image": image} if each["name"] == chosen else each for each in containers]
+        return [{**item, "image": image} if item["name"] == chosen else item for item in containers]
 
     changed = {field: renewed(spec[field])
                for field in ("initContainers", "containers") if spec.get(field)}
@@ -140,8 +141,8 @@ def containers_with(image: str, template: Json) -> list[str]:
     containers.
     """
     for field in ("containers", "initContainers"):
-        running = [each["name"] for each in template["spec"].get(field) or ()
-                   if repository(each.get("image", "")) == repository(image)]
+        running = [container["name"] for container in template["spec"].get(field) or ()
+                   if repository(container.get("image", "")) == repository(image)]
         if running:
             return running
     return []
@@ -149,7 +150,7 @@ def containers_with(image: str, template: Json) -> list[str]:
 
 def _container_for(image: str, template: Json, controller: str) -> str:
     """Return the container for an image: by the repository, or the only container."""
-    containers = [each["name"] for each in template["spec"]["containers"]]
+    containers = [container["name"] for container in template["spec"]["containers"]]
     running = containers_with(image, template)
     chosen = running or containers
     if len(chosen) == 1:

@@ -317,13 +317,13 @@ class _Run(_State):
 
     def wait(self, observed: Observed, wait: Wait) -> None:
         """Wait for a change in the cluster; raises RolloutFailed as Deadlines does."""
-        causes, left = self.deadlines.wait(
+        causes, remaining = self.deadlines.wait(
             self.request, self.status(observed), wait, self.attempts.distinct_steps)
         self.recorder.report_wait(wait.until, causes)
         self.lease.keep()
         if wait.is_of_server:
             self.clock.sleep(BATCH)
-        self.gateway.wait(min(left, LOOK_UP))
+        self.gateway.wait(min(remaining, LOOK_UP))
 
     def watch(self, observed: Observed) -> None:
         """Wait for a fraction of the soak; raises RolloutFailed as Deadlines does."""

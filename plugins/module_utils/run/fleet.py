@@ -77,17 +77,17 @@ class Fleet:
 
         Raises RolloutError for an invalid combination of options.
         """
-        given = [option for option in ("name", "names", "label_selectors") if params.get(option)]
-        if len(given) != 1:
+        options = [option for option in ("name", "names", "label_selectors") if params.get(option)]
+        if len(options) != 1:
             raise RolloutError("give exactly one of name, names and label_selectors (given: "
-                               f"{' and '.join(given) or 'none'})")
+                               f"{' and '.join(options) or 'none'})")
         if params.get("kinds"):
             if params.get("kind"):
                 raise RolloutError("kind and kinds cannot be combined: give only one of them")
-            if given != ["label_selectors"]:
+            if options != ["label_selectors"]:
                 raise RolloutError("kinds can only be used with label_selectors: give kind with "
-                                   f"{given[0]}")
-        if given == ["name"]:
+                                   f"{options[0]}")
+        if options == ["name"]:
             return None
         for option in SINGLE_OPTIONS:
             if params.get(option):
@@ -255,8 +255,8 @@ class _Rolling:
 
         def look_at(request: Request) -> None:
             shared = self.shared[request.kind]
-            self._note(request,
-                       lambda it: driver.look(shared.flow, it, shared.gateway_for(it.name), clock))
+            self._note(request, lambda request: driver.look(
+                shared.flow, request, shared.gateway_for(request.name), clock))
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
             list(executor.map(look_at, self.remaining))
@@ -321,12 +321,13 @@ class _Rolling:
                   if (entry := self._entries[request.kind, request.name])["failed"]]
         if not failed:
             return []
-        first, own, lines = failed[0]
+        first, single, lines = failed[0]
         names = [request.name
-                 for request, back, others in failed if request.kind is first.kind
-                 and back in others]
-        joint = first.command(State.ROLLED_BACK, name=None, names=names) if len(names) > 1 else own
-        return [joint if line == own else line for line in lines]
+                 for request, back, commands in failed if request.kind is first.kind
+                 and back in commands]
+        joint = (first.command(State.ROLLED_BACK, name=None, names=names) if len(names) > 1
+                 else single)
+        return [joint if line == single else line for line in lines]
 
     def _note(self, request: Request, do: t.Callable[[Request], Json | None]) -> None:
         try:
@@ -361,24 +362,25 @@ def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: s
 
     Raises RolloutError for a failed controller.
     """
-    failed = {name: each["failure"] for name, each in results.items() if each["failed"]}
-    skipped = [name for name, each in results.items() if each["skipped"]]
-    well = [name for name, each in results.items() if not each["failed"] and not each["skipped"]]
-    changed = sum(each["changed"] for each in results.values())
+    failed = {name: result["failure"] for name, result in results.items() if result["failed"]}
+    skipped = [name for name, result in results.items() if result["skipped"]]
+    well = [name for name, result in results.items()
+            if not result["failed"] and not result["skipped"]]
+    changed = sum(result["changed"] for result in results.values())
     diffs = [{**diff, "before_header": name, "after_header": name}
-             for name, each in results.items() if (diff := each.pop("diff", {}))]
-    warnings = _join_messages((name, warning) for name, each in results.items()
-                              for warning in each.pop("warnings", ()))
+             for name, result in results.items() if (diff := result.pop("diff", {}))]
+    warnings = _join_messages((name, warning) for name, result in results.items()
+                              for warning in result.pop("warnings", ()))
     whole = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
-    told = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested "
-            f"({changed} changed)"]
+    counts = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested "
+              f"({changed} changed)"]
     if skipped:
-        told.append(f"{len(skipped)} skipped ({_first_names(skipped)})")
+        counts.append(f"{len(skipped)} skipped ({_first_names(skipped)})")
     if not failed:
-        return whole | {"msg": ", ".join(told), "diff": diffs}
+        return whole | {"msg": ", ".join(counts), "diff": diffs}
     names, failures = list(failed), list(failed.values())
-    reasons = [": ".join(filter(None, [it["what"], "; ".join(it["why"].splitlines())]))
-               for it in failures]
+    reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
+               for failure in failures]
     is_one = len(set(reasons)) == 1  # the summary already has the names
     first = failures[0]["why"].splitlines()
     of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
@@ -387,16 +389,16 @@ def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: s
                          why=of_one if is_one
                          else _first_names(_join_messages(zip(names, reasons)), "\n"),
                          next_command=next_command)
-    error.status, error.progress = ", ".join(told), whole
+    error.status, error.progress = ", ".join(counts), whole
     raise error
 
 
-def _join_messages(told: t.Iterable[tuple[str, str]]) -> list[str]:
+def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
     """Return the messages with the controllers' names; equal messages are joined."""
     names: dict[str, list[str]] = {}
-    for name, text in told:
+    for name, text in messages:
         names.setdefault(text, []).append(name)
-    return [f"{_first_names(those)}: {text}" for text, those in names.items()]
+    return [f"{_first_names(controllers)}: {text}" for text, controllers in names.items()]
 
 
 def _first_names(texts: list[str], between: str = ", ") -> str:

@@ -144,11 +144,11 @@ class _ScaleDown:
 
     def resize(self, sizes: tuple[int, int]) -> None:
         """Add the difference to a smaller size; a scale-up takes the difference back."""
-        goal, own = (max(0, remaining + before - now)
+        goal, successor = (max(0, remaining + before - now)
                      for remaining, before, now in zip(self.remaining, self.sizes, sizes))
-        self.sizes, self.remaining = sizes, (goal, own)
+        self.sizes, self.remaining = sizes, (goal, successor)
 
     def take(self, count: int) -> None:
         """Subtract pods that have ended."""
-        goal, own = self.remaining
-        self.remaining = max(0, goal - count), max(0, own - count)
+        goal, successor = self.remaining
+        self.remaining = max(0, goal - count), max(0, successor - count)

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Send one request to the API server of $K8S_AUTH_KUBECONFIG and print its answer: api.py METHOD PATH [BODY].
+"""Send a request to the API server of $K8S_AUTH_KUBECONFIG: api.py METHOD PATH [BODY].
 
-kubectl in small. The scenarios need a way to the cluster that is not the collection under test, and this one needs
-nothing that the collection does not need as well.
+Prints the answer, like kubectl --raw. The scenarios need access to the cluster that is independent
+of the collection under test; this script needs nothing that the collection does not need.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ import re
 import typing as t
 
 _TERM = re.compile(r"\s*(?P<absent>!)?\s*(?P<key>[^\s=!<>(),]+)\s*"
-                   r"(?:(?P<set>in|notin)\s*\((?P<values>[^()]*)\)|(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!<>(),]*))?\s*")
+                   r"(?:(?P<set>in|notin)\s*\((?P<values>[^()]*)\)"
+                   r"|(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!<>(),]*))?\s*")
 
 
 def matches(selectors: t.Iterable[str], labels: t.Mapping[str, str]) -> bool:

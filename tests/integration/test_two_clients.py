@@ -29,7 +29,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
     lease_name_without_kind,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
+    Process,
+    started_at,
+)
 
 REPLICAS = 4
 NAME = lease_name("ReplicationController", "foo")

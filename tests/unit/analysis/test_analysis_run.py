@@ -14,7 +14,13 @@ import pytest
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import analysis_run
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.report import Subject
-from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import Analysis, ErrorLines, Metric, OnEmpty, Per
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import (
+    Analysis,
+    ErrorLines,
+    Metric,
+    OnEmpty,
+    Per,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import FixedClock
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import log_lines
-from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.log_lines import Lines, Log, lines_of, logs_of, reading
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.log_lines import (
+    Lines,
+    Log,
+    lines_of,
+    logs_of,
+    reading,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import ErrorLines, Per
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 

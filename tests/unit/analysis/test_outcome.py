@@ -23,7 +23,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome 
     of_all,
     of_metric,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import Analysis, Metric, OnEmpty
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import (
+    Analysis,
+    Metric,
+    OnEmpty,
+)
 
 PASSED, FAILED, INCONCLUSIVE = Outcome.PASSED, Outcome.FAILED, Outcome.INCONCLUSIVE
 EMPTY, DOWN = Reading(None, "no data"), Reading(None, "it cannot be reached", is_answer=False)

@@ -18,7 +18,10 @@ from apiserver import answer, reset, truncated
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
-from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.prometheus import ARGUMENT_SPEC, Prometheus
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.prometheus import (
+    ARGUMENT_SPEC,
+    Prometheus,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 QUERY = 'sum(up{pod=~"(?:a|b)"}) + 1%'

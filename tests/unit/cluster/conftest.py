@@ -12,7 +12,9 @@ import pytest
 from apiserver import item, rc_list
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 
 
 @pytest.fixture

@@ -25,7 +25,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes.config import exec_provider, incluster_config, kube_config
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import ARGUMENT_SPEC, Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import (
+    ARGUMENT_SPEC,
+    Connection,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 SECRET = "s3cret-and-not-to-be-told"

@@ -29,11 +29,20 @@ from apiserver import (
 )
 from builders import new, rs
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, Merge, annotate, patch, scale
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Delete,
+    Merge,
+    annotate,
+    patch,
+    scale,
+)
 
 
 @pytest.mark.parametrize("write, expected", [

@@ -28,7 +28,11 @@ from apiserver import (
     truncated,
 )
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import handovers, http, informer
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
+    handovers,
+    http,
+    informer,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import fields
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError

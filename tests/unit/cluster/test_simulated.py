@@ -21,10 +21,17 @@ from apiserver import (
 )
 from builders import rc, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import (
+    SimulatedGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Merge, Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Merge,
+    Patch,
+    put,
+)
 
 
 def simulate(real, let_pass=lambda seconds: None):

@@ -13,9 +13,15 @@ import time
 import pytest
 from apiserver import BASE, PRIMARY, TO_2, event, item, rc_answer, rc_list, reset, status, stream
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import controllers, informer, watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
+    controllers,
+    informer,
+    watch,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import CONNECTIONS
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
+    KubernetesGateway,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 

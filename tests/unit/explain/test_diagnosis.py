@@ -19,13 +19,21 @@ from builders import rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain import diagnosis, failure_reasons
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause, causes
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import (
+    diagnosis,
+    failure_reasons,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import (
+    Cause,
+    causes,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import StatefulSet
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import (
+    StatefulSet,
+)
 
 Json = dict[str, t.Any]
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 import pytest
 from builders import rc
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import SURVIVE_ROLLBACK, causes
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import (
+    SURVIVE_ROLLBACK,
+    causes,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import StatefulSet
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import (
+    StatefulSet,
+)
 
 OLD, NEW, BROKEN = "foo-old", "foo-new", "foo-broken"
 

@@ -14,10 +14,15 @@ from builders import UPDATE, old, rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight_warnings import RelatedObjects, warnings
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight_warnings import (
+    RelatedObjects,
+    warnings,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import DEPLOYMENT_LABEL
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    DEPLOYMENT_LABEL,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request

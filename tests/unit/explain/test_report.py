@@ -13,13 +13,19 @@ from builders import BACK, NOW, SUCCESSOR, UPDATE, apply, look, new, old, plan, 
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import MigrationObserved
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import (
+    MigrationObserved,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action, Delete, Step
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Action,
+    Delete,
+    Step,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 KEPT = dataclasses.replace(UPDATE, next_name="bar")

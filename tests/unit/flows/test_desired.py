@@ -12,7 +12,9 @@ from builders import UPDATE, ended, rc, rs, template
 from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import dry_run_of
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import (
+    dry_run_of,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.desired import changed_in_place
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -20,7 +22,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import Deployment
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Merge, Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Merge,
+    Patch,
+    put,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
 
 PRIMARY = Controller.from_api(rc())

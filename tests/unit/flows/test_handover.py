@@ -29,14 +29,25 @@ from builders import (
 from cluster_models import ClusterModel
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.planner import (
+    plan,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod, Terminating
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
+    Controller,
+    Pod,
+    Terminating,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, Handover, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Delete,
+    Handover,
+    Patch,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 
 KEY = object_meta.DEPLOYMENT_LABEL

@@ -17,10 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
+    SimulatedCluster,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, Handover, Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Delete,
+    Handover,
+    Patch,
+    put,
+)
 
 SEE, SYNC = Move("see", "foo"), Move("sync", "foo")
 UID = "uid of foo"

@@ -10,7 +10,10 @@ import dataclasses
 import pytest
 from builders import BACK, LABEL, SUCCESSOR, UPDATE, look, new, old, rc, record
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import expected_successor, find
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
+    expected_successor,
+    find,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (

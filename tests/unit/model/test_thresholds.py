@@ -14,7 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import thresholds
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, grow_to, resolve_fenceposts, shrink_to
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import (
+    Size,
+    grow_to,
+    resolve_fenceposts,
+    shrink_to,
+)
 
 COUNT = st.integers(0, 1000)
 SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100), st.just(True))

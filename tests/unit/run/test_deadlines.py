@@ -19,12 +19,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import HELD
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.flow import MigrationFlow
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.flow import (
+    MigrationFlow,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Terminating
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
+    Controller,
+    Terminating,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import StatefulSet
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import (
+    StatefulSet,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals

@@ -19,11 +19,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import decide
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import LOOK_AT_PODS_AGAIN
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    RolloutError,
+    RolloutFailed,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, Delete, Handover, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    AUTOSCALER,
+    Delete,
+    Handover,
+    Patch,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import ALONE

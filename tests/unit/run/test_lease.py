@@ -31,9 +31,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import process as processes_of_tasks
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
+    process as processes_of_tasks,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import DURATION, Lease
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import AT_WORK, Process, started_at
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
+    AT_WORK,
+    Process,
+    started_at,
+)
 
 NAME = "baton-kubernetes.replicationcontroller.foo"
 #: Name of the Lease in earlier versions, without the kind.

@@ -12,7 +12,9 @@ import stat
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import parent_process
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.parent_process import ParentProcess
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.parent_process import (
+    ParentProcess,
+)
 
 pytestmark = pytest.mark.usefixtures("handlers")
 

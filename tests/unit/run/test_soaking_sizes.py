@@ -17,7 +17,11 @@ import pytest
 from builders import UPDATE, rc
 from clusters import FakeClock
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Holder, RolloutStatus, Side
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import (
+    Holder,
+    RolloutStatus,
+    Side,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds

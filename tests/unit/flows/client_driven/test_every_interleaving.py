@@ -25,10 +25,21 @@ from cluster_models import ClusterModel, Move, Pod
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover, simulated
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import find
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta, observed
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
+    find,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.planner import (
+    plan,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import (
+    identity,
+    object_meta,
+    observed,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -41,7 +52,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Wait,
     Write,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, resolve_fenceposts
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import (
+    Size,
+    resolve_fenceposts,
+)
 
 Json = dict[str, t.Any]
 

@@ -17,7 +17,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import re
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven import history
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete

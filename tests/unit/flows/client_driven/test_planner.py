@@ -35,14 +35,25 @@ from hypothesis import strategies as st
 from request_builders import build_request
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import expected_successor
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
+    expected_successor,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, Done, Patch, Step
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Delete,
+    Done,
+    Patch,
+    Step,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 KEPT = dataclasses.replace(UPDATE, next_name="bar")

@@ -21,9 +21,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    REVISION,
+    Done,
+    Wait,
+)
 
 
 def test_all_steps_in_their_order():

@@ -10,7 +10,17 @@ import shlex
 
 import pytest
 from builders import rc
-from migrations import ALL, ALL_OF_CONFIG, BACK, MIGRATE, MIGRATE_CONFIG, ConfigWorld, MigrationGateway, World, after
+from migrations import (
+    ALL,
+    ALL_OF_CONFIG,
+    BACK,
+    MIGRATE,
+    MIGRATE_CONFIG,
+    ConfigWorld,
+    MigrationGateway,
+    World,
+    after,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import migrations

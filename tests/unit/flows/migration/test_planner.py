@@ -16,8 +16,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete, Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    REVISION,
+    Delete,
+    Done,
+    Step,
+    Wait,
+)
 
 TAKE = dataclasses.replace(MIGRATE, releases_owner=True)
 

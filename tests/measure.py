@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
@@ -89,15 +88,6 @@ class Source:
         return len(lines - documentation)
 
 
-def complex_functions(folder: str) -> int:
-    """Count the functions with a cyclomatic complexity over 12 (ruff's C901)."""
-    output = subprocess.run(
-        ["ruff", "check", "--select", "C901", "--config", "lint.mccabe.max-complexity=12",
-         "--output-format", "concise", "--exit-zero", folder],
-        cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return output.count("C901")
-
-
 def sources(folder: str) -> Iterator[Source]:
     """Parse the Python files of a folder, without the modules' files, which are documentation."""
     for path in sorted((ROOT / folder).rglob("*.py")):
@@ -114,16 +104,14 @@ COUNTS: dict[str, Callable[[Source], int]] = {
     "attributes by a computed name": Source.computed_attributes,
     "lines of code, without documentation": Source.code_lines,
 }
-COMPLEX = "functions of a complexity over 12"
 
 LIMITS: dict[str, dict[str, int]] = {
     "plugins": {
-        "variables and parameters whose name is a pronoun or a participle": 338,
+        "variables and parameters whose name is a pronoun or a participle": 2,
         "docstrings that open with a fragment": 0,
-        f"lines of more than {LINE} characters": 229,
-        "typing.cast": 37,
+        f"lines of more than {LINE} characters": 0,
+        "typing.cast": 17,
         "attributes by a computed name": 2,
-        COMPLEX: 1,
     },
     "tests": {
         "variables and parameters whose name is a pronoun or a participle": 863,
@@ -131,7 +119,6 @@ LIMITS: dict[str, dict[str, int]] = {
         f"lines of more than {LINE} characters": 515,
         "typing.cast": 25,
         "attributes by a computed name": 30,
-        COMPLEX: 0,
     },
 }
 
@@ -139,8 +126,7 @@ LIMITS: dict[str, dict[str, int]] = {
 def measured(folder: str) -> dict[str, int]:
     """Return all numbers of a folder, by their titles."""
     files = list(sources(folder))
-    return {**{title: sum(map(count, files)) for title, count in COUNTS.items()},
-            COMPLEX: complex_functions(folder)}
+    return {title: sum(map(count, files)) for title, count in COUNTS.items()}
 
 
 def main() -> int:

@@ -12,10 +12,9 @@ description:
   - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment, a StatefulSet or a
     DaemonSet step by step with pods that run another image or template, without losing a pod, a
     request or the controller itself.
-  - The task may be killed at any moment. Run it again, and it carries on from wherever the update
-    has got to.
-  - Nothing has to be installed in the cluster. What the update must remember is kept in annotations
-    on the controllers themselves.
+  - The task may be killed at any moment. Run it again to resume the update from its current state.
+  - Nothing has to be installed in the cluster. The state of the update is stored in annotations on
+    the controllers themselves.
   - If nothing is to be changed, the task waits until all pods of the controller are available, as
     C(kubectl rollout status) does, and fails if they never are.
   - In these options, I(the controller) is the one that you name, and I(its successor) is the one
@@ -72,7 +71,7 @@ options:
         Once more than that have failed, no further ones are started, and those already started run
         to their end. By default, the first failure is one too many.
       - Controllers that are refused before the first one is started count as well.
-      - The task fails if any controller fails, whatever this is set to.
+      - The task fails if any controller fails, regardless of this option.
     type: str
     default: "0"
   order_annotation:
@@ -206,7 +205,7 @@ options:
       - V(previous) undoes the last update, whether it is still in progress or not. If it has ended,
         this returns to the newest revision whose template is not the current one. It does so only
         once. If the same task is run again, or if the last update was rolled back already, nothing
-        changes until there is another update, by whomever; a return to a revision by its number
+        changes until there is another update, by any client; a return to a revision by its number
         counts as one.
       - For a ReplicationController or a ReplicaSet, this is an update to the template of that
         revision. An update in progress to any other template is rolled back first.
@@ -217,8 +216,8 @@ options:
       - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that
         O(to_revision) can return to them. Each is stored in a ControllerRevision (C(apps/v1)). The
         oldest are deleted first. With V(0), previous templates are not kept.
-      - If the task is not allowed to write ControllerRevisions, it warns and carries on without
-        them.
+      - If the task is not allowed to write ControllerRevisions, it warns and continues
+        without them.
       - The history of a Deployment, a StatefulSet or a DaemonSet is kept by the cluster, up to its
         own C(revisionHistoryLimit).
     type: int
@@ -287,7 +286,7 @@ options:
       - Seconds without progress after which the task fails. Progress is a step taken, or another
         pod that becomes available, or, with O(pod_replacement_policy=TerminationComplete), another
         pod that has terminated.
-      - Nothing is undone. Run the task again to carry on, or run it with O(state=rolled_back) to go
+      - Nothing is undone. Run the task again to resume, or run it with O(state=rolled_back) to roll
         back.
     type: str
     default: "600"
@@ -324,11 +323,11 @@ options:
     description:
       - End the task successfully once this many pods are new, as a number or as a percentage of the
         controller's size (rounded up). Use it for a canary. By default, the update runs to its end.
-      - To carry on, run the same task with a higher value or without this option. To go back, run
+      - To resume, run the same task with a higher value or without this option. To roll back, run
         it with O(state=rolled_back).
       - At V(100%), all pods are new, but the handover has not begun.
-      - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds)
-        is.
+      - The new pods of a Deployment count as soon as they are ready, regardless of
+        O(min_ready_seconds).
       - The pods of a DaemonSet are updated in the order of the names of their nodes; those that are
         not ready, once no more pods may be missing. A pod that dies, or whose node is new, is a new
         one.
@@ -377,7 +376,7 @@ options:
   record_events:
     description:
       - Whether to record each step as an Event on the controller, which C(kubectl describe) shows.
-        The task carries on without Events if it is not allowed to create them.
+        The task continues without Events if it is not allowed to create them.
       - Steps that scale the same controller within one second share an Event. With O(names) or
         O(label_selectors), all steps of a controller within 20 seconds do. Steps of the handover
         are recorded once it is over, so that they do not slow it down.
@@ -408,7 +407,7 @@ options:
         users has to be root. No lines are shown with C(async) or C(no_log), in check mode, or if
         the output format is JSON.
       - Over C(ssh), a task that has shown lines ends if it loses contact with Ansible for 60
-        seconds, so that it does not carry on unattended when the network is cut.
+        seconds, so that it does not continue unattended when the network is cut.
     type: bool
     default: true
 notes:
@@ -530,7 +529,7 @@ EXAMPLES = r"""
     concurrency: 10
     max_failures: "2"
 
-- name: Roll whatever runs an image from this repository, of three kinds, in one task
+- name: Update all controllers of three kinds that run an image from this repository
   baton.kubernetes.rolling_update:
     label_selectors:
       - tier=backend

@@ -9,7 +9,7 @@ short_description: Report the state of the rolling updates in a namespace
 version_added: 0.1.0
 description:
   - Reports for one controller, or for all of a kind in a namespace, whether an update is in
-    progress, how far it has got, and what to type to carry on or to go back.
+    progress, its status, and how to resume it or roll it back.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -163,7 +163,7 @@ rollouts:
             returned to, if it was.
           type: int
     resume_command:
-      description: What to type to carry on with the update in progress; V(null) if there is none.
+      description: How to resume the update in progress; V(null) if there is none.
         The cluster does not know the
         options of the task that began it, such as
         O(baton.kubernetes.rolling_update#module:pause_at), so this says to run that task, unless

@@ -17,11 +17,11 @@ description:
   - Meant for an update that is paused (O(baton.kubernetes.rolling_update#module:pause_at)). If no
     update is in progress, all pods of the controller count as new, and there are no old ones. An
     update that ends meanwhile fails the task.
-  - A threshold that is not kept fails, whatever else is unknown. What is unknown is
-    V(inconclusive), which fails as well, with a message of its own, unless O(on_inconclusive=pass).
-  - An address, credentials or a query that cannot work fail at once, whatever O(on_inconclusive)
-    is. If Prometheus cannot be reached, or answers that it cannot answer now, it is asked three
-    times, and then the measurement is inconclusive.
+  - A violated threshold fails, even if other measurements are unknown. An unknown measurement is
+    V(inconclusive), which fails as well, with a different message, unless O(on_inconclusive=pass).
+  - An address, credentials or a query that cannot work fail at once, regardless of
+    O(on_inconclusive). If Prometheus is unreachable or temporarily unavailable, the query is sent
+    three times; then the measurement is inconclusive.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -117,7 +117,7 @@ options:
             requests (O(metrics[].requests_metric)).
           - V(latency) is a quantile of the duration of requests, in seconds, in a histogram
             (O(metrics[].duration_metric)).
-          - V(query) is whatever O(metrics[].query) comes to. This is the default if a query is
+          - V(query) is the result of O(metrics[].query). This is the default if a query is
             given; otherwise V(success_rate) is.
           - V(error_lines) counts the lines in the pods' logs that match O(metrics[].pattern), for
             pods that have no metrics. Prometheus is not asked.

@@ -131,8 +131,8 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 def _entry(params: Json, result: Json) -> Json:
     """Return the entry of the results for the result of a single controller."""
-    own = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
-    return fleet.entry(params["name"], params.get("kind") or "", own)
+    outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
+    return fleet.entry(params["name"], params.get("kind") or "", outcome)
 
 
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:

@@ -372,7 +372,8 @@ def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
     assert (rollout["phase"], rollout["direction"], rollout["desired"]) == ("paused", "forward", 4)
     assert ((rollout["controller"]["replicas"], rollout["controller"]["images"])
             == (3, {"web": "myimage:v1"}))
-    assert ((rollout["successor"]["replicas"], rollout["successor"]["available"], rollout["successor"]["images"])
+    assert ((rollout["successor"]["replicas"], rollout["successor"]["available"],
+             rollout["successor"]["images"])
             == (1, 1, {"web": "myimage:v2"}))
     assert rollout["resume_command"].startswith("run the task that began it")
     back = namespace.command(kind="Deployment", state="rolled_back").removesuffix("'")

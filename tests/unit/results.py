@@ -80,7 +80,8 @@ def size(second: int, replicas: int, successor: tuple[int, int] | None = None,
     """Return a sample; next is replicas and available replicas of the successor."""
     return {"at": at(second), "phase": phase,
             "controller": {"replicas": replicas, "available": replicas},
-            "successor": {"replicas": successor[0], "available": successor[1]} if successor else None}
+            "successor": ({"replicas": successor[0], "available": successor[1]} if successor
+                          else None)}
 
 
 def at(second: int) -> str:

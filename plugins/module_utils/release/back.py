@@ -24,7 +24,8 @@ def to_other_images(rollouts: list[Json], request: Request) -> list[str]:
     is_selected_by_labels = "label_selectors" in request.selection
 
     def is_meant(rollout: Json) -> bool:
-        present = {**mapping(rollout, "controller", "images"), **mapping(rollout, "successor", "images")}
+        present = {**mapping(rollout, "controller", "images"),
+                   **mapping(rollout, "successor", "images")}
         return (not (is_selected_by_labels and image)
                 or repository(image) in map(repository, present.values()))
 

@@ -38,7 +38,8 @@ class Summary:
         return {"desired": sum(number(rollout, "desired") for rollout in rollouts),
                 "old": sum(number(mapping(rollout, "controller"), "replicas")
                            for rollout in rollouts),
-                "new": sum(number(mapping(rollout, "successor"), "replicas") for rollout in rollouts)}
+                "new": sum(number(mapping(rollout, "successor"), "replicas")
+                           for rollout in rollouts)}
 
     @property
     def phases(self) -> dict[str, str]:

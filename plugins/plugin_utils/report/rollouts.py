@@ -151,7 +151,8 @@ class Rollout:
 
     @property
     def controller(self) -> Json:
-        return mapping(self.last, "rollout", "controller") or mapping(self.last, "rollout", "successor")
+        return (mapping(self.last, "rollout", "controller")
+                or mapping(self.last, "rollout", "successor"))
 
     @property
     def floor(self) -> int | None:
@@ -182,8 +183,8 @@ class Rollout:
         for result in self.results:
             sampled.append((result, []))
             for size in objects(result, "sizes"):
-                at, controller, successor = moment(size.get("at")), size.get("controller"), size.get(
-                    "successor")
+                at = moment(size.get("at"))
+                controller, successor = size.get("controller"), size.get("successor")
                 is_taking_over = size.get("phase") == "taking_over"
                 has_taken_over = is_taking_over or (has_taken_over and not successor)
                 if at:
@@ -249,7 +250,8 @@ class Report:
                 for (name, kind), results in grouped.items()]
 
     def _name(self, result: Json) -> str:
-        controller = mapping(result, "rollout", "controller") or mapping(result, "rollout", "successor")
+        controller = (mapping(result, "rollout", "controller")
+                      or mapping(result, "rollout", "successor"))
         return text(result, "name") or text(controller, "name") or text(self.data, "name")
 
     @property

@@ -123,7 +123,8 @@ def test_a_stage_that_was_not_reached_has_not_passed(result, outcome):
 
 def test_sizes_are_those_of_all_together():
     second = (paused("app-2")
-             | {"rollout": {"desired": 4, "controller": {"replicas": 3}, "successor": {"replicas": 1}}})
+             | {"rollout": {"desired": 4, "controller": {"replicas": 3},
+                            "successor": {"replicas": 1}}})
     gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "successor": None}}
 
     assert summary(second | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
@@ -386,7 +387,8 @@ def test_a_selection_that_a_shell_would_evaluate_is_not_typed():
 
 PAUSED = (paused()
           | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
-                         "successor": {"images": {"web": "v2"}}, "images": {"before": {"web": "v1"}}}})
+                         "successor": {"images": {"web": "v2"}},
+                         "images": {"before": {"web": "v1"}}}})
 ALONE = single(PAUSED)
 
 

@@ -118,7 +118,8 @@ def no_real_node() -> str:
     """Return why pods cannot be containers here, or ""; packages that can be installed do not
     count.
     """
-    return ("KUBECONFIG names the cluster, and its nodes are not ours to kill" if external_kubeconfig()
+    return ("KUBECONFIG names the cluster, and its nodes are not ours to kill"
+            if external_kubeconfig()
             else machine.hindrance())
 
 

@@ -97,10 +97,11 @@ class StandIn(threading.Thread):
         metadata, template = item["metadata"], item["spec"]["template"]
         digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
         name = f"foo-{digest}"
-        stored = [each for each in self.call("GET", self.revisions)["items"]
-                  if owner(each) == metadata["uid"]]
-        newest = max((each["revision"] for each in stored), default=0)
-        present = next((each for each in stored if each["metadata"]["name"] == name), None)
+        stored = [revision for revision in self.call("GET", self.revisions)["items"]
+                  if owner(revision) == metadata["uid"]]
+        newest = max((revision["revision"] for revision in stored), default=0)
+        present = next((revision for revision in stored if revision["metadata"]["name"] == name),
+                       None)
         if present is None:
             self.call("POST", self.revisions, {
                 "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": newest + 1,
@@ -112,7 +113,7 @@ class StandIn(threading.Thread):
             time.sleep(1.1)  # Kubernetes counts the times of managedFields in seconds.
             # The API server compares the text of data, which a patch would write in another form.
             self.call("PUT", f"{self.revisions}/{name}", {**present, "revision": newest + 1})
-        return name, {each["metadata"]["name"] for each in stored}
+        return name, {revision["metadata"]["name"] for revision in stored}
 
     def create_pod(self, item, revision):
         template = item["spec"]["template"]

@@ -6,8 +6,9 @@ r"""Record and load the objects of updates in progress, so that a later version 
 To record the updates of a version, run this file with the code of that version:
 
     git worktree add /tmp/before COMMIT && cd /tmp/before && make venv
-    PYTHONPATH=.venv/collections:tests:$(echo tests/{unit,integration,histories,faults,cluster,node} \
-        | tr ' ' :) .venv/bin/python -P THIS_TREE/tests/unit/recorded_updates.py \
+    PYTHONPATH=.venv/collections:tests:$(
+        echo tests/{unit,integration,histories,faults,cluster,node} | tr ' ' :) \
+        .venv/bin/python -P THIS_TREE/tests/unit/recorded_updates.py \
         THIS_TREE/tests/unit/recorded/COMMIT
 
 The recorder needs only every_kind, migrations and writes of the recorded tree.

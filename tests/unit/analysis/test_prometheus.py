@@ -290,7 +290,8 @@ def test_options_that_make_no_sense(url, options, message):
 
 
 def test_secrets():
-    secrets = prometheus.secrets({"prometheus_url": "http://me:p%40ss@x", "prometheus_token": "t0ken",
+    secrets = prometheus.secrets({"prometheus_url": "http://me:p%40ss@x",
+                                  "prometheus_token": "t0ken",
                                 "prometheus_username": "you",
                                 "prometheus_password": "pass", "prometheus_client_key": "a\nb"})
 

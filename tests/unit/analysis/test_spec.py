@@ -57,7 +57,8 @@ def test_samples_are_counted_where_some_are_demanded():
                           {"type": "latency", "max_ratio_to_old": 2, "min_samples": 5,
                            "labels": {"job": 5}}).metrics
 
-    assert rate.samples == 'sum(increase(http_requests_total{namespace="$namespace",pod=~"$pods"}[$window]))'
+    assert rate.samples == (
+        'sum(increase(http_requests_total{namespace="$namespace",pod=~"$pods"}[$window]))')
     assert latency.samples == (
         'sum(increase(http_request_duration_seconds_count{namespace="$namespace",pod=~"$pods",job="5"}[$window]))')
     assert latency.is_relative

@@ -35,9 +35,9 @@ def no_slow_line(monkeypatch):
 @pytest.fixture
 def cluster(connection, pauses):
     """Return a gateway without any answer so far."""
-    it = KubernetesGateway(connection, "default")
-    yield it
-    it.close()
+    gateway = KubernetesGateway(connection, "default")
+    yield gateway
+    gateway.close()
 
 
 @pytest.fixture

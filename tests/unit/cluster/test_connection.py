@@ -76,34 +76,34 @@ def refusal(environment=None, **params):
     return refused.value
 
 
-def pool_options(it):
-    return it.pool.connection_pool_kw
+def pool_options(client):
+    return client.pool.connection_pool_kw
 
 
 # Options
 
 
 def test_a_host_and_a_key_are_enough():
-    it = connect(**HOST_AND_KEY)
+    client = connect(**HOST_AND_KEY)
 
-    assert it.server == "https://one:6443"
-    assert dict(it.headers()) == {**OUR_NAME, "Authorization": f"Bearer {SECRET}"}
+    assert client.server == "https://one:6443"
+    assert dict(client.headers()) == {**OUR_NAME, "Authorization": f"Bearer {SECRET}"}
 
 
 def test_a_host_a_user_and_a_password_are_enough():
-    it = connect(host="https://one", username="me", password=SECRET)
+    client = connect(host="https://one", username="me", password=SECRET)
 
-    assert dict(it.headers()) == {**OUR_NAME,
-                                  "Authorization": "Basic "
-                                  + base64.b64encode(f"me:{SECRET}".encode()).decode()}
+    assert dict(client.headers()) == {**OUR_NAME,
+                                      "Authorization": "Basic "
+                                      + base64.b64encode(f"me:{SECRET}".encode()).decode()}
 
 
 def test_a_host_and_a_certificate_are_enough(file):
-    it = connect(host="https://one", client_cert=file("cert", "c"), client_key=file("key", "k"))
+    client = connect(host="https://one", client_cert=file("cert", "c"), client_key=file("key", "k"))
 
-    assert (pool_options(it)["cert_file"].endswith("cert")
-            and pool_options(it)["key_file"].endswith("key"))
-    assert dict(it.headers()) == OUR_NAME
+    assert (pool_options(client)["cert_file"].endswith("cert")
+            and pool_options(client)["key_file"].endswith("key"))
+    assert dict(client.headers()) == OUR_NAME
 
 
 def test_a_complete_set_of_options_needs_no_kubeconfig():
@@ -139,7 +139,7 @@ def test_a_proxy_is_used_but_for_the_hosts_that_need_none():
 CREDENTIALS = "Basic " + base64.b64encode(f"me:{SECRET} ü".encode("latin-1")).decode()
 
 
-@pytest.mark.parametrize("given, expected", [
+@pytest.mark.parametrize("options, expected", [
     ({}, {}),
     ({"proxy": f"http://me:{SECRET}%20%FC@proxy:3128"}, {"proxy-authorization": CREDENTIALS}),
     ({"proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü"}},
@@ -149,13 +149,13 @@ CREDENTIALS = "Basic " + base64.b64encode(f"me:{SECRET} ü".encode("latin-1")).d
      {"proxy-authorization": CREDENTIALS, "authorization": CREDENTIALS}),
     ({"proxy_headers": {"user_agent": "curl/8", "basic_auth": None}}, {"user-agent": "curl/8"}),
 ], ids=["nothing", "in the address", "a header", "both", "another name"])
-def test_a_proxy_is_told_who_we_are(given, expected):
+def test_a_proxy_is_told_who_we_are(options, expected):
     """urllib3 ignores user and password in the address of a proxy."""
-    it = connect(**{**HOST_AND_KEY, "proxy": "http://proxy:3128", **given})
+    client = connect(**{**HOST_AND_KEY, "proxy": "http://proxy:3128", **options})
 
-    assert it.pool.proxy_headers == {"user-agent": connection.USER_AGENT, **expected}
-    assert (SECRET not in str(it.headers()["User-Agent"])
-            and "Proxy-Authorization" not in it.headers())
+    assert client.pool.proxy_headers == {"user-agent": connection.USER_AGENT, **expected}
+    assert (SECRET not in str(client.headers()["User-Agent"])
+            and "Proxy-Authorization" not in client.headers())
 
 
 def test_the_proxy_of_a_kubeconfig_is_told_too():
@@ -218,22 +218,22 @@ def test_every_option_has_a_variable():
     assert connection._options({}, environment).keys() == ARGUMENT_SPEC.keys()
 
 
-@pytest.mark.parametrize("given, expected",
+@pytest.mark.parametrize("host, expected",
                          [("https://one", "https://one"), ("", "https://two"),
                           (None, "https://two")],
                          ids=["given", "empty, as from a survey", "not given"])
-def test_an_option_wins_over_the_environment_if_it_is_given(given, expected):
+def test_an_option_wins_over_the_environment_if_it_is_given(host, expected):
     environment = {"K8S_AUTH_HOST": "https://two", "K8S_AUTH_API_KEY": SECRET}
 
-    assert connect(environment, host=given).server == expected
+    assert connect(environment, host=host).server == expected
 
 
 def test_what_awx_hands_on_is_enough(file):
-    it = connect({"K8S_AUTH_HOST": "https://awx", "K8S_AUTH_API_KEY": SECRET,
-                  "K8S_AUTH_VERIFY_SSL": "False"})
+    client = connect({"K8S_AUTH_HOST": "https://awx", "K8S_AUTH_API_KEY": SECRET,
+                      "K8S_AUTH_VERIFY_SSL": "False"})
 
-    assert it.server == "https://awx" and pool_options(it)["cert_reqs"] == ssl.CERT_NONE
-    assert it.headers()["Authorization"] == f"Bearer {SECRET}"
+    assert client.server == "https://awx" and pool_options(client)["cert_reqs"] == ssl.CERT_NONE
+    assert client.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
 # Kubeconfigs
@@ -258,10 +258,10 @@ def as_base64(content, width=10**6):
                          ids=["a dict", "YAML", "JSON", "JSON after a line end", "base64",
                               "base64 in lines"])
 def test_a_kubeconfig_may_be_given_as(form):
-    it = connect(kubeconfig=form(config()))
+    client = connect(kubeconfig=form(config()))
 
-    assert it.server == "https://kube:6443"
-    assert it.headers()["Authorization"] == f"Bearer {SECRET}"
+    assert client.server == "https://kube:6443"
+    assert client.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
 def test_a_kubeconfig_may_be_a_path_or_several(file):
@@ -282,20 +282,20 @@ def test_the_context_chooses_the_server():
     assert connect(kubeconfig=config(), context="other").server == "https://other"
 
 
-@pytest.mark.parametrize("option, shown",
-                         [("host", lambda it: it.server),
-                          ("api_key", lambda it: it.headers()["Authorization"])])
-def test_an_option_wins_over_what_the_kubeconfig_says(option, shown):
-    assert shown(connect(kubeconfig=config(), **{option: "https://mine"})).endswith("https://mine")
+@pytest.mark.parametrize("option, reader",
+                         [("host", lambda client: client.server),
+                          ("api_key", lambda client: client.headers()["Authorization"])])
+def test_an_option_wins_over_what_the_kubeconfig_says(option, reader):
+    assert reader(connect(kubeconfig=config(), **{option: "https://mine"})).endswith("https://mine")
 
 
 def test_a_host_of_the_user_s_own_stays_when_a_token_is_renewed(file):
     """The package resets the server to the kubeconfig's with each token."""
-    it = connect(kubeconfig=config(), host="https://mine")
+    client = connect(kubeconfig=config(), host="https://mine")
 
-    it.headers()
+    client.headers()
 
-    assert it.server == "https://mine"
+    assert client.server == "https://mine"
 
 
 @pytest.fixture(scope="module")
@@ -320,26 +320,26 @@ def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(
         certificate, monkeypatch, tmp_path, has_memory):
     """The package would leave files after a kill, and in a worker of Ansible."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    made = []
+    temporary_files = []
     if not has_memory:
         monkeypatch.delattr(os, "memfd_create")
     monkeypatch.setattr(tempfile, "mkstemp",
-                        lambda *arguments, mkstemp=tempfile.mkstemp: made.append(1)
+                        lambda *arguments, mkstemp=tempfile.mkstemp: temporary_files.append(1)
                         or mkstemp(*arguments))
     open_files = len(os.listdir("/proc/self/fd"))
-    authority, key = (base64.b64encode(each).decode() for each in certificate)
+    authority, key = (base64.b64encode(part).decode() for part in certificate)
     content = config(user={"client-certificate-data": authority, "client-key-data": key})
     content["clusters"][0]["cluster"]["certificate-authority-data"] = authority
 
-    it = connect(kubeconfig=content)
-    it.renew(it.generation)
+    client = connect(kubeconfig=content)
+    client.renew(client.generation)
 
     assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == open_files
-    assert bool(made) != has_memory
-    context = pool_options(it)["ssl_context"]
+    assert bool(temporary_files) != has_memory
+    context = pool_options(client)["ssl_context"]
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
-    assert [each["subject"] for each in context.get_ca_certs()] == [((("commonName", "me"),),)]
-    assert pool_options(it).get("key_file") is None
+    assert [root["subject"] for root in context.get_ca_certs()] == [((("commonName", "me"),),)]
+    assert pool_options(client).get("key_file") is None
 
 
 def test_the_kubernetes_package_is_left_as_it_is(certificate, file):
@@ -380,37 +380,38 @@ def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_th
 
 def test_renewing_reads_the_file_again(file):
     path = file("config", config())
-    it = connect(kubeconfig=path)
+    client = connect(kubeconfig=path)
     file("config", config(user={"token": "another"}))
 
-    it.renew(it.generation)
+    client.renew(client.generation)
 
-    assert it.headers()["Authorization"] == "Bearer another"
+    assert client.headers()["Authorization"] == "Bearer another"
 
 
 def test_the_package_is_asked_for_a_token_once_a_second(monkeypatch):
-    it, tokens, now = connect(**HOST_AND_KEY), iter(["one", "two"]), [1000.0]
+    client, tokens, now = connect(**HOST_AND_KEY), iter(["one", "two"]), [1000.0]
     monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(it._configuration, "refresh_api_key_hook",
-                        lambda its: its.api_key.update(BearerToken=next(tokens)))
+    monkeypatch.setattr(client._configuration, "refresh_api_key_hook",
+                        lambda configuration: configuration.api_key.update(
+                            BearerToken=next(tokens)))
 
-    told = []
+    headers = []
     for seconds in (0, 0.5, 0.4, 0.2):
         now[0] += seconds
-        told.append(it.headers()["Authorization"])
+        headers.append(client.headers()["Authorization"])
 
-    assert told == ["one", "one", "one", "two"]
+    assert headers == ["one", "one", "one", "two"]
 
 
 def test_renewing_reads_the_file_of_a_token_again(file):
     path = file("token", "one")
-    it = connect(kubeconfig=config(user={"tokenFile": path}))
-    assert it.headers()["Authorization"] == "Bearer one"
+    client = connect(kubeconfig=config(user={"tokenFile": path}))
+    assert client.headers()["Authorization"] == "Bearer one"
     file("token", "two")
 
-    it.renew(it.generation)
+    client.renew(client.generation)
 
-    assert it.headers()["Authorization"] == "Bearer two"
+    assert client.headers()["Authorization"] == "Bearer two"
 
 
 class IdentityProvider(http.server.BaseHTTPRequestHandler):
@@ -420,10 +421,10 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
         self.reply({"token_endpoint": f"http://{self.headers['Host']}/token"})
 
     def do_POST(self):
-        given = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())[
+        tokens = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())[
             "refresh_token"]
-        self.server.given += given
-        self.reply({"id_token": token_until(2**31), "refresh_token": f"{given[0]}+",
+        self.server.spent_tokens += tokens
+        self.reply({"id_token": token_until(2**31), "refresh_token": f"{tokens[0]}+",
                     "access_token": "a", "token_type": "Bearer"})
 
     def reply(self, content):
@@ -443,15 +444,15 @@ def token_until(end):
                     for part in parts)
 
 
-@pytest.mark.parametrize("given, kept",
+@pytest.mark.parametrize("options, stored_token",
                          [({}, "one"), ({"persist_config": False}, "one"),
                           ({"persist_config": True}, "one+")])
 def test_a_refreshed_token_is_written_back_to_the_kubeconfig_if_that_is_wanted(
-        given, kept, file, monkeypatch):
+        options, stored_token, file, monkeypatch):
     """A one-time refresh token is spent by then."""
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
-        provider.given = []
+        provider.spent_tokens = []
         threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01},
                          daemon=True).start()
         path = file("config", config(user={"auth-provider": {"name": "oidc", "config": {
@@ -459,13 +460,14 @@ def test_a_refreshed_token_is_written_back_to_the_kubeconfig_if_that_is_wanted(
             "refresh-token": "one",
             "idp-issuer-url": f"http://127.0.0.1:{provider.server_port}"}}}))
 
-        headers = connect(kubeconfig=path, **given).headers()
+        headers = connect(kubeconfig=path, **options).headers()
 
         provider.shutdown()
     stored = yaml.safe_load(Path(path).read_text())["users"][0]["user"]["auth-provider"]["config"][
         "refresh-token"]
-    assert (headers["Authorization"] == f"Bearer {token_until(2**31)}" and provider.given == ["one"]
-            and stored == kept)
+    assert (headers["Authorization"] == f"Bearer {token_until(2**31)}"
+            and provider.spent_tokens == ["one"]
+            and stored == stored_token)
 
 
 def credential_plugin(file, body):
@@ -478,25 +480,27 @@ def credential_plugin(file, body):
 
 COUNTING = """
 echo x >> "$0.count"
-printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%d"}}' $(wc -l < "$0.count")
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",\
+"status":{"token":"t%d"}}' $(wc -l < "$0.count")
 """
 
 
 def test_a_credential_plugin_is_asked_and_asked_again_when_renewing(file):
-    it = connect(kubeconfig=config(user=credential_plugin(file, COUNTING)))
-    first = it.headers()["Authorization"]
+    client = connect(kubeconfig=config(user=credential_plugin(file, COUNTING)))
+    first = client.headers()["Authorization"]
 
-    it.renew(it.generation)
+    client.renew(client.generation)
 
     assert first.startswith("Bearer t")
-    assert it.headers()["Authorization"] > first
+    assert client.headers()["Authorization"] > first
 
 
 @pytest.mark.parametrize("body, why", [
     ("echo no session >&2; exit 3", "exec: process returned 3. no session"),
     (f'echo "bad: $PASSWORD {SECRET}" >&2; exit 1', "bad: ******** ********"),
     ("echo nonsense", "exec: failed to decode process output"),
-    ("""echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {}}'""",
+    ("""echo '{"apiVersion": "client.authentication.k8s.io/v1", """
+     """"kind": "ExecCredential", "status": {}}'""",
      "missing token or clientCertificateData"),
 ], ids=["fails", "prints its environment", "says what is no JSON", "has no token"])
 @pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
@@ -513,7 +517,8 @@ def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd)
 
 REPORTING = """
 printf "$KUBERNETES_EXEC_INFO" > "$0.info"
-printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}'
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",\
+"status":{"token":"t"}}'
 """
 
 
@@ -544,18 +549,18 @@ def test_a_credential_plugin_may_print_a_certificate(file, certificate):
     Path(file("answer", json.dumps(answer)))
     user = credential_plugin(file, 'cat "$(dirname "$0")/answer"')
 
-    it = connect(kubeconfig=config(user=user))
+    client = connect(kubeconfig=config(user=user))
 
-    assert "ssl_context" in pool_options(it) and "Authorization" not in it.headers()
+    assert "ssl_context" in pool_options(client) and "Authorization" not in client.headers()
 
 
 @pytest.mark.parametrize("name", ["BearerToken", "authorization"])
 def test_the_token_has_either_name_in_the_package(name):
     """Releases of the package use different names."""
-    it = connect(**HOST_AND_KEY)
-    it._configuration.api_key = {name: f"Bearer {SECRET}"}
+    client = connect(**HOST_AND_KEY)
+    client._configuration.api_key = {name: f"Bearer {SECRET}"}
 
-    assert it.headers()["Authorization"] == f"Bearer {SECRET}"
+    assert client.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
 @pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}],
@@ -586,9 +591,9 @@ def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", file("ca.crt", "c"))
     file("default", config())
 
-    it = connect()
+    client = connect()
 
-    assert (it.server, it.headers()["Authorization"].lower()) == (
+    assert (client.server, client.headers()["Authorization"].lower()) == (
         "https://10.0.0.1:443", f"bearer {SECRET}")
     # who names a context means the kubeconfig
     assert connect(context="other").server == "https://other"
@@ -743,8 +748,8 @@ def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, t
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    for given in (str(path), os.path.basename(path), f"~/{os.path.basename(path)}"):
-        assert connection.command_options({"kubeconfig": given}, {}) == {"kubeconfig": str(path)}
+    for spelling in (str(path), os.path.basename(path), f"~/{os.path.basename(path)}"):
+        assert connection.command_options({"kubeconfig": spelling}, {}) == {"kubeconfig": str(path)}
 
 
 def test_credentials_among_the_options_are_never_logged():
@@ -803,12 +808,12 @@ def test_a_credential_plugin_that_hangs_when_it_is_asked_again_is_ended_too(file
     monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.3)
     expired = COUNTING.replace('"token":', '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
     user = credential_plugin(file, expired)
-    it = connect(kubeconfig=config(user=user))
+    client = connect(kubeconfig=config(user=user))
     Path(user["exec"]["args"][0]).write_text(HANGING)
 
     with pytest.raises(RolloutError,
                        match="the credential plugin in the kubeconfig failed") as failed:
-        it.headers()
+        client.headers()
 
     assert failed.value.why == "sh did not answer within 0.3 s and was ended"
 

@@ -317,7 +317,7 @@ def test_a_list_whose_rest_is_forgotten_is_begun_once_more_and_no_more(gateway, 
     first, rest = pods(pod("a", uid="a"), **{"continue": "x"}), pods(pod("b", uid="b"))
 
     api.answers += [first, status(410), first, rest]
-    assert [each.name for each in gateway.live_pods({"app": "foo"})] == ["a", "b"]
+    assert [pod.name for pod in gateway.live_pods({"app": "foo"})] == ["a", "b"]
     assert ["continue=x" in path for _method, path in api.sent] == [False, True, False, True]
 
     api.answers += [first, status(410), first, status(410, "the continue parameter is too old")]
@@ -365,10 +365,10 @@ def test_a_read_whose_answer_is_lost_is_tried_again(gateway, api, bad):
     assert gateway.controllers()["foo"].replicas == 2
 
 
-@pytest.mark.parametrize("other", [{"items": []}, [], "text", 7],
+@pytest.mark.parametrize("content", [{"items": []}, [], "text", 7],
                          ids=["no kind", "a list", "a text", "a number"])
-def test_what_is_no_api_server_is_said_to_be_none(gateway, api, other):
-    api.answers.append(answer(other))
+def test_what_is_no_api_server_is_said_to_be_none(gateway, api, content):
+    api.answers.append(answer(content))
 
     with pytest.raises(RolloutError,
                        match=f"^{api.url} does not respond like a Kubernetes API server$"):
@@ -442,8 +442,8 @@ def test_an_answer_that_is_another_object_is_refused(gateway, api, another):
 
 
 @pytest.mark.parametrize("ask",
-                         [lambda it: it.look_up("foo"),
-                          lambda it: it.find("HorizontalPodAutoscaler", "hpa")])
+                         [lambda gateway: gateway.look_up("foo"),
+                          lambda gateway: gateway.find("HorizontalPodAutoscaler", "hpa")])
 def test_whatever_is_asked_for_by_name_an_answer_that_is_another_object_is_refused(
         gateway, api, ask):
     api.answers.append(answer(an_object(kind="Secret")))
@@ -510,13 +510,13 @@ def test_a_list_without_an_end_is_an_error(gateway, api, monkeypatch):
 
 
 def test_connections_of_answers_that_were_given_up_are_used_again(connection, api, monkeypatch):
-    it = http.Http(connection)
+    client = http.Http(connection)
     monkeypatch.setitem(connection.pool.connection_pool_kw, "maxsize", 1)
     for _time in range(3):
         api.answers += [endless(b"x" * 100), rc_answer()]
         with pytest.raises(http.TooLarge):
-            it.once("GET", "/x", most=1000)
-        assert it.once("GET", "/x")[0] == 200
+            client.once("GET", "/x", most=1000)
+        assert client.once("GET", "/x")[0] == 200
 
 
 # A slow line

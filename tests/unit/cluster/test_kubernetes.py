@@ -136,10 +136,10 @@ LANDED = {
 
 @pytest.mark.parametrize("lost", [reset, truncated, answer(b"{"), status(504)],
                          ids=["reset", "cut short", "no JSON", "504"])
-@pytest.mark.parametrize("write, found, landed", LANDED.values(), ids=LANDED)
+@pytest.mark.parametrize("write, lookup, landed", LANDED.values(), ids=LANDED)
 def test_a_write_whose_answer_is_lost_is_looked_up_and_not_repeated(
-        gateway, api, write, found, landed, lost):
-    api.answers += [lost, found]
+        gateway, api, write, lookup, landed, lost):
+    api.answers += [lost, lookup]
 
     assert gateway.write(write) is landed
     assert [method for method, _path in api.sent][1:] == ["GET"]
@@ -245,10 +245,10 @@ DEPLOYMENT, SET = ({"kind": kind, **rs(name, resourceVersion="1", **more)} for k
 def both(connection, api):
     """Return a gateway after the lists of a Deployment and a ReplicaSet."""
     api.answers += [rc_list(DEPLOYMENT), rc_list(SET)]
-    it = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT, Kind.REPLICA_SET))
-    it.controllers()
-    yield it
-    it.close()
+    gateway = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT, Kind.REPLICA_SET))
+    gateway.controllers()
+    yield gateway
+    gateway.close()
 
 
 def test_all_kinds_are_listed_at_once_the_one_that_the_user_names_first(both, api):
@@ -281,12 +281,12 @@ def test_news_of_another_kind_concern_the_one_that_controls_it(both, api, owner,
             api.closing.wait(10)
 
     api.watches += [watched] * 2
-    found, deadline = set(), time.monotonic() + 5
+    kinds, deadline = set(), time.monotonic() + 5
     while both.controllers(Kind.REPLICA_SET)["foo-1"].resource_version != "11":
         assert time.monotonic() < deadline
-        found |= both.wait(0.02)
+        kinds |= both.wait(0.02)
 
-    assert found == heard
+    assert kinds == heard
 
 
 def test_each_write_is_kept_with_its_kind(both, api):

@@ -63,7 +63,7 @@ def changed(item, version="12"):
 
 
 def names(items):
-    return sorted(each["metadata"]["name"] for each in items)
+    return sorted(item["metadata"]["name"] for item in items)
 
 
 def test_troubled_pods_are_listed_once_and_followed(gateway, api):
@@ -86,9 +86,9 @@ def test_troubled_pods_are_listed_once_and_followed(gateway, api):
 
 def test_pods_of_another_controller_are_followed_as_well(gateway, api):
     api.answers += [pods(of_primary("a")), pods()]
-    other = dataclasses.replace(PRIMARY, selector={"app": "bar"})
+    bar = dataclasses.replace(PRIMARY, selector={"app": "bar"})
 
-    assert [names(gateway.troubled_pods(each)) for each in (PRIMARY, other, PRIMARY)] == [
+    assert [names(gateway.troubled_pods(controller)) for controller in (PRIMARY, bar, PRIMARY)] == [
         ["a"], [], ["a"]]
     assert len(api.sent) == 2
 
@@ -96,8 +96,8 @@ def test_pods_of_another_controller_are_followed_as_well(gateway, api):
 def table(*rows, columns=("Name", "Ready", "Status", "Restarts", "Age"), **metadata):
     """Return the table of kubectl get pods."""
     return answer({"kind": "Table", "metadata": {"resourceVersion": "1", **metadata},
-                   "columnDefinitions": [{"name": each} for each in columns],
-                   "rows": [{"cells": list(each)} for each in rows]})
+                   "columnDefinitions": [{"name": column} for column in columns],
+                   "rows": [{"cells": list(row)} for row in rows]})
 
 
 STARTS = [("a", "0/1", "ContainerCreating", "0", "3s"), ("b", "1/1", "Running", 0, "3s"),
@@ -158,10 +158,10 @@ def test_pods_that_are_watched_are_all_of_them_and_those_that_have_gone_as_they_
         {"type": "DELETED", "object": pod("stranger", "another", uid="u", resourceVersion="11")}))
 
     eventually(lambda: "deletionTimestamp" in gateway.watched_pods(PRIMARY)[0]["metadata"])
-    gone, *_meanwhile, left = gateway.watched_pods(PRIMARY)
+    gone, *_meanwhile, rest = gateway.watched_pods(PRIMARY)
     assert (gone["status"] == of_primary("a", restarts=1)["status"]
-            and names([gone, left]) == ["a", "b"])
-    assert left == changed(of_primary("b", ready=True)) and len(api.sent) == 2
+            and names([gone, rest]) == ["a", "b"])
+    assert rest == changed(of_primary("b", ready=True)) and len(api.sent) == 2
 
 
 def test_how_they_have_been_since_the_last_call_is_told_before_how_they_are(gateway, api):
@@ -191,7 +191,9 @@ def test_an_api_server_with_a_problem_is_no_lack_of_permission(gateway, api, bad
 
     with pytest.raises(RolloutError) as refused:
         gateway.watched_pods(PRIMARY)
-    assert refused.value.what == f"the API server refused GET /api/v1/namespaces/default/pods ({410 if len(bad) > 1 else 400})"
+    assert refused.value.what == (
+        "the API server refused GET /api/v1/namespaces/default/pods "
+        f"({410 if len(bad) > 1 else 400})")
 
 
 def test_a_list_that_the_server_has_forgotten_meanwhile_is_begun_once_more(gateway, api):
@@ -233,10 +235,10 @@ def test_what_something_in_between_has_swallowed_is_listed_and_another_watch_is_
                     *[pods(now, unchanged, resourceVersion="30")] * 200]
 
     before = gateway.watched_pods(PRIMARY)
-    eventually(lambda: any("deletionTimestamp" in each["metadata"]
-                           for each in gateway.watched_pods(PRIMARY)))
+    eventually(lambda: any("deletionTimestamp" in item["metadata"]
+                           for item in gateway.watched_pods(PRIMARY)))
     eventually(lambda: later in gateway.watched_pods(PRIMARY))
-    after = {each["metadata"]["name"]: each for each in gateway.watched_pods(PRIMARY)}
+    after = {item["metadata"]["name"]: item for item in gateway.watched_pods(PRIMARY)}
 
     assert after == {"a": later, "b": before[1], "c": after["c"]} and after["b"] is before[1]
     assert api.watched[0]["resourceVersion"] == "30"
@@ -299,7 +301,7 @@ def test_what_the_watch_tells_of_is_not_listed_again(gateway, api):
     followed._listed_at -= 2 * informer.RELIST_SECONDS
     followed._watch._queue.put({"type": "MODIFIED", "object": changed(event, "12")})
 
-    assert ([each["metadata"]["resourceVersion"] for each in gateway.warnings()] == ["12"]
+    assert ([event["metadata"]["resourceVersion"] for event in gateway.warnings()] == ["12"]
             and len(api.sent) == 1)
 
 
@@ -320,7 +322,7 @@ def test_news_that_are_older_than_a_list_tell_how_one_has_been_and_not_how_it_is
     followed = gateway._informers["watched", "app=foo", PRIMARY.uid]
     followed._watch._queue.put({"type": "MODIFIED", "object": changed(of_primary("a"))})
 
-    assert [each["metadata"]["resourceVersion"] for each in gateway.watched_pods(PRIMARY)] == [
+    assert [item["metadata"]["resourceVersion"] for item in gateway.watched_pods(PRIMARY)] == [
         "12", "15"]
 
 
@@ -331,8 +333,8 @@ def test_how_one_has_been_before_it_went_does_not_hide_that_it_went(gateway, api
     for verb in ("MODIFIED", "DELETED"):
         followed._watch._queue.put({"type": verb, "object": of_primary("a", ready=True)})
 
-    assert ["deletionTimestamp" in each["metadata"]
-            for each in gateway.watched_pods(PRIMARY)] == [True]
+    assert ["deletionTimestamp" in item["metadata"]
+            for item in gateway.watched_pods(PRIMARY)] == [True]
 
 
 def test_one_that_went_without_a_word_is_gone_when_they_are_listed_again(gateway, api):
@@ -341,8 +343,8 @@ def test_one_that_went_without_a_word_is_gone_when_they_are_listed_again(gateway
 
     gateway.relist_pods()
 
-    gone, left = gateway.watched_pods(PRIMARY)
-    assert "deletionTimestamp" in gone["metadata"] and names([gone, left]) == ["a", "b"]
+    gone, rest = gateway.watched_pods(PRIMARY)
+    assert "deletionTimestamp" in gone["metadata"] and names([gone, rest]) == ["a", "b"]
 
 
 def test_what_may_not_be_seen_is_none(gateway, api):
@@ -357,7 +359,9 @@ def test_the_end_of_a_log(gateway, api):
     api.answers.append(answer(b"one\ntwo \xff\n"))
 
     assert gateway.log("a", "web", previous=True) == ["one", "two \ufffd"]
-    assert api.sent[0][1] == "/api/v1/namespaces/default/pods/a/log?container=web&previous=true&tailLines=5&limitBytes=4096"
+    assert api.sent[0][1] == (
+        "/api/v1/namespaces/default/pods/a/log?container=web&previous=true&tailLines=5&"
+        "limitBytes=4096")
 
 
 HOSTILE = "\x1b[2J\x9b31m\u202e\u2028\nNext:\r"
@@ -457,8 +461,8 @@ def test_each_pod_is_handed_over_by_one_patch(gateway, api):
 
     assert gateway.hand_over(write, never_stop) == 2
     assert [(method, path, body) for method, path, _headers, body in api.requests] == [
-        ("PATCH", f"/api/v1/namespaces/default/pods/{each.name}", list(each.operations))
-        for each in write.patches()]
+        ("PATCH", f"/api/v1/namespaces/default/pods/{patch.name}", list(patch.operations))
+        for patch in write.patches()]
     headers = api.requests[0][2]
     assert (headers["Content-Type"] == "application/json-patch+json"
             and "as=PartialObjectMetadata;" in headers["Accept"])
@@ -559,7 +563,7 @@ def test_on_a_slow_line_each_pod_is_worth_a_connection(gateway, api, monkeypatch
 
 def test_a_handover_ends_early_where_it_may_not_go_on(gateway, api, monkeypatch):
     monkeypatch.setattr(handovers, "TURN", 0.02)
-    asked = []
+    checks = []
 
     def slow(handler, query):
         api.closing.wait(0.05)
@@ -568,9 +572,9 @@ def test_a_handover_ends_early_where_it_may_not_go_on(gateway, api, monkeypatch)
     api.answers += [slow] * 20
 
     landed = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
-                               lambda: asked.append(1) or len(asked) < 3)
+                               lambda: checks.append(1) or len(checks) < 3)
 
-    assert 0 < landed == len(patched_pods(api)) < 10 and len(asked) == 3
+    assert 0 < landed == len(patched_pods(api)) < 10 and len(checks) == 3
 
 
 def test_a_lease_that_is_lost_ends_a_handover_with_its_error(gateway, api, monkeypatch):

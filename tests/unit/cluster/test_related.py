@@ -15,15 +15,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 
 
-@pytest.mark.parametrize("given, rules", [
+@pytest.mark.parametrize("response, rules", [
     (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": False}}),
      [{"verbs": ["*"]}]),
     (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": True}}),
      None),
     (status(403), None),
 ])
-def test_what_is_allowed_as_far_as_the_server_tells(gateway, api, given, rules):
-    api.answers.append(given)
+def test_what_is_allowed_as_far_as_the_server_tells(gateway, api, response, rules):
+    api.answers.append(response)
 
     assert gateway.rules() == rules
     assert api.requests[0][3]["spec"] == {"namespace": "default"}
@@ -57,12 +57,12 @@ def test_the_history_as_far_as_it_may_be_seen(gateway, api, uids, selector):
                            f"/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector={selector}&limit=500")
 
 
-@pytest.mark.parametrize("told, expected", [
+@pytest.mark.parametrize("version, expected", [
     ("v1.24.17-eks-1", False), ("v1.25.0", True), ("v2.0.0", True), ("v1.\u0664.0", True),
     ("", True), (None, True)])
-def test_whether_its_managed_fields_tell_when_something_changed(gateway, api, told, expected):
+def test_whether_its_managed_fields_tell_when_something_changed(gateway, api, version, expected):
     """A server without a readable version counts as recent; a single request is sent."""
-    api.answers.append(status(403) if told is None else answer({"gitVersion": told}))
+    api.answers.append(status(403) if version is None else answer({"gitVersion": version}))
 
     assert [gateway.has_change_times(), gateway.has_change_times()] == [expected] * 2
     assert api.sent == [("GET", "/version")]
@@ -77,7 +77,8 @@ def test_the_history_that_the_server_keeps_is_found_by_its_owner(connection, api
     gateway = KubernetesGateway(connection, "default", (Kind.STATEFUL_SET,))
 
     assert gateway.revisions(["u2"]) == items[1:]
-    path = ("/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector=controller.kubernetes.io%2Fhash&limit=500")
+    path = ("/apis/apps/v1/namespaces/default/controllerrevisions?"
+            "labelSelector=controller.kubernetes.io%2Fhash&limit=500")
     assert api.sent == [("GET", path)]
     gateway.close()
 
@@ -106,7 +107,8 @@ def test_the_migrations_in_progress_as_far_as_they_may_be_seen(gateway, api):
 
     assert [gateway.migrations()
             for _time in range(2)] == [[{"metadata": {"name": "foo-migration"}}], None]
-    path = ("/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector=baton.kubernetes%2Fmigration-of&limit=500")
+    path = ("/apis/apps/v1/namespaces/default/controllerrevisions?"
+            "labelSelector=baton.kubernetes%2Fmigration-of&limit=500")
     assert api.sent[0] == ("GET", path)
 
 

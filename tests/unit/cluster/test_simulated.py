@@ -76,7 +76,8 @@ def test_check_mode_hands_over_pods_in_memory(gateway, api):
     assert simulated.hand_over(reparent_to_bar("0", "1"), never_stop) == 2
     assert sorted(pod.owner for pod in simulated.live_pods({"app": "foo"})) == [
         "uid of bar", "uid of bar", "uid of foo"]
-    assert simulated.hand_over(dataclasses.replace(reparent_to_bar("0"), source_uid="uid of nobody"),
+    assert simulated.hand_over(dataclasses.replace(reparent_to_bar("0"),
+                                                   source_uid="uid of nobody"),
                                never_stop) == 0
     assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
 

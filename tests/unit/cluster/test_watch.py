@@ -43,10 +43,11 @@ def test_an_answer_that_is_older_than_what_is_known_is_not_kept(gateway, api):
 
 def test_a_kind_that_the_server_does_not_have_is_said_in_one_sentence(connection, api):
     api.answers.append(status(404))
-    it = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT_CONFIG,))
+    gateway = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT_CONFIG,))
     with pytest.raises(RolloutError) as error:
-        it.controllers()
-    assert error.value.what == "this cluster has no API apps.openshift.io/v1, so there are no DeploymentConfigs in it"
+        gateway.controllers()
+    assert error.value.what == (
+        "this cluster has no API apps.openshift.io/v1, so there are no DeploymentConfigs in it")
     assert error.value.next_command == "check context, kubeconfig and kind"
 
 

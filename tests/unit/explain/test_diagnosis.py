@@ -203,13 +203,13 @@ CASES = {
         f"see its log:\n{LOGS} --previous",
         [(pod(ended(3)), []),
          (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
-         *((each, [event("BackOff", "Back-off restarting failed container web in pod foo-1")])
-           for each in loop(3)[::-1])],
+         *((item, [event("BackOff", "Back-off restarting failed container web in pod foo-1")])
+           for item in loop(3)[::-1])],
         "NNFFF", ("web", True)),
     "the container left a message when it ended": Case(
         "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432",
         f"see its log:\n{LOGS}",
-        [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF",
+        [(item, []) for item in loop(1, restarts=3, message="no database at db:5432\n")], "FFF",
         ("web", False)),
     "the program breaks": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
@@ -227,22 +227,22 @@ CASES = {
         "raise resources.limits.memory of container web (now 16Mi), or find out what uses that "
         "much",
         [(pod(ended(137, "OOMKilled"), spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
-         *(({**each,
+         *(({**item,
              "spec": {"containers": [{"name": "web",
                                       "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
-           for each in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
+           for item in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
     "the command is not there": Case(
         "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory',
         "compare command and args in the template with what is in the image",
         [(CREATING, [event("Failed", f"Error: {RUNC}")]),
          (pod(waits("RunContainerError", RUNC)), []),
-         *((each, []) for each in loop(128, "StartError", message=RUNC))], "NFFFF"),
+         *((item, []) for item in loop(128, "StartError", message=RUNC))], "NFFFF"),
     "an init container fails": Case(
         "init-crash",
         "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
         "see its log:\nkubectl -n shop logs foo-1 -c setup --previous",
-        [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), [])
-         for each in loop(1)[::-1]],
+        [(pod(waits("PodInitializing"), init=item["status"]["containerStatuses"][0]), [])
+         for item in loop(1)[::-1]],
         "FFF", ("setup", True)),
     "an init container's image cannot be pulled": Case(
         "init-image",
@@ -572,7 +572,8 @@ CASES = {
         [(pod(container(ready=True, running={}), conditions=[
             {"type": "ContainersReady", "status": "True"},
             {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
-             "message": 'corresponding condition of pod readiness gate "x.io/gate" does not exist.'}]), [])], "N"),
+             "message": 'corresponding condition of pod readiness gate "x.io/gate" does not '
+                        'exist.'}]), [])], "N"),
     "the kubelet says something new": Case(
         "start", f"{WEB}CreateContainerError: context deadline exceeded",
         "kubectl -n shop describe pod foo-1",
@@ -935,7 +936,8 @@ def test_of_a_kind_without_such_a_condition_the_last_event_counts_while_pods_are
               refused(f"exceeded quota: {QUOTA}", lastTimestamp="2026-11-21T10:00:00Z")]
 
     assert [cause.kind
-            for cause in causes(Request("foo", kind=Kind.STATEFUL_SET), controller, [], events)] == kinds
+            for cause in causes(
+                Request("foo", kind=Kind.STATEFUL_SET), controller, [], events)] == kinds
 
 
 def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created():

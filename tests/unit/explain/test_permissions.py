@@ -101,7 +101,8 @@ def test_rules_of_other_groups_and_resources_do_not_count():
     rules = [{**CONTROLLERS, "apiGroups": ["apps"]},
              {**CONTROLLERS, "resources": ["replicationcontrollers/scale"]}, PODS, LEASES]
 
-    assert refusal(rules).why == "not allowed: get, list, watch, create, patch, delete on replicationcontrollers"
+    assert refusal(rules).why == (
+        "not allowed: get, list, watch, create, patch, delete on replicationcontrollers")
 
 
 def test_rules_add_up():

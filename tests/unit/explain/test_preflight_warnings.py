@@ -33,12 +33,12 @@ SHOP = dataclasses.replace(UPDATE, namespace="shop")
 PAUSE = {"preStop": {"sleep": {"seconds": 3}}}
 
 
-def told(request: Request = SHOP, item: Json | None = None, wanted: Json | None = None,
+def told(request: Request = SHOP, item: Json | None = None, desired: Json | None = None,
          **around: t.Any) -> list[str]:
     """Return the warnings for an update of three pods with a surge of 1."""
     primary = Controller.from_api(item or rc())
     return warnings(choose(request), request, primary,
-                    template("myimage:v2") if wanted is None else wanted,
+                    template("myimage:v2") if desired is None else desired,
                     RelatedObjects(**around))
 
 
@@ -84,22 +84,22 @@ def test_all_is_well():
                                autoscalers=[hpa()],
                                quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
 
-    assert told(wanted=pods(good()), **vars(around)) == []
+    assert told(desired=pods(good()), **vars(around)) == []
 
 
 # Services
 
 
 def test_a_service_that_would_lose_its_pods():
-    assert told(wanted=labelled(app="shop"), services=[service()]) == [
+    assert told(desired=labelled(app="shop"), services=[service()]) == [
         'Service web selects app=foo, which the new pods do not have: it would send its requests '
         'to fewer and fewer old pods, '
         'and in the end to none. Keep in metadata.labels of the template: app: "foo"',
-        *told(wanted=pods(*template()["spec"]["containers"]), services=[service()])]
+        *told(desired=pods(*template()["spec"]["containers"]), services=[service()])]
 
 
 def test_a_service_that_would_get_the_next_pods_as_well():
-    sentence = told(wanted=labelled(app="foo", tier="front"),
+    sentence = told(desired=labelled(app="foo", tier="front"),
                     services=[service({"app": "foo", "tier": "front"})])[0]
 
     assert sentence == (
@@ -113,7 +113,7 @@ def test_a_service_that_would_get_the_next_pods_as_well():
     ({DEPLOYMENT_LABEL: "abc"}, "app=foo"),
 ])
 def test_a_service_that_selects_on_the_deployment_label(selector, selector_after):
-    sentence = told(item=rc(label="abc"), wanted=pods(good()), services=[service(selector)])
+    sentence = told(item=rc(label="abc"), desired=pods(good()), services=[service(selector)])
 
     assert only(sentence) == (
         "Service web selects on the label kubernetes.io/deployment, whose value differs between "
@@ -131,14 +131,14 @@ def test_a_service_that_selects_on_the_deployment_label(selector, selector_after
     {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
 ], ids=["other pods", "another controller's pods", "empty selector", "external", "no selector"])
 def test_services_that_have_nothing_to_do_with_it(service_):
-    assert told(item=rc(label="abc"), wanted=labelled(app="shop"), services=[service_]) == []
+    assert told(item=rc(label="abc"), desired=labelled(app="shop"), services=[service_]) == []
 
 
 # Lost requests
 
 
 def test_no_readiness_probe():
-    assert only(told(wanted=pods(good(readinessProbe=None)), services=[service()])) == (
+    assert only(told(desired=pods(good(readinessProbe=None)), services=[service()])) == (
         "No readinessProbe on container web: Service web sends requests to a new pod before it "
         "listens (when measured, "
         "18 of 5,744 requests were lost). Add to the container: readinessProbe: {tcpSocket: {port: "
@@ -149,7 +149,7 @@ def test_no_readiness_probe():
 @pytest.mark.parametrize("lifecycle",
                          [None, {}, {"postStart": {}}, {"preStop": {"sleep": {"seconds": 0}}}])
 def test_no_pause_before_the_stop(lifecycle):
-    assert only(told(wanted=pods(good(lifecycle=lifecycle)), services=[service()])) == (
+    assert only(told(desired=pods(good(lifecycle=lifecycle)), services=[service()])) == (
         "No preStop pause on container web: unless the server keeps running for 3 s after SIGTERM, "
         "it is gone before Service web "
         "stops sending it requests (when measured, 120 of 6,884 were lost). Add to the container: "
@@ -175,7 +175,7 @@ def before_stop(*command: str) -> Json:
 def test_a_pause_longer_than_the_grace_period(lifecycle, grace, pause):
     spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
 
-    assert only(told(wanted=pods(good(lifecycle=lifecycle), **spec), services=[service()])) == (
+    assert only(told(desired=pods(good(lifecycle=lifecycle), **spec), services=[service()])) == (
         f"terminationGracePeriodSeconds is {grace or 30}, and the preStop of container web alone "
         f"takes {pause} s: that leaves "
         "2 s to finish the requests of Service web that are in progress. Set in the spec of the "
@@ -192,7 +192,7 @@ def test_a_pause_longer_than_the_grace_period(lifecycle, grace, pause):
     {"preStop": {"httpGet": {"path": "/drain", "port": 8080}}},
 ])
 def test_pauses_and_drains_that_are_good(lifecycle):
-    assert told(wanted=pods(good(lifecycle=lifecycle)), services=[service()]) == []
+    assert told(desired=pods(good(lifecycle=lifecycle)), services=[service()]) == []
 
 
 @pytest.mark.parametrize("ready", [
@@ -203,7 +203,8 @@ def test_other_ways_not_to_get_requests_too_early(ready):
     spec = {key: value for key, value in ready.items() if key == "readinessGates"}
     probe = {key: value for key, value in ready.items() if key == "startupProbe"}
 
-    assert told(wanted=pods(good(readinessProbe=None, **probe), **spec), services=[service()]) == []
+    assert told(desired=pods(good(readinessProbe=None, **probe), **spec),
+                services=[service()]) == []
 
 
 BARE = {"readinessProbe": None}
@@ -223,7 +224,7 @@ BARE = {"readinessProbe": None}
 ], ids=str)
 def test_the_containers_that_serve(targets, new_template, blind):
     ports = [{"port": 80, **({"targetPort": target} if target else {})} for target in targets]
-    sentences = told(wanted=new_template, services=[service(ports=ports)])
+    sentences = told(desired=new_template, services=[service(ports=ports)])
 
     assert [sentence.partition(":")[0]
             for sentence in sentences] == ([f"No readinessProbe on {blind}"] if blind else [])
@@ -237,15 +238,15 @@ def test_the_containers_that_serve(targets, new_template, blind):
     [service(ports=[{"port": 53, "protocol": "UDP"}])],
 ], ids=["not seen", "none", "other pods", "for peers", "not TCP"])
 def test_without_a_service_no_request_is_lost(services):
-    assert told(wanted=template(), services=services) == []
+    assert told(desired=template(), services=services) == []
 
 
 def test_a_headless_service_has_clients_too():
-    assert len(told(wanted=template(), services=[service(clusterIP="None")])) == 2
+    assert len(told(desired=template(), services=[service(clusterIP="None")])) == 2
 
 
 def test_several_services_are_one_sentence():
-    assert len(told(wanted=pods(good(readinessProbe=None)), services=[service(), service()])) == 1
+    assert len(told(desired=pods(good(readinessProbe=None)), services=[service(), service()])) == 1
 
 
 def test_without_pods_nothing_but_labels_matters():
@@ -254,7 +255,7 @@ def test_without_pods_nothing_but_labels_matters():
               "quotas": [quota({"pods": "0", "requests.cpu": "1"},
                                {"pods": "0", "requests.cpu": "2"})]}
 
-    assert told(item=rc(replicas=0), wanted=pods(asking({"cpu": "2"})), **around) == []
+    assert told(item=rc(replicas=0), desired=pods(asking({"cpu": "2"})), **around) == []
 
 
 # Quotas
@@ -310,7 +311,7 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
     (pods(asking(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m", False),
 ])
 def test_what_a_quota_has_room_for(new_template, resource, hard, used, fits):
-    sentences = told(wanted=new_template, quotas=[quota({resource: hard}, {resource: used})])
+    sentences = told(desired=new_template, quotas=[quota({resource: hard}, {resource: used})])
 
     assert (sentences == []) == fits
     assert fits or f"{resource} ({used} of {hard} used, " in only(sentences)
@@ -321,7 +322,7 @@ def test_a_quota_that_is_too_small():
     hard = {"pods": "4", "requests.memory": "4Gi", "limits.cpu": "9"}
     used = {"pods": "3", "requests.memory": "3Gi", "limits.cpu": "1"}
 
-    sentence = only(told(request, wanted=pods(asking({"memory": "1Gi"}, {"cpu": "500m"})),
+    sentence = only(told(request, desired=pods(asking({"memory": "1Gi"}, {"cpu": "500m"})),
                          quotas=[quota(hard, used)]))
 
     assert sentence == (
@@ -359,19 +360,19 @@ def test_pods_that_ask_for_another_amount_than_before(surge, requests, used, har
     item = rc()
     item["spec"]["template"] = pods(asking({"cpu": "1"}))
 
-    sentence = only(told(request, item=item, wanted=pods(asking({"cpu": requests})),
+    sentence = only(told(request, item=item, desired=pods(asking({"cpu": requests})),
                          quotas=[quota({"cpu": hard}, {"cpu": used})]))
 
     assert f"cpu ({used} of {hard} used, {more} more needed)" in sentence
     assert ("max_surge=0" in sentence) == gentle
     roomy = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
-    assert told(request, item=item, wanted=pods(asking({"cpu": requests})), quotas=[roomy]) == []
+    assert told(request, item=item, desired=pods(asking({"cpu": requests})), quotas=[roomy]) == []
 
 
 def test_what_a_limit_range_may_have_given_is_no_growth():
     request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
 
-    assert told(request, wanted=pods(asking({"cpu": "1"})),
+    assert told(request, desired=pods(asking({"cpu": "1"})),
                 quotas=[quota({"cpu": "3"}, {"cpu": "3"})]) == []
 
 
@@ -448,7 +449,7 @@ NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
      "NODE disk=ssd"),
 ])
 def test_no_node_for_the_next_pods(nodes, new_template, why):
-    assert only(told(wanted=new_template, nodes=nodes)) == NOWHERE + why
+    assert only(told(desired=new_template, nodes=nodes)) == NOWHERE + why
 
 
 @pytest.mark.parametrize("nodes, new_template", [
@@ -465,7 +466,7 @@ def test_no_node_for_the_next_pods(nodes, new_template, why):
     ([node("False")], pods(asking(), nodeName="real-1")),
 ])
 def test_a_node_for_the_next_pods(nodes, new_template):
-    assert told(wanted=new_template, nodes=nodes) == []
+    assert told(desired=new_template, nodes=nodes) == []
 
 
 # Budgets
@@ -519,7 +520,7 @@ def test_a_budget_that_does_not_count_the_next_pods(tier, both):
     item = rc(label="abc")
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
-    assert only(told(item=item, wanted=labelled(app="shop", **tier),
+    assert only(told(item=item, desired=labelled(app="shop", **tier),
                      budgets=[budget(minAvailable=1)])) == (
         "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
         f"pod once the old ones are gone. Select labels of both ({both}): kubectl -n shop edit "
@@ -562,13 +563,13 @@ def hpa(autoscaler="web", **target):
 
 FULL = {
     "item": rc(label="abc"),
-    "wanted": pods(good(resources={"requests": {"cpu": "2", "memory": "1Gi"},
-                                   "limits": {"cpu": "2"}}, readinessProbe=None,
-                        lifecycle={}),
-                   initContainers=[good("proxy", 9090, restartPolicy="Always",
-                                        lifecycle=before_stop("sleep", "40"))],
-                   tolerations=[{"key": "dedicated", "operator": "Exists"}],
-                   nodeSelector={"disk": "ssd"}, overhead={"cpu": "1"}),
+    "desired": pods(good(resources={"requests": {"cpu": "2", "memory": "1Gi"},
+                                    "limits": {"cpu": "2"}}, readinessProbe=None,
+                         lifecycle={}),
+                    initContainers=[good("proxy", 9090, restartPolicy="Always",
+                                         lifecycle=before_stop("sleep", "40"))],
+                    tolerations=[{"key": "dedicated", "operator": "Exists"}],
+                    nodeSelector={"disk": "ssd"}, overhead={"cpu": "1"}),
     "services": [service(ports=[{"port": 80, "targetPort": "web-http"}, {"port": 9090}]),
                  service({DEPLOYMENT_LABEL: "abc"}), service({"app": "bar"})],
     "budgets": [budget(minAvailable="100%", expected=3), budget({"matchExpressions": [
@@ -609,8 +610,8 @@ def test_no_mutilated_object_raises(data):
             inner[last] = copy.deepcopy(data.draw(ANYTHING))
 
     assert all(isinstance(sentence, str) for sentence in told(item=FULL["item"], **around))
-    for each in (around["wanted"], *around["budgets"]):
-        assert isinstance(desired_healthy(each, 3), int)
+    for item in (around["desired"], *around["budgets"]):
+        assert isinstance(desired_healthy(item, 3), int)
 
 
 @pytest.mark.parametrize("kind, changes, is_told", [
@@ -623,7 +624,7 @@ def test_nodes_that_the_pods_of_a_daemon_set_leave_at_once_are_told_before_the_f
              for number, disk in enumerate(("ssd", "hdd", "hdd"))]
     request = parse_request({"name": "foo", "kind": kind, "image": "myimage:v2"})
 
-    sentences = told(request, wanted=template("myimage:v2", **changes), nodes=nodes)
+    sentences = told(request, desired=template("myimage:v2", **changes), nodes=nodes)
 
     assert any("exclude 2 nodes that the current one allows (node-1 and node-2)" in sentence
                for sentence in sentences) is is_told

@@ -15,7 +15,8 @@ from kubernetes.utils.quantity import parse_quantity
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.quotas import quantity
 
 
-@given(st.from_regex(r"[+-]?([0-9]{1,15}(\.[0-9]{0,6})?|\.[0-9]{1,6})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?", fullmatch=True))
+@given(st.from_regex(r"[+-]?([0-9]{1,15}(\.[0-9]{0,6})?|\.[0-9]{1,6})"
+                     r"([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?", fullmatch=True))
 def test_quantities_are_read_as_the_kubernetes_package_reads_them(text):
     assert quantity(text) == parse_quantity(text)
 

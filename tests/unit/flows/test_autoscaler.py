@@ -86,13 +86,13 @@ def had(behavior=None, least=2):
     had({"scaleUp": {"any": 1}}),
 ])
 def test_what_it_cannot_have_had_is_left_to_people_and_the_update_ends(text):
-    it = scaler({object_meta.FROZEN: text}, behavior=DISABLED)
+    hpa = scaler({object_meta.FROZEN: text}, behavior=DISABLED)
     end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), is_end=True)
 
-    assert autoscaler.restore(it) is None
-    told = autoscaler.decide(Request(name="foo", namespace="shop"),
-                             Observed(None, None, autoscaler=it), lambda: end)
-    assert told.write is end.write and "kubectl -n shop edit hpa hpa" in told.warning
+    assert autoscaler.restore(hpa) is None
+    decision = autoscaler.decide(Request(name="foo", namespace="shop"),
+                                 Observed(None, None, autoscaler=hpa), lambda: end)
+    assert decision.write is end.write and "kubectl -n shop edit hpa hpa" in decision.warning
 
 
 def test_what_it_may_have_had_is_put_back():
@@ -106,9 +106,9 @@ def test_what_it_may_have_had_is_put_back():
 
 
 def test_a_mark_on_one_that_is_at_work_freezes_nothing_and_is_not_put_back():
-    it = scaler({object_meta.FROZEN: had(least=9)}, minReplicas=2)
+    hpa = scaler({object_meta.FROZEN: had(least=9)}, minReplicas=2)
 
-    assert not autoscaler.is_frozen(it) and autoscaler.restore(it) is None
+    assert not autoscaler.is_frozen(hpa) and autoscaler.restore(hpa) is None
 
 
 def test_its_steps_name_its_kind():
@@ -123,7 +123,7 @@ def targeting(called="web", **target):
                                         "name": "foo", **target}}}
 
 
-@pytest.mark.parametrize("target, found", [
+@pytest.mark.parametrize("target, is_target", [
     ({}, True),
     ({"apiVersion": ""}, True),
     ({"apiVersion": None}, True),
@@ -131,10 +131,11 @@ def targeting(called="web", **target):
     ({"kind": "Deployment"}, False),
     ({"name": "bar"}, False),
 ])
-def test_the_autoscaler_of_a_controller(target, found):
-    mine, other = targeting(**target), targeting("other", kind="ReplicaSet")
+def test_the_autoscaler_of_a_controller(target, is_target):
+    mine, stranger = targeting(**target), targeting("other", kind="ReplicaSet")
 
-    assert autoscaler.autoscaler_of(Request(name="foo"), [other, mine]) == (mine if found else None)
+    expected = mine if is_target else None
+    assert autoscaler.autoscaler_of(Request(name="foo"), [stranger, mine]) == expected
 
 
 def test_autoscalers_that_may_not_be_seen():

@@ -53,19 +53,20 @@ class Real:
         return self._revisions
 
 
-@pytest.mark.parametrize("request_, model, found, pods", [
+@pytest.mark.parametrize("request_, model, service, pods", [
     (UPDATE, SimulatedCluster, None, 3),
     (Request("foo", kind=Kind.REPLICA_SET), SimulatedCluster, None, 3),
     (DEPLOYMENT, SimulatedDeployments, None, 0),
     (MIGRATE, SimulatedMigration, Real().find("Service", "foo"), 1),
 ], ids=["ReplicationController", "ReplicaSet", "Deployment", "a migration"])
-def test_which_model_a_request_gets_and_what_it_has(request_, model, found, pods):
-    it = choose(request_).model(Real())
+def test_which_model_a_request_gets_and_what_it_has(request_, model, service, pods):
+    simulation = choose(request_).model(Real())
 
-    assert isinstance(it, model)
-    assert (it.controllers() == it.controllers(request_.kind)
-            and it.controllers()["foo"].kind is request_.kind)
-    assert it.find("Service", "foo") == found and len(it.live_pods({"app": "foo"})) == pods
+    assert isinstance(simulation, model)
+    assert (simulation.controllers() == simulation.controllers(request_.kind)
+            and simulation.controllers()["foo"].kind is request_.kind)
+    assert (simulation.find("Service", "foo") == service
+            and len(simulation.live_pods({"app": "foo"})) == pods)
 
 
 @pytest.mark.parametrize("request_, sets", [(UPDATE, []), (MIGRATE, []), (DEPLOYMENT, ["foo-1"])],
@@ -76,10 +77,11 @@ def test_replica_sets_are_a_deployment_s(request_, sets):
 
 def test_the_history_that_is_there_is_looked_up_once_and_only_of_who_is_there():
     real = Real([revision("one")])
-    it = choose(UPDATE).model(real)
-    it.write(Create(revision("two")))
+    simulation = choose(UPDATE).model(real)
+    simulation.write(Create(revision("two")))
 
-    names = [[each["metadata"]["name"] for each in it.revisions(["uid of foo", "uid of foo-next"])]
+    names = [[item["metadata"]["name"]
+              for item in simulation.revisions(["uid of foo", "uid of foo-next"])]
              for _time in range(2)]
 
     assert names == [["one", "two"]] * 2 and real.asked == [["uid of foo"]]

@@ -118,7 +118,8 @@ def to_mirror_when_created(write, present):
 
 def to_mirror_with_time(write, present, time=itertools.count()):  # noqa: B008 - the count continues
     present = to_mirror(write, present)
-    return {**present, "metadata": {**present["metadata"], "annotations": {"time": str(next(time))}}}
+    return {**present, "metadata": {**present["metadata"],
+                                    "annotations": {"time": str(next(time))}}}
 
 
 @pytest.mark.parametrize("changes, present, expected", [
@@ -135,10 +136,10 @@ def test_a_record_s_word_for_it_is_confirmed_by_the_server(changes, present, exp
     item = rc(image=present, annotations={object_meta.LAST_ROLLOUT: ended(UPDATE, after=present)})
     cluster, memory = Admission(item, changes), Memory()
 
-    seen = choose(UPDATE).observe(UPDATE, cluster, memory)
+    observation = choose(UPDATE).observe(UPDATE, cluster, memory)
     number = cluster.asked
 
-    assert seen.is_confirmed is expected and 0 < number <= 4
+    assert observation.is_confirmed is expected and 0 < number <= 4
     assert (choose(UPDATE).observe(UPDATE, cluster, memory).is_confirmed is expected
             and cluster.asked == number)
 

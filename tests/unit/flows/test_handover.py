@@ -294,11 +294,13 @@ TABLE = {
          pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost all marks: next has a copy":
-        (lambda world: [changed(world.renamed(), without=object_meta.UPDATE_ANNOTATIONS), world.closed()],
+        (lambda world: [changed(world.renamed(), without=object_meta.UPDATE_ANNOTATIONS),
+                        world.closed()],
          pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost its mark and runs another image: next has a copy":
-        (lambda world: [changed(world.renamed(), without=[object_meta.TAKEOVER], image="myimage:v9"),
+        (lambda world: [changed(world.renamed(), without=[object_meta.TAKEOVER],
+                                image="myimage:v9"),
                         world.closed()],
          pods(3),
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
@@ -317,7 +319,8 @@ TABLE = {
         (lambda world: [world.replaced(), world.closed(replicas=1)], pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced and has lost its marks: the pods that it had got go back to next":
-        (lambda world: [world.replaced(without=object_meta.UPDATE_ANNOTATIONS), world.closed(replicas=1)],
+        (lambda world: [world.replaced(without=object_meta.UPDATE_ANNOTATIONS),
+                        world.closed(replicas=1)],
          pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced, nobody has looked at the pods: wait":
@@ -413,9 +416,9 @@ def test_renaming_assumes_foo_empty_and_its_marks_as_seen(world):
 
 
 def test_renaming_writes_nothing_of_a_selector_that_cannot_be_changed():
-    written = [each["path"]
-               for each in decide(REPLICA_SETS.update, REPLICA_SETS.old(0),
-                                  REPLICA_SETS.new(3)).write.operations]
+    written = [operation["path"]
+               for operation in decide(REPLICA_SETS.update, REPLICA_SETS.old(0),
+                                       REPLICA_SETS.new(3)).write.operations]
 
     assert "/spec/template" in written and "/spec/selector" not in written
 
@@ -446,7 +449,8 @@ def test_next_is_closed_with_a_copy_of_the_mark(world):
     assert annotations(successor) == {**annotations(world.new(3)),
                                       object_meta.TAKEOVER: annotations(primary)[
                                           object_meta.TAKEOVER]}
-    assert patch_tests(decide(world.update, primary, world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
+    assert patch_tests(decide(world.update, primary,
+                              world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
 
 
 def test_closing_without_marks_changes_the_priority_class_only():
@@ -482,7 +486,7 @@ def test_a_pod_s_other_owner_references_stay():
 
     (patch,) = handover.reparent_step((pod,), SUCCESSOR_UID, SUCCESSOR, parse(rc())).write.patches()
 
-    assert [each["path"] for each in patch.operations] == [
+    assert [operation["path"] for operation in patch.operations] == [
         "/metadata/uid", "/metadata/ownerReferences/2/uid", "/metadata/ownerReferences/2"]
 
 
@@ -840,8 +844,8 @@ def test_a_foo_that_is_lost_when_next_is_closed_gets_the_priority_class_of_befor
                           marks={object_meta.LAST_ROLLOUT: record(
                               "updating", request=world.update.fingerprint)})
     successor["spec"]["template"]["spec"]["priorityClassName"] = "high"
-    primary, wanted = world.old(0), successor["spec"]["template"]
-    primary = settled(apply(decide(world.update, primary, successor, desired=wanted), primary,
+    primary, desired = world.old(0), successor["spec"]["template"]
+    primary = settled(apply(decide(world.update, primary, successor, desired=desired), primary,
                             successor)["foo"], replicas=0)
     successor = apply(decide(world.update, primary, successor), primary, successor)[SUCCESSOR]
     (mark,) = {mark_of(item)["priorityClassName"] for item in (primary, successor)}
@@ -859,12 +863,12 @@ def test_a_handover_ends_with_the_pods_of_before(world, primary_is_there):
                            world.kind)
     lines = []
     for _turn in range(30):
-        seen = look(world.update, *cluster.items.values())
-        if handover.needs_pods(seen):
-            seen = dataclasses.replace(seen,
-                                       pods=cluster.live_pods((
-                                           seen.successor or seen.primary).selector))
-        decision = plan(world.update, seen)
+        observation = look(world.update, *cluster.items.values())
+        if handover.needs_pods(observation):
+            observation = dataclasses.replace(observation,
+                                              pods=cluster.live_pods((
+                                           observation.successor or observation.primary).selector))
+        decision = plan(world.update, observation)
         lines.append(summary(decision)[0])
         if lines[-1] == "done":
             break

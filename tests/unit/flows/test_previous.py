@@ -281,7 +281,7 @@ def test_the_wish_is_the_same_whatever_it_leads_to():
 
     assert (request.is_unresolved and not resolved.is_unresolved
             and request.fingerprint == resolved.fingerprint == "previous")
-    for each in (request, resolved):
-        assert each.command().endswith("'name=foo state=rolled_back to_revision=previous'")
+    for task in (request, resolved):
+        assert task.command().endswith("'name=foo state=rolled_back to_revision=previous'")
     assert (resolved.rollback_request().fingerprint != "previous"
             and not resolved.rollback_request().is_unresolved)

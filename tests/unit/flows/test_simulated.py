@@ -192,9 +192,9 @@ def test_pods_are_found_by_their_labels(selector, expected):
 def test_a_pod_that_is_found_has_its_owner_its_labels_and_a_name_of_its_own():
     cluster = ClusterModel([rc(replicas=2)])
 
-    found = cluster.live_pods({"app": "foo"})
-    assert [(pod.owner, pod.labels) for pod in found] == [(UID, {"app": "foo"})] * 2
-    assert len({pod.name for pod in found} | {pod.uid for pod in found}) == 2
+    pods = cluster.live_pods({"app": "foo"})
+    assert [(pod.owner, pod.labels) for pod in pods] == [(UID, {"app": "foo"})] * 2
+    assert len({pod.name for pod in pods} | {pod.uid for pod in pods}) == 2
 
 
 # The handover
@@ -202,8 +202,8 @@ def test_a_pod_that_is_found_has_its_owner_its_labels_and_a_name_of_its_own():
 
 def to_bar(number, giver=UID):
     """Return a write that reparents this many pods."""
-    return Handover(tuple(observed.Pod(f"{each}", f"{each}", {"app": "foo"}, giver)
-                          for each in range(number)), giver,
+    return Handover(tuple(observed.Pod(f"{index}", f"{index}", {"app": "foo"}, giver)
+                          for index in range(number)), giver,
                     {"uid": "uid of bar"}, {})
 
 
@@ -380,13 +380,13 @@ def test_the_manager_is_never_behind_by_more_than_some_changes():
 
 def test_a_copy_goes_its_own_way():
     cluster = ClusterModel([rc(replicas=1)])
-    other = cluster.copy()
-    apply_patch(other, put(REPLICAS, 3))
-    other.settle()
+    clone = cluster.copy()
+    apply_patch(clone, put(REPLICAS, 3))
+    clone.settle()
 
     assert (len(cluster.pods), cluster.items["foo"]["spec"]["replicas"], cluster.unseen) == (
         1, 1, [])
-    assert (len(other.pods), other.items["foo"]["spec"]["replicas"], other.unseen) == (3, 3, [])
+    assert (len(clone.pods), clone.items["foo"]["spec"]["replicas"], clone.unseen) == (3, 3, [])
 
 
 @given(st.data())
@@ -404,10 +404,12 @@ def test_a_settled_cluster_has_the_requested_sizes(data):
     assert cluster.moves() == [] and cluster.unseen == []
     for controller in cluster.controllers().values():
         assert controller.is_settled and not controller.is_deleting
-        assert [pod.ready for pod in cluster.pods if pod.owner == controller.uid] == [True] * controller.replicas
+        assert [pod.ready for pod in cluster.pods
+                if pod.owner == controller.uid] == [True] * controller.replicas
     assert {pod.owner for pod in cluster.pods} <= {"",
                                                    *(controller.uid
-                                                     for controller in cluster.controllers().values())}
+                                                     for controller
+                                                     in cluster.controllers().values())}
 
 
 @given(st.data())
@@ -429,14 +431,16 @@ def test_check_mode_settles_in_the_state_in_which_every_order_of_moves_ends(data
 
     assert [(name, controller.replicas, controller.current, controller.available)
             for name, controller in explored.controllers().items()] == [
-        (name, controller.replicas, controller.current, controller.available) for name, controller in shipped.controllers().items()]
+        (name, controller.replicas, controller.current, controller.available) for name,
+        controller in shipped.controllers().items()]
     assert sorted((pod.labels, pod.ready) for pod in explored.pods) == sorted(
         (pod.labels, pod.ready) for pod in shipped.pods)
 
 
 def test_more_pods_than_fit_into_memory_are_refused():
     """A status or a size can contain any number."""
-    cluster = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1), rc("another", 1, current=2**31 - 1)])
+    cluster = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1),
+                            rc("another", 1, current=2**31 - 1)])
 
     cluster.settle()
     assert len(cluster.pods) == 1

@@ -115,8 +115,8 @@ def test_check_mode_tells_that_they_would_be_watched_before_the_pause_and_before
              for number, step in enumerate(to_end)
              if step == f"annotate watching {SIZE} new pods for 60 s")
     assert (at + 1 < len(to_end)
-            and not any(each.startswith(("scale", "update", "pace")) for each in to_end[at:]))
-    assert not any("watching" in each for each in from_pause)  # stored at the pause
+            and not any(line.startswith(("scale", "update", "pace")) for line in to_end[at:]))
+    assert not any("watching" in line for line in from_pause)  # stored at the pause
     assert all(object_meta.SOAK not in json.dumps(item) for item in world.each().values())
 
 

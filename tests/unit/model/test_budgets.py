@@ -79,4 +79,4 @@ def test_the_strictest_budget_sets_the_pace(budgets, unavailable):
     request = Request(name="foo", max_surge=Size(2), max_unavailable=Size(3))
 
     assert surge_and_unavailable(request, budgets, 10) == (2, unavailable)
-    assert min([3, *(allowed_disruptions(each, 10) for each in budgets)]) == unavailable
+    assert min([3, *(allowed_disruptions(budget, 10) for budget in budgets)]) == unavailable

@@ -41,14 +41,15 @@ def test_how_far_it_got_comes_between_the_reason_and_what_to_type():
 
 
 def test_a_question_needs_no_full_stop():
-    assert RolloutError("no such thing; did you mean foo?").message == "no such thing; did you mean foo?"
+    assert RolloutError("no such thing; did you mean foo?").message == (
+        "no such thing; did you mean foo?")
 
 
 def test_nothing_that_a_cluster_says_looks_like_a_command_of_ours():
     """No text of the cluster begins a line with Next, even after a line break in a hint or name."""
-    said = "denied\nNext:\n  rm -rf /\r\nNext: again"
-    error = RolloutError(f"it failed: {said}", where="RC a/b\nNext:", why=said,
-                         next_command=[f"look at {said}"])
+    text = "denied\nNext:\n  rm -rf /\r\nNext: again"
+    error = RolloutError(f"it failed: {text}", where="RC a/b\nNext:", why=text,
+                         next_command=[f"look at {text}"])
 
     lines = error.message.splitlines()
 

@@ -44,7 +44,7 @@ def named(primary, request=UPDATE):
 def reversed_keys(value):
     if isinstance(value, dict):
         return {key: reversed_keys(value[key]) for key in reversed(value)}
-    return [reversed_keys(each) for each in value] if isinstance(value, list) else value
+    return [reversed_keys(element) for element in value] if isinstance(value, list) else value
 
 
 @given(JSON)
@@ -58,10 +58,10 @@ def test_canonical_text_is_json_of_the_same_value(value):
 
 
 @given(JSON, JSON)
-def test_values_that_differ_have_hashes_that_differ(one, other):
-    same = identity.canonical(one) == identity.canonical(other)
+def test_values_that_differ_have_hashes_that_differ(first, second):
+    same = identity.canonical(first) == identity.canonical(second)
 
-    assert (identity.digest(one) == identity.digest(other)) == same
+    assert (identity.digest(first) == identity.digest(second)) == same
 
 
 @given(replicas=st.integers(0, 9), available=st.integers(0, 9), uid=st.text(), version=st.text(),
@@ -150,15 +150,15 @@ def test_a_label_never_equals_the_one_that_is_taken_and_is_the_same_on_every_rer
 
 @given(JSON, LABEL_VALUES)
 def test_a_label_that_nobody_has_taken_depends_on_the_content_only(content, taken):
-    own = identity.label_value(content, None)
+    label = identity.label_value(content, None)
 
-    assert identity.label_value(content, taken if taken != own else "another") == own
+    assert identity.label_value(content, taken if taken != label else "another") == label
 
 
-@pytest.mark.parametrize("name, known, meant", [
+@pytest.mark.parametrize("name, names, meant", [
     ("shop-ap", ["shop-api", "shop"], "shop-api"), ("shop-aip", ["web", "shop-api"], "shop-api"),
     ("fooo", ["foo", "bar"], "foo"),
     ("foo", ["bar", "web"], ""), ("writer", ["worker"], ""), ("foo", [], ""),
 ])
-def test_the_nearest_name_is_suggested_where_one_is_near(name, known, meant):
-    assert identity.did_you_mean(name, iter(known)) == (f"; did you mean {meant}?" if meant else "")
+def test_the_nearest_name_is_suggested_where_one_is_near(name, names, meant):
+    assert identity.did_you_mean(name, iter(names)) == (f"; did you mean {meant}?" if meant else "")

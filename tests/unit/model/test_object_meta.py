@@ -75,21 +75,22 @@ def test_of_what_an_autoscaler_had_only_two_fields_are_read(text, expected):
     assert object_meta.is_frozen({object_meta.FROZEN: text}) and not object_meta.is_frozen({})
 
 
-def kept(it, uid="uid of foo"):
+def kept(revision, uid="uid of foo"):
     """Return the ControllerRevision of a revision, as shown by the API server."""
-    metadata, data = object_meta.serialize_revision(it, uid)
+    metadata, data = object_meta.serialize_revision(revision, uid)
     owners = [{"uid": "another"}, {"uid": uid, "controller": True}]
     return {"metadata": {"name": "foo-x", "ownerReferences": owners, **metadata},
-            "revision": it.number, "data": data}
+            "revision": revision.number, "data": data}
 
 
 def test_a_template_that_is_kept_is_read_as_it_was():
-    it = object_meta.Revision(3, template("a<&>\u2028:1"), "2026-11-21T10:00:00Z", "jane", "foo-x",
-                              "uid of foo")
+    revision = object_meta.Revision(3, template("a<&>\u2028:1"), "2026-11-21T10:00:00Z", "jane",
+                                    "foo-x",
+                                    "uid of foo")
 
-    assert object_meta.stored_revision(kept(it)) == it
-    assert kept(it)["metadata"]["labels"] == {object_meta.HISTORY: "uid of foo"}
-    assert not set("<>&\u2028") & set(kept(it)["data"]["template"])
+    assert object_meta.stored_revision(kept(revision)) == revision
+    assert kept(revision)["metadata"]["labels"] == {object_meta.HISTORY: "uid of foo"}
+    assert not set("<>&\u2028") & set(kept(revision)["data"]["template"])
 
 
 @pytest.mark.parametrize("data",
@@ -142,7 +143,8 @@ def test_a_size_that_no_controller_can_have_is_none(text):
 
 ROLLOUT = object_meta.Rollout("updating", {"web": "a:1"}, {"web": "a:2"}, "2026-11-21T10:00:00Z",
                               "foo-abc", 3,
-                              {"minReadySeconds": None}, {"minReadySeconds": 5, "paused": True}, "abc",
+                              {"minReadySeconds": None}, {"minReadySeconds": 5, "paused": True},
+                              "abc",
                               to_revision=1, paused=2)
 
 

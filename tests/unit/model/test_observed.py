@@ -104,9 +104,9 @@ def test_a_failure_is_what_keeps_the_controller_manager_from_creating_pods(condi
         "no pod yet", "no status yet"])
 def test_two_replicas_are_settled_when_all_are_available_and_no_other_exists(
         status, observed, settled, empty, at_most):
-    it = of_status(**status)
+    primary = of_status(**status)
 
-    assert (it.is_observed, it.is_settled, it.is_empty, it.max_pods) == (
+    assert (primary.is_observed, primary.is_settled, primary.is_empty, primary.max_pods) == (
         observed, settled, empty, at_most)
 
 
@@ -121,9 +121,9 @@ def test_no_replicas_are_empty_when_no_pod_is_left(current, observed, expected):
     ("3", 3), ("0", 0), ("", None), ("-1", None), ("three", None), ("3.0", None), ("٣", None),
     (" 3", None)])
 def test_a_number_that_somebody_has_broken_is_as_good_as_missing(text, expected):
-    it = controller(annotations={object_meta.DESIRED: text, object_meta.ORIGINAL: text})
+    primary = controller(annotations={object_meta.DESIRED: text, object_meta.ORIGINAL: text})
 
-    assert (it.desired, it.original) == (expected, expected)
+    assert (primary.desired, primary.original) == (expected, expected)
 
 
 @pytest.mark.parametrize("text, expected", [
@@ -133,10 +133,10 @@ def test_a_number_that_somebody_has_broken_is_as_good_as_missing(text, expected)
     ids=["it is one", "half of it", "a list", "a number", "null", "nothing", "nested lists",
          "nested objects", "a huge number"])
 def test_a_record_that_somebody_has_broken_is_as_good_as_missing(text, expected):
-    it = controller(annotations={object_meta.LAST_ROLLOUT: text, object_meta.TAKEOVER: text})
+    primary = controller(annotations={object_meta.LAST_ROLLOUT: text, object_meta.TAKEOVER: text})
 
-    assert it.last_rollout == expected
-    assert it.takeover is None
+    assert primary.last_rollout == expected
+    assert primary.takeover is None
 
 
 MARK = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3, "from": {"web": "myimage:v1"},
@@ -148,9 +148,10 @@ MARK = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3, "from": {"we
                           {"priorityClassName": None},
                           {"priorityClassName": "high"}], ids=str)
 def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
-    it = controller(annotations={object_meta.TAKEOVER: identity.canonical({**MARK, **changes})})
+    primary = controller(annotations={object_meta.TAKEOVER: identity.canonical({**MARK,
+                                                                                **changes})})
 
-    assert it.takeover == {"priorityClassName": None, **MARK, **changes}
+    assert primary.takeover == {"priorityClassName": None, **MARK, **changes}
 
 
 @pytest.mark.parametrize("changes", [
@@ -160,9 +161,10 @@ def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
     {"replicas": 10**400},
 ], ids=lambda changes: str(changes)[:40])
 def test_a_mark_of_a_handover_that_somebody_has_broken_is_none(changes):
-    it = controller(annotations={object_meta.TAKEOVER: identity.canonical({**MARK, **changes})})
+    primary = controller(annotations={object_meta.TAKEOVER: identity.canonical({**MARK,
+                                                                                **changes})})
 
-    assert it.takeover is None and it.is_updating
+    assert primary.takeover is None and primary.is_updating
 
 
 @pytest.mark.parametrize("kind, version",
@@ -192,7 +194,7 @@ def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
     assert Pod.from_api({"name": "a", "uid": "u", **metadata}) == expected
 
 
-@pytest.mark.parametrize("it, marked, is_successor, partner, uid", [
+@pytest.mark.parametrize("subject, marked, is_successor, partner, uid", [
     (rc(), False, False, None, None),
     (rc(annotations={object_meta.LAST_ROLLOUT: record("updating")}), False, False, None, None),
     (rc(annotations={object_meta.TAKEOVER: "{}"}), True, False, None, None),
@@ -201,10 +203,10 @@ def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
     (old(3, 3, marks={object_meta.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR,
      f"uid of {SUCCESSOR}"),
 ], ids=["no update", "an ended update", "taking over", "foo", "next", "foo on the way back"])
-def test_marks_tell_an_update_and_next_from_foo(it, marked, is_successor, partner, uid):
-    it = Controller.from_api(it)
+def test_marks_tell_an_update_and_next_from_foo(subject, marked, is_successor, partner, uid):
+    subject = Controller.from_api(subject)
 
-    assert (it.is_updating, it.is_successor, it.partner, it.partner_uid) == (
+    assert (subject.is_updating, subject.is_successor, subject.partner, subject.partner_uid) == (
         marked, is_successor, partner, uid)
 
 
@@ -256,11 +258,12 @@ SUCCESSOR_IS = {
 
 @pytest.mark.parametrize("request_, items, expected", SUCCESSOR_IS.values(), ids=SUCCESSOR_IS)
 def test_next_is(request_, items, expected):
-    seen = look(request_, *items)
+    observation = look(request_, *items)
 
-    assert (seen.successor.name if seen.successor else None) == expected
+    assert (observation.successor.name if observation.successor else None) == expected
     is_there = any(item["metadata"]["name"] == "foo" for item in items)
-    assert (seen.primary.name if seen.primary else None) == ("foo" if is_there else None)
+    assert (observation.primary.name if observation.primary else None) == ("foo"
+                                                                           if is_there else None)
 
 
 def bar_s_foo(*forged):
@@ -268,9 +271,9 @@ def bar_s_foo(*forged):
 
     forged: annotation keys, each with the record of an update in progress.
     """
-    told = {object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar",
-            **dict.fromkeys(forged, record("updating"))}
-    return old(marks=told, label="1111111111")
+    annotations = {object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar",
+                   **dict.fromkeys(forged, record("updating"))}
+    return old(marks=annotations, label="1111111111")
 
 
 def lost(**changes):
@@ -295,7 +298,7 @@ def lost(**changes):
         "it has a replica", "it has a pod", "it goes already", "of an earlier foo",
         "of another controller", "not made by an update", "foo names nobody", "foo is gone"])
 def test_a_next_that_lost_a_race_is_known_by_its_marks(items, expected):
-    assert [it.name for it in look(UPDATE, *items).displaced] == expected
+    assert [item.name for item in look(UPDATE, *items).displaced] == expected
 
 
 @pytest.mark.parametrize("items, expected", [
@@ -310,7 +313,7 @@ def test_whose_new_pods_a_controller_carries(items, expected):
     """A user with annotate permission cannot hide foo as the successor of foo's own successor."""
     controllers = {item["metadata"]["name"]: Controller.from_api(item) for item in items}
 
-    assert {name: it.primary(controllers) for name, it in controllers.items()} == expected
+    assert {name: item.primary(controllers) for name, item in controllers.items()} == expected
 
 
 BEGUN = {object_meta.KUBECTL_ORIGINAL: "3"}
@@ -333,7 +336,7 @@ BEGUN = {object_meta.KUBECTL_ORIGINAL: "3"}
         "foo says that it began", "of an earlier foo", "foo is gone", "foo is gone, and has a next",
         "no mark"])
 def test_what_kubectl_has_left_is_found_by_its_marks(items, expected):
-    assert tuple(it.name for it in look(UPDATE, *items).kubectl_controllers) == expected
+    assert tuple(item.name for item in look(UPDATE, *items).kubectl_controllers) == expected
 
 
 def test_the_expected_next_has_another_label_than_foo():
@@ -342,6 +345,7 @@ def test_the_expected_next_has_another_label_than_foo():
 
 
 def test_an_empty_namespace_has_neither():
-    seen = find({}, UPDATE)
+    observation = find({}, UPDATE)
 
-    assert (seen.primary, seen.successor, seen.displaced, seen.kubectl_controllers) == (None, None, (), ())
+    assert (observation.primary, observation.successor, observation.displaced,
+            observation.kubectl_controllers) == (None, None, (), ())

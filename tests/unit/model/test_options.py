@@ -173,7 +173,8 @@ BAD_INPUT = {
     "image of a container that is a number": ({"images": {"web": 7}},
                                               "7 is not a valid image name (container web)"),
     "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1},
-                                  "min_ready_seconds '-1' is neither a number of seconds nor a duration"
+                                  "min_ready_seconds '-1' is neither a number of seconds nor a "
+                                  "duration"
                                   " such as 90s, 10m or 1h30m"),
     "update_period below 0": (V2 | {"update_period": -0.5},
                               "update_period '-0.5' is neither a number of seconds nor a duration"
@@ -444,13 +445,13 @@ def test_a_revision_is_a_number_or_the_previous_one():
     read = [parse_request({**back, "to_revision": value})
             for value in (3, "3", " 3 ", "previous", " previous\n", "")]
 
-    assert ([(it.to_revision, it.is_previous) for it in read] == [(3, False)] * 3
+    assert ([(value.to_revision, value.is_previous) for value in read] == [(3, False)] * 3
             + [(None, True)] * 2 + [(None, False)])
 
 
-@pytest.mark.parametrize("given, seconds", [
+@pytest.mark.parametrize("text, seconds", [
     (None, 0), ("", 0), ("0", 0), (90, 90), ("90", 90), (" 1.5 ", 1.5), ("90s", 90), ("10m", 600),
     ("1h", 3600), ("1h30m", 5400),
     ("1h0m5s", 3605)])
-def test_a_soak_is_seconds_or_a_duration(given, seconds):
-    assert build_request(image="myimage:v2", soak=given).soak == seconds
+def test_a_soak_is_seconds_or_a_duration(text, seconds):
+    assert build_request(image="myimage:v2", soak=text).soak == seconds

@@ -249,7 +249,8 @@ def test_a_command_for_one_of_a_fleet_that_cannot_be_typed_says_what_to_change()
     request = build_request(**V2, names=["foo", "bar"], connection={"kubeconfig": None})
 
     assert request.command() == "run the same task again"
-    assert request.command(State.ROLLED_BACK) == "run the same task again with name=foo state=rolled_back without names"
+    assert request.command(State.ROLLED_BACK) == (
+        "run the same task again with name=foo state=rolled_back without names")
     assert request.command(pause_at=None) == "run the same task again without pause_at"
 
 
@@ -275,7 +276,8 @@ def typed_or_refused(**params):
         assert options["name"] == request.name
 
 
-@given(st.from_regex(r"[a-z0-9.:-]{1,20}(/[a-z0-9._-]{1,20}){0,2}(:[A-Za-z0-9._-]{1,20})?(@sha256:[0-9a-f]{8})?", fullmatch=True))
+@given(st.from_regex(r"[a-z0-9.:-]{1,20}(/[a-z0-9._-]{1,20}){0,2}(:[A-Za-z0-9._-]{1,20})?"
+                     r"(@sha256:[0-9a-f]{8})?", fullmatch=True))
 def test_an_image_is_accepted_and_reaches_the_module_as_it_was(image):
     assert build_request(image=image).images == {"": image}
     typed_or_refused(image=image)
@@ -364,10 +366,11 @@ def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(co
     else:
         assert {"name": "foo", "image": "myimage:v2", **connection} == typed(command)
     flags = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
-    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
-            for option, value in connection.items()}
+    arguments = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
+                 for option, value in connection.items()}
     assert shlex.split(request.kubectl) == [
-        "kubectl", *(f"{flags[option]}={value}" for option, value in told.items()), "-n", "default"]
+        "kubectl", *(f"{flags[option]}={value}" for option, value in arguments.items()), "-n",
+        "default"]
 
 
 @pytest.mark.parametrize("value", [value for value in HOSTILE if "\0" not in value])
@@ -407,9 +410,9 @@ def test_a_fingerprint_tells_what_pods_are_asked_for(params, is_same):
 
 
 def test_the_hash_of_a_definition_is_over_its_selector_and_template_alone():
-    one = build_request(definition=definition_with(selector={"app": "foo"}, replicas=3))
-    other = dataclasses.replace(one,
-                                definition={**definition_with(selector={"app": "foo"}),
-                                            "metadata": {"labels": {"x": "y"}}})
+    first = build_request(definition=definition_with(selector={"app": "foo"}, replicas=3))
+    second = dataclasses.replace(first,
+                                 definition={**definition_with(selector={"app": "foo"}),
+                                             "metadata": {"labels": {"x": "y"}}})
 
-    assert one.content(template(), {}) == other.content(template("another:v1"), {"app": "x"})
+    assert first.content(template(), {}) == second.content(template("another:v1"), {"app": "x"})

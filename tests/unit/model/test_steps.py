@@ -42,11 +42,12 @@ PRIMARY = Controller.from_api(old(2))
 
 
 def assumed_by(operations):
-    return {each["path"]: each["value"] for each in operations if each["op"] == "test"}
+    return {operation["path"]: operation["value"]
+            for operation in operations if operation["op"] == "test"}
 
 
 def changes_of(operations):
-    return [each for each in operations if each["op"] != "test"]
+    return [operation for operation in operations if operation["op"] != "test"]
 
 
 def test_a_patch_is_of_this_very_object():
@@ -69,7 +70,7 @@ def test_an_escaped_key_is_read_back_as_it_was(key):
     assert pointer(key).replace("~1", "/").replace("~0", "~") == key
 
 
-@pytest.mark.parametrize("it, expected", [
+@pytest.mark.parametrize("subject, expected", [
     (BARE, {"/metadata/annotations": None}),
     (NOTED, dict.fromkeys(MARK_PATHS)),
     (PRIMARY,
@@ -77,9 +78,9 @@ def test_an_escaped_key_is_read_back_as_it_was(key):
               strict=True))),
 ], ids=["no annotations: the whole member is missing", "others only: every mark is missing",
         "an update: every mark as seen"])
-def test_the_marks_that_were_seen_are_assumed(it, expected):
-    assert assumed_by(expect_annotations(it)) == expected
-    assert len(expect_annotations(it)) == len(expected)
+def test_the_marks_that_were_seen_are_assumed(subject, expected):
+    assert assumed_by(expect_annotations(subject)) == expected
+    assert len(expect_annotations(subject)) == len(expected)
 
 
 def test_annotating_sets_adds_and_removes():
@@ -110,7 +111,7 @@ def test_every_test_comes_before_every_change():
                        *annotate(PRIMARY,
                                  {object_meta.DESIRED: "3", object_meta.PARTNER: None})).operations
 
-    kinds = [each["op"] == "test" for each in operations]
+    kinds = [operation["op"] == "test" for operation in operations]
     assert kinds == sorted(kinds, reverse=True)
 
 

@@ -126,11 +126,13 @@ def test_setting_an_image_leaves_the_template_it_came_from_alone():
     (["web=a:1", "log=b:1"], {"image": "c:2"},
      "which container of foo gets the image c:2? None runs c now; give container: one of web, log"),
     (["web=a:1", "log=a:1"], {"image": "a:2"},
-     "which container of foo gets the image a:2? Several run a now; give container: one of web, log"),
+     "which container of foo gets the image a:2? Several run a now; give container: one of web, "
+     "log"),
     (["web=a:1", "log=b:1"], {"image": "a:2", "container": "nope"},
      "there is no container nope in the template of foo; it has: web, log"),
     (["server=a:1", "log=b:1"], {"images": {"sever": "a:2"}},
-     "there is no container sever in the template of foo; it has: server, log; did you mean server?"),
+     "there is no container sever in the template of foo; it has: server, log; did you mean "
+     "server?"),
     (["web=a:1"], {"images": {"web": "a:2", "nope": "b:2"}},
      "there is no container nope in the template of foo; it has: web"),
 ], ids=["none runs it", "several run it", "unknown container", "a slip",
@@ -146,13 +148,13 @@ def test_a_container_that_is_not_clear_is_refused(containers, params, what):
 
 
 @given(LABEL_VALUES, LABEL_VALUES)
-def test_templates_that_differ_in_the_deployment_label_only_are_the_same(one, other):
+def test_templates_that_differ_in_the_deployment_label_only_are_the_same(first, second):
     templates = [with_label(template(), object_meta.DEPLOYMENT_LABEL, value)
-                 for value in (one, other)]
+                 for value in (first, second)]
 
     assert same_template(*templates, object_meta.DEPLOYMENT_LABEL)
     assert same_template(templates[0], template(), object_meta.DEPLOYMENT_LABEL)
-    assert same_template(*templates, "another/key") == (one == other)
+    assert same_template(*templates, "another/key") == (first == second)
 
 
 def test_labels_are_set_and_removed_without_touching_the_template_they_came_from():

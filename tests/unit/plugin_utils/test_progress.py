@@ -162,7 +162,7 @@ class Played:
 
 
 @pytest.fixture
-def shown(monkeypatch):
+def output(monkeypatch):
     lines = []
     monkeypatch.setattr(progress, "_show", lines.append)
     return lines
@@ -175,26 +175,26 @@ def follow(source):
     assert not follower._thread.is_alive()
 
 
-def test_only_whole_lines_are_shown_and_the_rest_is_read_again(shown):
+def test_only_whole_lines_are_shown_and_the_rest_is_read_again(output):
     source = Played(b"one\ntw", b"two\n", f"{NAME}\nnever\n".encode())
 
     follow(source)
 
-    assert shown == ["h1 | one", "h1 | two"] and source.offsets[:3] == [0, 4, 8]
+    assert output == ["h1 | one", "h1 | two"] and source.offsets[:3] == [0, 4, 8]
 
 
-def test_what_could_harm_a_terminal_is_left_out(shown):
+def test_what_could_harm_a_terminal_is_left_out(output):
     follow(Played(b"\x1b[31mred\r\x07\n" + b"x" * 1000 + b"\n"))
 
-    assert shown == ["h1 | [31mred", f"h1 | {'x' * progress.LONGEST_LINE}"]
+    assert output == ["h1 | [31mred", f"h1 | {'x' * progress.LONGEST_LINE}"]
 
 
-def test_a_look_that_fails_is_tried_again(shown, monkeypatch):
+def test_a_look_that_fails_is_tried_again(output, monkeypatch):
     monkeypatch.setattr(progress, "WATCH", 0.01)
 
     follow(Played(None, b"one\n"))
 
-    assert shown == ["h1 | one"]
+    assert output == ["h1 | one"]
 
 
 def test_lines_that_cannot_be_shown_are_read_all_the_same(monkeypatch):

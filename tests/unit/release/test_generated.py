@@ -199,7 +199,8 @@ def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
 
     assert back.ending.outcome == "rolled_back", back.ending.error
     for name, controller in before.items():
-        assert cluster.controllers[name].image == controller.image and not cluster.controllers[name].coming
+        assert (cluster.controllers[name].image == controller.image
+                and not cluster.controllers[name].coming)
 
 
 @EXAMPLES

@@ -80,11 +80,11 @@ def test_a_check_fails_at_the_second_stage(on_failure, outcome, image):
 
 def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
     limits = {"soak": "1m", "nodes": "a=b", "timeout": "5"}
-    given = []
+    calls = []
 
     class Watched(Cluster):
         def update(self, options):
-            given.append(options)
+            calls.append(options)
             return super().update(options)
 
     cluster = Watched(a=Controller(), b=Controller())
@@ -92,7 +92,7 @@ def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
                   options=limits), cluster,
         {"smoke.yml": refuse}).run()
 
-    forward, back = given
+    forward, back = calls
     assert limits.items() <= forward.items() and not limits.keys() & back.keys()
     assert (back["state"], back["max_failures"], back["names"]) == (
         "rolled_back", "100%", ["a", "b"])

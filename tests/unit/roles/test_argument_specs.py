@@ -60,7 +60,8 @@ def values(role: str) -> dict:
     """Return a value for each option of the module, neither default nor empty."""
     specs = {name: option for name, option in options(role).items() if name not in OWN[role]}
     examples = {"bool": "false", "dict": {"web": "7"}}
-    return {name: next(choice for choice in option.get("choices", [examples.get(option["type"], "7")])
+    return {name: next(choice for choice
+                       in option.get("choices", [examples.get(option["type"], "7")])
                        if choice not in ("", option.get("default")))
             for name, option in specs.items()}
 
@@ -199,13 +200,13 @@ def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):
 
 def test_the_module_is_called_once_with_what_the_table_decides():
     """The arguments are a template, so that every option of the lookup becomes an argument."""
-    found = [task["baton.kubernetes.rolling_update"]
-             for file in (ROOT / "roles").glob("*/tasks/*.yml")
-             for task in tasks(yaml.safe_load(file.read_text()))
-             if "baton.kubernetes.rolling_update" in task]
+    updates = [task["baton.kubernetes.rolling_update"]
+               for file in (ROOT / "roles").glob("*/tasks/*.yml")
+               for task in tasks(yaml.safe_load(file.read_text()))
+               if "baton.kubernetes.rolling_update" in task]
 
-    assert [list(arguments) for arguments in found] == [["_arguments"]]
-    assert "baton.kubernetes.turn_options" in found[0]["_arguments"]
+    assert [list(arguments) for arguments in updates] == [["_arguments"]]
+    assert "baton.kubernetes.turn_options" in updates[0]["_arguments"]
 
 
 def test_no_task_of_a_role_decides():

@@ -114,10 +114,10 @@ def differences(layer: str, before: dict[str, Json],
 
 def choices(layer: str, option: str, before: t.Collection[str],
             after: t.Collection[str]) -> t.Iterator[Difference]:
-    yield from (Difference(layer, option, "choices", each, None)
-                for each in set(before) - set(after))
-    yield from (Difference(layer, option, "choices", None, each)
-                for each in set(after) - set(before))
+    yield from (Difference(layer, option, "choices", choice, None)
+                for choice in set(before) - set(after))
+    yield from (Difference(layer, option, "choices", None, choice)
+                for choice in set(after) - set(before))
 
 
 def of_role(role: str) -> t.Iterator[Difference]:
@@ -157,8 +157,8 @@ def of_survey(role: str) -> t.Iterator[Difference]:
 def test_the_layers_differ_as_docs_options_has_it_and_in_nothing_else(layer, of_layer):
     documented = [row for row in documented_differences() if row.layer.startswith(layer)]
 
-    assert sorted(map(str, documented)) == sorted(str(each) for role in ROLES
-                                                  for each in of_layer(role))
+    assert sorted(map(str, documented)) == sorted(str(difference) for role in ROLES
+                                                  for difference in of_layer(role))
 
 
 @pytest.mark.parametrize("module, spec", [
@@ -206,8 +206,8 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
     request = Request.of(read.request(lambda path: []))
     assert request.errors == []
     for step in [*({"pause_at": pause} for pause in request.pauses), {}, {"state": "rolled_back"}]:
-        given = module_options(request, Turn("update", "", "update", step=step))
-        valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(given | {"kind": kind})
+        params = module_options(request, Turn("update", "", "update", step=step))
+        valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(params | {"kind": kind})
         assert valid.error_messages == []
         yield valid.validated_parameters
 

@@ -21,27 +21,27 @@ def actions(result):
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_a_pause(kind, strategy, pause):
     request, cluster = update_request(kind, pause_at=pause), Cluster(kind, strategy)
-    shown = cluster.checked(request)
+    preview = cluster.checked(request)
     result = cluster.run(request)
     cluster.settle()
     again, shown_again, info = cluster.run(request), cluster.checked(request), cluster.info(request)
 
     assert result["msg"].startswith(
         f"foo is paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
-    assert shown["msg"].startswith(
+    assert preview["msg"].startswith(
         f"foo would be paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
-    assert actions(shown)[0] == actions(result)[0] and actions(shown)[-1] == actions(result)[-1]
-    for one in (again, shown_again):
-        assert not one["changed"] and "foo is already paused" in one["msg"]
-    phases = ({one["rollout"]["phase"] for one in (shown, result, again, shown_again)}
+    assert actions(preview)[0] == actions(result)[0] and actions(preview)[-1] == actions(result)[-1]
+    for answer in (again, shown_again):
+        assert not answer["changed"] and "foo is already paused" in answer["msg"]
+    phases = ({answer["rollout"]["phase"] for answer in (preview, result, again, shown_again)}
               | {info["phase"]})
     assert phases == {"paused"} and info["direction"] == "forward"
     assert ("state=rolled_back" in info["rollback_command"]
             and "with a higher pause_at" in info["resume_command"])
-    for one in (again, shown_again):
-        assert ("image=myimage:v2" in one["resume_command"]
-                and "pause_at" not in one["resume_command"])
-        assert one["rollback_command"] == info["rollback_command"]
+    for answer in (again, shown_again):
+        assert ("image=myimage:v2" in answer["resume_command"]
+                and "pause_at" not in answer["resume_command"])
+        assert answer["rollback_command"] == info["rollback_command"]
     assert cluster.is_frozen is (kind != "DaemonSet")  # a DaemonSet has no size for an autoscaler
 
 
@@ -54,15 +54,15 @@ def test_the_end_of_a_paused_update(kind, strategy, pause, end):
     cluster.settle()
     params = {"image": None, "state": "rolled_back"} if end == "rolled_back" else {}
     request = update_request(kind, **params)
-    shown, result = cluster.checked(request), cluster.run(request)
+    preview, result = cluster.checked(request), cluster.run(request)
     cluster.settle()
     again, info = cluster.run(request), cluster.info(request)
 
     words = {"updated": "updated to myimage:v2", "rolled_back": "rolled back to myimage:v1"}[end]
-    assert shown["msg"] == f"foo would be {words}: {SIZE} of {SIZE} replicas available"
+    assert preview["msg"] == f"foo would be {words}: {SIZE} of {SIZE} replicas available"
     assert result["msg"] == f"foo is {words}: {SIZE} of {SIZE} replicas available"
     assert not again["changed"]
-    phases = {one["rollout"]["phase"] for one in (shown, result, again)} | {info["phase"]}
+    phases = {answer["rollout"]["phase"] for answer in (preview, result, again)} | {info["phase"]}
     assert phases == {"complete"} and info["last_rollout"]["outcome"] == end
     assert (info["resume_command"], info["rollback_command"]) == (None, None)
     assert not cluster.is_frozen

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A task that has nothing to change waits until all pods are available, for every kind, as `kubectl rollout status` does."""
+"""A task without changes waits until all pods are available, as `kubectl rollout status` does."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def test_pods_that_never_become_available_fail_the_task_without_a_rollback(kind,
     assert error.what.startswith("no progress for 5 s while waiting for this: foo")
     assert (error.what.endswith(" available; no update is in progress")
             and "has 3 of 4 available" in error.why)
-    other = ("image=ANOTHER-IMAGE" if end == "rolled_back"
-             else "state=rolled_back to_revision=previous")
+    parameters = ("image=ANOTHER-IMAGE" if end == "rolled_back"
+                  else "state=rolled_back to_revision=previous")
     assert (error.next_command.splitlines()[-3:-1] == [request.command(), "or:"]
-            and other in error.next_command.splitlines()[-1])
+            and parameters in error.next_command.splitlines()[-1])
     assert cluster.is_untouched
 
 

@@ -122,12 +122,13 @@ def test_a_deletion_that_finalizers_keep_from_ending_is_named_and_the_same_task_
         """'{"metadata": {"finalizers": null}}'""" f"\nthen:\n{request_.command()}")
     assert f"waiting: {name} is gone (its finalizers: example.com/a)" in cluster.lines
     assert cluster.controllers().keys() == before and cluster.fails(request_).what == error.what
-    assert not any(handover.is_closed(it) for it in cluster.controllers().values() if it.current)
+    assert not any(handover.is_closed(controller)
+                   for controller in cluster.controllers().values() if controller.current)
 
     cluster.is_over = True
     cluster.run(request_)
     assert (cluster.controllers().keys() == after
-            and not any(it.is_updating for it in cluster.controllers().values()))
+            and not any(controller.is_updating for controller in cluster.controllers().values()))
 
 
 def test_a_timeout_while_finalizers_keep_what_was_deleted_is_no_reason_to_roll_back():
@@ -138,7 +139,7 @@ def test_a_timeout_while_finalizers_keep_what_was_deleted_is_no_reason_to_roll_b
 
 def at(cluster, line):
     """Return the seconds from the last write to the progress line that ends with `line`."""
-    return next(now for now, each in cluster.lines if each.endswith(line)) - cluster.writes[-1][0]
+    return next(now for now, text in cluster.lines if text.endswith(line)) - cluster.writes[-1][0]
 
 
 @pytest.mark.parametrize("grace", [10, 3, 0])
@@ -153,8 +154,9 @@ def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_a
     assert error.as_result()["failure"]["causes"][0]["kind"] == "image"
     assert error.next_command.endswith(
         f"\nthen:\n{ROLL} 'name=foo image=myimage:v2'\nor:\n{ROLL} 'name=foo state=rolled_back'")
-    shown = 1 if grace == 0 else at(cluster, "ErrImagePull: no such image")
-    assert 1 <= shown < 1.5 and grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
+    report_time = 1 if grace == 0 else at(cluster, "ErrImagePull: no such image")
+    assert 1 <= report_time < 1.5
+    assert grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
 
 
 def changing(period, seconds, trouble, otherwise):
@@ -208,7 +210,7 @@ def test_the_pods_explain_nothing_before_the_controller_manager_has_acted():
                          ids=["until they do more than start", "not for long",
                               "few are read at once"])
 def test_many_pods_that_only_start_are_not_read(replicas, starts, first):
-    its = Controller.from_api(rc(replicas=replicas))
+    observed = Controller.from_api(rc(replicas=replicas))
     clock, read = FakeClock(), []
 
     class Starting(IdleGateway):
@@ -222,7 +224,7 @@ def test_many_pods_that_only_start_are_not_read(replicas, starts, first):
     began = clock.now
     patience = Deadlines(Starting(), clock, Intervals())
     for _second in range(20):
-        patience.wait(UPDATE, RolloutStatus(its, grows=its), Wait("foo"), 0)
+        patience.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
         clock.now += 1
     assert read[0] == first
 
@@ -288,7 +290,8 @@ def test_a_step_that_is_undone_again_and_again_is_given_up():
     sizes = collections.Counter((write.name, write.operations[-1]["value"])
                                 for _at, write in cluster.writes)
     assert max(sizes.values()) == SAME_STEP_LIMIT == 5
-    assert error.next_command == f"find out who changes it (an autoscaler?), then:\n{ROLL} 'name=foo image=myimage:v2'"
+    assert error.next_command == (
+        f"find out who changes it (an autoscaler?), then:\n{ROLL} 'name=foo image=myimage:v2'")
 
 
 def test_writes_that_are_refused_each_time_are_given_up():
@@ -297,7 +300,8 @@ def test_writes_that_are_refused_each_time_are_given_up():
 
     error = cluster.refusal()
 
-    assert error.what == f"{SUCCESSOR} keeps changing: {REFUSED_LIMIT} writes in a row were rejected"
+    assert error.what == (
+        f"{SUCCESSOR} keeps changing: {REFUSED_LIMIT} writes in a row were rejected")
     assert error.where == f"ReplicationController default/{SUCCESSOR}"
     assert len(cluster.tries) == REFUSED_LIMIT + 1
 
@@ -307,7 +311,8 @@ class Rejecting(Cluster):
 
     def __init__(self, *items, most=1000, reason="SysctlForbidden"):
         super().__init__(*items)
-        self.happens, self.most, self.reason, self.rejected, self.lines = self.stall, most, reason, 5, []
+        self.happens, self.most, self.reason = self.stall, most, reason
+        self.rejected, self.lines = 5, []
 
     def troubled_pods(self, controller):
         self.rejected = min(self.rejected + 1, self.most)
@@ -352,14 +357,15 @@ def waits(gateway, available, *looks):
 
     Each look, a second after the previous look, holds the steps, rejected and terminating pods.
     """
-    its = Controller.from_api(rc(replicas=3, available=available))
-    clock, left = FakeClock(), []
+    controller = Controller.from_api(rc(replicas=3, available=available))
+    clock, seconds = FakeClock(), []
     patience = Deadlines(gateway, clock, Intervals())
     for steps, gateway.rejected, terminating in ((0, 0, 0), *looks):
         wait = Wait("foo", terminating=Terminating(terminating))
-        left.append(patience.wait(UPDATE, RolloutStatus(its, grows=its), wait, steps)[1])
+        seconds.append(patience.wait(UPDATE, RolloutStatus(controller, grows=controller), wait,
+                                     steps)[1])
         clock.now += 1
-    return left
+    return seconds
 
 
 @pytest.mark.parametrize("available, bearable",
@@ -448,9 +454,10 @@ def test_that_all_pods_were_new_before_the_update_is_no_progress():
     clock = FakeClock()
     patience = Deadlines(IdleGateway(), clock, Intervals())
 
-    def wait(its):
-        progress = 2 * its.updated + its.available
-        patience.wait(UPDATE, RolloutStatus(its, grows=its, progress=progress), Wait("foo"), 1)
+    def wait(controller):
+        progress = 2 * controller.updated + controller.available
+        patience.wait(UPDATE, RolloutStatus(controller, grows=controller, progress=progress),
+                      Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
     wait(stateful_set(3, 3, generation=2))
@@ -467,9 +474,10 @@ def test_of_fewer_pods_fewer_can_be_new():
     patience = Deadlines(IdleGateway(), clock, Intervals())
 
     def wait(updated, replicas):
-        its = stateful_set(updated, replicas)
+        controller = stateful_set(updated, replicas)
         patience.wait(UPDATE,
-                      RolloutStatus(its, grows=its, goal=replicas, progress=2 * updated + replicas),
+                      RolloutStatus(controller, grows=controller, goal=replicas,
+                                    progress=2 * updated + replicas),
                       Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
@@ -480,9 +488,9 @@ def test_of_fewer_pods_fewer_can_be_new():
             wait(2, replicas)
 
 
-@pytest.mark.parametrize("there, told", [(1, True), (2, False), (None, False)],
+@pytest.mark.parametrize("pods, is_reported", [(1, True), (2, False), (None, False)],
                          ids=["one is missing", "all there", "not seen"])
-def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, told):
+def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(pods, is_reported):
     """Old controller managers do not update a StatefulSet's status while pod creation fails."""
     its = stateful_set(0)
     pod = {"metadata": {"ownerReferences": [{"uid": "uid of foo", "controller": True}]}}
@@ -497,7 +505,7 @@ def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, tol
             return [event]
 
         def all_pods(self, controller):
-            return None if there is None else [pod] * there + [{"metadata": {}}]
+            return None if pods is None else [pod] * pods + [{"metadata": {}}]
 
     clock = FakeClock()
     patience = Deadlines(Quiet(), clock, Intervals())
@@ -505,7 +513,7 @@ def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, tol
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as caught:
         patience.wait(UPDATE, RolloutStatus(its, grows=its), Wait("foo"), 0)
-    assert ("exceeded quota: small" in caught.value.why) is told
+    assert ("exceeded quota: small" in caught.value.why) is is_reported
 
 
 def test_a_task_whose_pause_keeps_an_old_pod_is_repeated_without_the_pause():
@@ -515,7 +523,9 @@ def test_a_task_whose_pause_keeps_an_old_pod_is_repeated_without_the_pause():
                   pod="foo-0")
     error = failure(request, IdleGateway(), "what", "how far", [cause])
 
-    assert error.next_command == f"leave pause_at out\nthen:\n{ROLL} 'name=foo kind=StatefulSet image=myimage:v2 failure_grace=3'"
+    assert error.next_command == (
+        f"leave pause_at out\nthen:\n{ROLL} 'name=foo kind=StatefulSet image=myimage:v2 "
+        "failure_grace=3'")
     assert error.skips_rollback
 
 
@@ -538,7 +548,8 @@ def test_after_a_migration_pods_that_fail_need_another_image_of_the_deployment()
 
     explain_idle_failure(MIGRATE, error, standing)
 
-    assert error.next_command == f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'"
+    assert error.next_command == (
+        f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'")
 
 
 AGAIN = f"{ROLL} 'name=foo state=migrated to_kind=Deployment'"

@@ -79,7 +79,8 @@ def test_what_has_ended_is_unchanged_without_a_write(request_, items):
 
     assert (result["changed"], result["steps"], result["diff"], cluster.writes) == (
         False, [], {}, [])
-    assert result["msg"].endswith(("desired template", "already rolled back", "foo no longer exists"))
+    assert result["msg"].endswith(("desired template", "already rolled back",
+                                   "foo no longer exists"))
 
 
 def test_a_second_run_of_an_update_is_unchanged():
@@ -122,7 +123,8 @@ def test_a_failure_reports_the_steps_so_far_and_where_the_rollout_stands():
 @pytest.mark.parametrize("options", [{}, {"timeout": 5}, {"progress_deadline": 5}])
 def test_an_update_that_fails_is_rolled_back_where_that_is_asked_for(options):
     cluster = troubled(rc(replicas=2))
-    cluster.happens = lambda: cluster.stall() if SUCCESSOR in cluster.cluster.items else cluster.cluster.settle()
+    cluster.happens = lambda: (cluster.stall() if SUCCESSOR in cluster.cluster.items
+                               else cluster.cluster.settle())
 
     error = fails(cluster, rolls_back=True, **options)
     result = error.as_result()
@@ -188,7 +190,7 @@ def growth(cluster):
                and write.name == SUCCESSOR]
     return [at
             for at, write in patches
-            if any(each["path"] == "/spec/replicas" for each in write.operations)]
+            if any(operation["path"] == "/spec/replicas" for operation in write.operations)]
 
 
 @pytest.mark.parametrize("period", [0, 30])
@@ -371,9 +373,9 @@ def test_pods_that_refuse_it_are_handed_over_later_and_told_as_they_were():
 
     result = cluster.run()
 
-    told = [(step["name"], step["from"], step["to"]) for step in result["steps"]
-            if step["action"] == "hand over"]
-    assert told == [(SUCCESSOR, 2, "foo"), (SUCCESSOR, 1, "foo")]
+    handovers = [(step["name"], step["from"], step["to"]) for step in result["steps"]
+                 if step["action"] == "hand over"]
+    assert handovers == [(SUCCESSOR, 2, "foo"), (SUCCESSOR, 1, "foo")]
     assert {pod.owner for pod in cluster.cluster.pods} == {"uid of foo"}
 
 
@@ -428,11 +430,11 @@ def test_after_a_refused_write_revisions_and_pods_are_looked_at_again():
     cluster = Cluster(rc())
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       ALONE)
-    seen = run.observe()
+    observation = run.observe()
     run.memory.revisions, run.memory.look_at_pods_from = [{}], cluster.clock.now + 1000
     cluster.allows = lambda write: False
 
-    assert not run.apply(seen, decide(run.flow, run.request, seen))
+    assert not run.apply(observation, decide(run.flow, run.request, observation))
     assert (run.memory.revisions, run.memory.look_at_pods_from) == (None, 0)
 
 
@@ -474,8 +476,9 @@ def test_a_next_that_this_task_has_seen_go_is_not_looked_up():
     def happens():
         moves = cluster.cluster.moves
         while (handed_over(cluster) and len(late) < 8
-               and (made := [it for it in moves() if (it.verb, it.name) != ("sync", "foo")])):
-            cluster.cluster.make(made[0])
+               and (choices := [move for move in moves()
+                                if (move.verb, move.name) != ("sync", "foo")])):
+            cluster.cluster.make(choices[0])
         if handed_over(cluster) and len(late) < 8:
             late.append(SUCCESSOR in cluster.controllers())
         else:
@@ -498,13 +501,13 @@ def test_a_next_that_this_task_has_seen_go_is_not_looked_up():
         "a rollback"])
 def test_whether_a_pod_may_change_its_controller_is_asked_before_the_first_write(
         request_, items, asks):
-    cluster, asked = Cluster(*items), []
-    cluster.refuse_hand_over = lambda controller: asked.append(
+    cluster, queries = Cluster(*items), []
+    cluster.refuse_hand_over = lambda controller: queries.append(
         (controller.name, len(cluster.writes)))
 
     cluster.run(request_)
 
-    assert asked == [("foo", 0)] * asks
+    assert queries == [("foo", 0)] * asks
 
 
 # The desired template
@@ -618,8 +621,8 @@ def test_a_container_that_is_not_there_is_refused_before_any_write():
 
 def stop_after(turns):
     """Return a function that reports SIGTERM after `turns` calls without a reason to stop."""
-    asked = []
-    return lambda: asked.append(1) or ("SIGTERM" if len(asked) > turns else "")
+    queries = []
+    return lambda: queries.append(1) or ("SIGTERM" if len(queries) > turns else "")
 
 
 @pytest.mark.parametrize("turns, steps", [(0, 0), (1, 0), (2, 1), (4, 3)])
@@ -682,8 +685,8 @@ class Scaled(Cluster):
             self.scaler = apply_patch(self.scaler, write)
             return True
         if (isinstance(write, Patch)
-                and any(each["path"] == "/spec/replicas" and each["op"] == "add"
-                        for each in write.operations)):
+                and any(operation["path"] == "/spec/replicas" and operation["op"] == "add"
+                        for operation in write.operations)):
             raise RolloutError("denied by a policy")
         return super().write(write)
 

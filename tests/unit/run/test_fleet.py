@@ -54,19 +54,19 @@ class Cluster(clusters.Cluster):
         return []
 
 
-def params(**given):
+def params(**changes):
     """Return the module's parameters: the defaults, updated with `given`."""
-    return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | given
+    return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | changes
 
 
 def controllers(*names, **annotations):
     """Return controllers whose selectors do not overlap."""
-    found = []
+    items = []
     for name in names:
         item = rc(name, annotations={ORDER: annotations[name]} if name in annotations else None)
         item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": name}
-        found.append(item)
-    return found
+        items.append(item)
+    return items
 
 
 def groups(cluster):
@@ -77,18 +77,19 @@ def shared_by_one(cluster):
     return shared.SharedCluster(FLOW, cluster, ["one"])
 
 
-def run(cluster, **given):
-    task = params(image="myimage:v2", **given)
+def run(cluster, **changes):
+    task = params(image="myimage:v2", **changes)
     many = fleet.Fleet.from_params(task)
     return fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
 
 
-def order(cluster, **given):
-    task = params(image="myimage:v2", **given)
-    return [each.name for each in fleet.Fleet.from_params(task).requests(task, groups(cluster))]
+def order(cluster, **changes):
+    task = params(image="myimage:v2", **changes)
+    return [request.name for request
+            in fleet.Fleet.from_params(task).requests(task, groups(cluster))]
 
 
-@pytest.mark.parametrize("given, sentence", {
+@pytest.mark.parametrize("changes, sentence", {
     "nothing": ({}, "give exactly one of name, names and label_selectors (given: none)"),
     "two": ({"name": "foo", "names": ["foo"]},
             "give exactly one of name, names and label_selectors (given: name and names)"),
@@ -105,9 +106,9 @@ def order(cluster, **given):
     "failures": ({"names": ["foo"], "max_failures": "some"},
                  """max_failures 'some' is neither a number nor a percentage such as "25%\""""),
 }.values())
-def test_bad_input_is_refused_with_one_sentence(given, sentence):
+def test_bad_input_is_refused_with_one_sentence(changes, sentence):
     with pytest.raises(RolloutError) as error:
-        fleet.Fleet.from_params(params(**given))
+        fleet.Fleet.from_params(params(**changes))
 
     assert error.value.what == sentence
 
@@ -152,14 +153,14 @@ def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(
             "to_kind": "Deployment"}
     many, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
-    there = {kind: fleet.Group(flow, MigrationGateway(world.cluster, kind, flow.watches))}
+    gateways = {kind: fleet.Group(flow, MigrationGateway(world.cluster, kind, flow.watches))}
     if expected is None:
         with pytest.raises(RolloutError, match="no ReplicationController matches app=bar"):
-            many.requests(params(**task), there)
+            many.requests(params(**task), gateways)
         return
-    (request,) = many.requests(params(**task), there)
+    (request,) = many.requests(params(**task), gateways)
     assert (request.name == "foo"
-            and many.why_skipped(request, there[kind].gateway.controllers().get("foo"), False)
+            and many.why_skipped(request, gateways[kind].gateway.controllers().get("foo"), False)
             == "")
     assert world.go(request=request) == ALL[number:]
 
@@ -168,11 +169,11 @@ def test_the_replica_set_of_a_deployment_is_skipped_and_the_reason_is_shown():
     task = params(image="myimage:v2", label_selectors=["app=foo"], kinds=["ReplicaSet"])
     many = fleet.Fleet.from_params(task)
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
-    owned, own = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
-                  for owners in ([owner], []))
+    owned, free = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
+                   for owners in ([owner], []))
     request = options.parse_request({**task, "name": "foo", "kind": "ReplicaSet"})
     assert many.why_skipped(request, owned, False) == "it belongs to Deployment/web"
-    assert many.why_skipped(request, own, False) == ""
+    assert many.why_skipped(request, free, False) == ""
 
 
 def test_an_annotation_orders_numbers_then_texts_then_the_others():
@@ -211,10 +212,11 @@ def test_each_has_its_result_and_all_have_one():
     result = run(cluster, names=["one", "two", "three"], concurrency=3)
 
     assert result["msg"] == "3 of 3 controllers are as requested (3 changed)" and result["changed"]
-    assert [each["name"] for each in result["results"]] == ["one", "two", "three"]
-    assert all(each["steps"] and each["rollout"]["phase"] == "complete"
-               for each in result["results"])
-    assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v2"}
+    assert [entry["name"] for entry in result["results"]] == ["one", "two", "three"]
+    assert all(entry["steps"] and entry["rollout"]["phase"] == "complete"
+               for entry in result["results"])
+    assert {controller.images["web"]
+            for controller in cluster.controllers().values()} == {"myimage:v2"}
     assert [diff["before_header"] for diff in result["diff"]] == ["one", "two", "three"]
 
 
@@ -252,23 +254,23 @@ def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, be
     with pytest.raises(RolloutError) as error:
         run(cluster, names=list(names), concurrency=1, max_failures=max_failures)
 
-    results = {each["name"]: each for each in error.value.as_result()["results"]}
-    assert "".join(name for name, each in results.items() if not each["skipped"]) == begun
+    results = {entry["name"]: entry for entry in error.value.as_result()["results"]}
+    assert "".join(name for name, entry in results.items() if not entry["skipped"]) == begun
     failed = [name for name in begun if name in "ac"]
     assert error.value.what == f"{len(failed)} of 4 controllers failed ({', '.join(failed)})"
     assert error.value.why == "the change of its size was refused (403): no"
-    assert all(each["failure"]["what"] for each in results.values() if each["failed"])
-    assert all("not started, because " in each["msg"] for each in results.values()
-               if each["skipped"])
+    assert all(entry["failure"]["what"] for entry in results.values() if entry["failed"])
+    assert all("not started, because " in entry["msg"] for entry in results.values()
+               if entry["skipped"])
 
 
 #: Functions that return the result for many controllers; `look` neither writes nor waits.
 WAYS = [fleet.run, fleet.simulate, fleet.look]
 
 
-def answer(way, cluster, **given):
+def answer(way, cluster, **changes):
     """Return the task's result, of a failed task as well."""
-    task = params(**{"image": "myimage:v2", **given})
+    task = params(**{"image": "myimage:v2", **changes})
     many = fleet.Fleet.from_params(task)
     try:
         return way(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
@@ -290,10 +292,10 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_changed(way, wrong, nam
 
     result = answer(way, cluster, names=names)
 
-    assert [(each["name"], each["failed"], each["skipped"]) for each in result["results"]] == [
+    assert [(entry["name"], entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (name, name == "wrong", name != "wrong") for name in names]
-    assert {each["msg"] for each in result["results"]
-            if each["skipped"]} == {"not started, because 1 of the others failed (wrong)"}
+    assert {entry["msg"] for entry in result["results"]
+            if entry["skipped"]} == {"not started, because 1 of the others failed (wrong)"}
     reason = {"nobody": "there is no such ReplicationController",
               "controlled": "it is controlled by DeploymentConfig/x, which would undo every step"}[
                   wrong]
@@ -323,7 +325,7 @@ def test_another_update_in_progress_is_told_before_anything_is_changed(way, hold
 
     result = answer(way, cluster, image="myimage:v3", names=["one", "foo"])
 
-    assert [(each["failed"], each["skipped"]) for each in result["results"]] == [
+    assert [(entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (False, True), (True, False)]
     assert "another update is in progress: to myimage:v2" in result["failure"]["why"]
 
@@ -342,9 +344,9 @@ def test_all_names_that_are_wrong_are_told_at_once_and_one_that_is_as_wanted_is_
     result = answer(way, Cluster(*items), image="myimage:v1",
                     names=["nobody", "one", "three", "nothing", "two"])
 
-    assert [each["name"] for each in result["results"] if each["failed"]] == [
+    assert [entry["name"] for entry in result["results"] if entry["failed"]] == [
         "nobody", "three", "nothing"]
-    assert not any(each["changed"] or each["skipped"] for each in result["results"])
+    assert not any(entry["changed"] or entry["skipped"] for entry in result["results"])
     assert result["failure"]["why"] == (
         "nobody, nothing: there is no such ReplicationController\nthree: it is controlled by "
         "DeploymentConfig/x, which would undo every step")
@@ -357,11 +359,11 @@ def test_as_many_wrong_names_as_may_fail_keep_nobody_from_being_rolled(way):
 
     result = answer(way, cluster, names=["nobody", "one", "two"], max_failures="1")
 
-    assert [(each["failed"], each["changed"]) for each in result["results"]] == [
+    assert [(entry["failed"], entry["changed"]) for entry in result["results"]] == [
         (True, False), (False, True), (False, True)]
     is_real = way is fleet.run
-    assert {each.images["web"]
-            for each in cluster.controllers().values()} == {
+    assert {controller.images["web"]
+            for controller in cluster.controllers().values()} == {
                 "myimage:v2" if is_real else "myimage:v1"}
 
 
@@ -372,7 +374,7 @@ def test_a_wrong_name_counts_against_the_failures_that_are_allowed():
     result = answer(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1",
                     concurrency=1)
 
-    assert [(each["failed"], each["skipped"]) for each in result["results"]] == [
+    assert [(entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (True, False), (False, True), (True, False)]
     assert result["results"][1][
         "msg"] == "not started, because 2 of the others failed (one, nobody)"
@@ -418,8 +420,8 @@ def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repo
 
     result = run(cluster, label_selectors=["app"])
 
-    assert [(each["name"], each["changed"], each["skipped"], each["msg"])
-            for each in result["results"]][1] == (
+    assert [(entry["name"], entry["changed"], entry["skipped"], entry["msg"])
+            for entry in result["results"]][1] == (
         "two", False, True, "it does not run myimage")
     assert result["msg"] == "1 of 2 controllers are as requested (1 changed), 1 skipped (two)"
     assert cluster.controllers()["two"].images == {"web": "other:v1"}
@@ -444,7 +446,7 @@ def test_chosen_by_labels_a_rollback_is_for_those_that_are_being_updated():
 
     result = fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
 
-    assert [(each["name"], each["msg"]) for each in result["results"] if each["skipped"]] == [
+    assert [(entry["name"], entry["msg"]) for entry in result["results"] if entry["skipped"]] == [
         ("another", "no update is in progress")]
     assert set(cluster.controllers()) == {"foo", "another"}
 
@@ -455,12 +457,13 @@ def test_check_mode_changes_nothing_and_reports_the_same_steps():
     many = fleet.Fleet.from_params(task)
 
     planned = fleet.simulate(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
-    assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v1"}
+    assert {controller.images["web"]
+            for controller in cluster.controllers().values()} == {"myimage:v1"}
     real = run(cluster, names=["one", "two"])
 
     def steps(result):
-        return [[(step["action"], step["name"], step["to"]) for step in each["steps"]]
-                for each in result["results"]]
+        return [[(step["action"], step["name"], step["to"]) for step in entry["steps"]]
+                for entry in result["results"]]
 
     assert steps(planned) == steps(real) and planned["changed"]
 
@@ -474,8 +477,8 @@ def test_a_lost_connection_ends_all_that_are_at_work_and_each_says_how_far_it_go
         run(Unreachable(*controllers("one", "two")), names=["one", "two"])
 
     results = error.value.as_result()["results"]
-    assert all(each["failed"] and "cannot be reached" in each["msg"] and each["steps"]
-               for each in results)
+    assert all(entry["failed"] and "cannot be reached" in entry["msg"] and entry["steps"]
+               for entry in results)
 
 
 def test_a_surprise_is_the_failure_of_one_controller():
@@ -487,7 +490,7 @@ def test_a_surprise_is_the_failure_of_one_controller():
     result = answer(fleet.run, cluster, names=["one", "two", "three"], max_failures="1",
                     concurrency=1)
 
-    assert [(each["failed"], each["changed"]) for each in result["results"]] == [
+    assert [(entry["failed"], entry["changed"]) for entry in result["results"]] == [
         (False, True), (True, False), (False, True)]
     assert result["failure"]["what"] == "1 of 3 controllers failed (two)"
     assert result["results"][1]["failure"][
@@ -501,9 +504,9 @@ def test_a_surprise_while_news_are_read_ends_all_with_their_results():
 
     result = answer(fleet.run, Strange(*controllers("one", "two")), names=["one", "two"])
 
-    assert all(each["failed"] and "internal error: RuntimeError: dictionary" in each["msg"]
-               and each["steps"]
-               for each in result["results"])
+    assert all(entry["failed"] and "internal error: RuntimeError: dictionary" in entry["msg"]
+               and entry["steps"]
+               for entry in result["results"])
 
 
 def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
@@ -517,9 +520,9 @@ def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
     assert run(Silent(*controllers("one")), names=["one"])["changed"]
 
 
-@pytest.mark.parametrize("write, asked", [(FREEZE, 2), (TO_2, 1)],
+@pytest.mark.parametrize("write, count", [(FREEZE, 2), (TO_2, 1)],
                          ids=["of an autoscaler", "of a size"])
-def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, asked):
+def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, count):
     """Drivers observe autoscalers frozen by other drivers, even if the write ended in an error."""
     cluster = Cluster()
     view = shared_by_one(cluster).gateway_for("one")
@@ -531,7 +534,7 @@ def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, asked):
     for _time in range(2):
         view.objects("horizontalpodautoscalers")
 
-    assert cluster.asked["horizontalpodautoscalers"] == asked
+    assert cluster.asked["horizontalpodautoscalers"] == count
 
 
 def test_a_driver_without_news_looks_up_once_in_a_while_or_as_seldom_as_it_wants_to():

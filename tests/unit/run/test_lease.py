@@ -59,22 +59,23 @@ class Server:
     def lease(self, name):
         return self.leases.get(name)
 
-    def put_lease(self, it):
-        known, version = self.leases.get(it["metadata"]["name"]), it["metadata"].get(
+    def put_lease(self, item):
+        current, version = self.leases.get(item["metadata"]["name"]), item["metadata"].get(
             "resourceVersion")
-        if (known or {"metadata": {}})["metadata"].get("resourceVersion") != version:
+        if (current or {"metadata": {}})["metadata"].get("resourceVersion") != version:
             return None
         self.version += 1
-        self.writes[it["metadata"]["name"]] += 1
-        stored = {**it,
-                  "metadata": {**it["metadata"], "uid": "1", "resourceVersion": str(self.version)}}
-        self.leases[it["metadata"]["name"]] = stored
+        self.writes[item["metadata"]["name"]] += 1
+        stored = {**item,
+                  "metadata": {**item["metadata"], "uid": "1",
+                               "resourceVersion": str(self.version)}}
+        self.leases[item["metadata"]["name"]] = stored
         return stored
 
-    def drop_lease(self, it):
-        is_that = self.leases.get(it["metadata"]["name"]) == it
+    def drop_lease(self, item):
+        is_that = self.leases.get(item["metadata"]["name"]) == item
         if is_that:
-            del self.leases[it["metadata"]["name"]]
+            del self.leases[item["metadata"]["name"]]
         return is_that
 
     def server_time(self):
@@ -167,7 +168,8 @@ def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
         second.lease.take()
 
     holder = server.leases[NAME]["spec"]["holderIdentity"]
-    assert error.value.what == f"another task is already working on it: {holder}, since 1970-01-12T13:46:40.000000Z"
+    assert error.value.what == (
+        f"another task is already working on it: {holder}, since 1970-01-12T13:46:40.000000Z")
     assert ("lock_timeout" in error.value.next_command
             and error.value.where == "ReplicationController shop/foo")
     assert (second.slept <= lease.RENEW_AFTER + lease.RETRY_INTERVAL
@@ -246,9 +248,9 @@ def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monk
 
 def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        its = Process.mine("ReplicationController")._replace(machine="here", pid=str(process.pid),
-                                                             start=started_at(str(process.pid)))
-        Client(server, process=its).lease.take()
+        child = Process.mine("ReplicationController")._replace(machine="here", pid=str(process.pid),
+                                                               start=started_at(str(process.pid)))
+        Client(server, process=child).lease.take()
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine="here").lease.take()
         process.kill()
@@ -273,10 +275,10 @@ def test_a_process_number_that_is_used_again_is_another_process():
 def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
         monkeypatch, answer, has_ended):
     """/proc hides other users' processes if mounted with hidepid."""
-    asked = []
+    signals = []
 
     def kill(pid, number):
-        asked.append((pid, number))
+        signals.append((pid, number))
         if answer:
             raise answer
 
@@ -284,7 +286,7 @@ def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
     monkeypatch.setattr(processes_of_tasks, "started_at", lambda pid: None)
 
     assert Process.mine()._replace(pid="7").has_ended() is has_ended
-    assert asked == [(7, 0)]
+    assert signals == [(7, 0)]
 
 
 @pytest.mark.parametrize("text",
@@ -341,7 +343,7 @@ def test_no_lease_locks_out_for_longer_than_our_own_duration(server, forged, pro
                           {"metadata": {"annotations": "x"}, "spec": {"holderIdentity": 7}}])
 def test_a_lease_without_anything_is_nobody_s(server, nothing):
     client = Client(server)
-    server.put_lease = lambda it, put=server.put_lease: put(it) if server.leases else None
+    server.put_lease = lambda item, put=server.put_lease: put(item) if server.leases else None
     server.lease = lambda name: server.leases.setdefault(
         NAME, {"metadata": {"resourceVersion": ""}}) and nothing
 
@@ -378,7 +380,7 @@ def test_the_wait_for_a_holder_at_work_ends(server):
 
 
 def test_a_lease_that_can_never_be_taken_is_an_error(server):
-    server.put_lease = lambda it: None
+    server.put_lease = lambda item: None
 
     with pytest.raises(RolloutError,
                        match=r"could not acquire the Lease .*: other tasks kept getting it first"):
@@ -386,7 +388,7 @@ def test_a_lease_that_can_never_be_taken_is_an_error(server):
 
 
 def test_a_lease_that_other_tasks_keep_getting_is_waited_for_as_long_as_the_task_may(server):
-    server.put_lease = lambda it: None
+    server.put_lease = lambda item: None
     client = Client(server, lock_timeout=20)
 
     with pytest.raises(RolloutError, match=r"could not acquire the Lease"):
@@ -437,10 +439,10 @@ def test_its_age_counts_from_before_the_request_that_has_renewed_it(server):
     client = Client(server)
     write, put = server.put_lease, []
 
-    def late(it):
-        put.append(it["metadata"]["name"])
+    def late(item):
+        put.append(item["metadata"]["name"])
         client.later(lease.RENEW_SHARED_AFTER if put[-1] == WITHOUT_KIND else 0)
-        return write(it)
+        return write(item)
 
     server.put_lease = late
     client.lease.take()
@@ -513,7 +515,7 @@ def test_on_a_slow_line_both_leases_are_created_and_deleted_at_once(server):
 
 def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
-                        lambda under_way: [each.answer() for each in under_way])
+                        lambda under_way: [call.answer() for call in under_way])
     first = Client(server)
     first.lease.take()
     del server.leases[WITHOUT_KIND]
@@ -597,7 +599,7 @@ def test_a_renewal_beside_that_fails_is_told_by_the_next_one_who_needs_the_lease
 
 def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
-                        lambda under_way: [each.answer() for each in under_way])
+                        lambda under_way: [call.answer() for call in under_way])
     slow.lease.keep()
 
     slow.lease.release()
@@ -606,8 +608,8 @@ def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
 
 
 def test_the_names_of_leases_fit_and_differ():
-    long, other = "a" * 253, "a" * 252 + "b"
-    names = [name for controller in (long, other, "foo", "deployment.foo", "deployment-foo")
+    long, sibling = "a" * 253, "a" * 252 + "b"
+    names = [name for controller in (long, sibling, "foo", "deployment.foo", "deployment-foo")
              for name in (lease_name_without_kind(controller),
                           *(lease_name(kind, controller) for kind in Kind))]
 
@@ -661,29 +663,29 @@ def test_a_version_without_kinds_and_this_one_exclude_each_other(
         server, first, second, machine, kind, monkeypatch):
     # an earlier version runs in another process
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
-    one = first(server, machine=machine, kind=kind)
-    one.lease.take()
-    other = second(server, machine=machine, others=one.works)
+    earlier = first(server, machine=machine, kind=kind)
+    earlier.lease.take()
+    later = second(server, machine=machine, others=earlier.works)
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        other.lease.take()
-    other.lease.release()
-    one.lease.keep()
-    one.lease.release()
+        later.lease.take()
+    later.lease.release()
+    earlier.lease.keep()
+    earlier.lease.release()
 
     assert server.leases == {}
     second(server, machine=machine).lease.take()
 
 
 def test_the_lease_without_kind_stays_for_the_last_who_shares_it(server):
-    one, other = Client(server), Client(server, kind=Kind.DEPLOYMENT)
-    one.lease.take()
-    other.lease.take()
-    one.lease.release()
+    earlier, later = Client(server), Client(server, kind=Kind.DEPLOYMENT)
+    earlier.lease.take()
+    later.lease.take()
+    earlier.lease.release()
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Earlier(server, others=other.works).lease.take()
+        Earlier(server, others=later.works).lease.take()
 
-    other.lease.release()
+    later.lease.release()
     assert server.leases == {}
 
 
@@ -739,7 +741,8 @@ def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(serve
     with pytest.raises(RolloutError) as error:
         client.lease.keep()
 
-    assert error.value.what == f"stopped: somebody has written the Lease {NAME}, which this task renewed 3 s ago"
+    assert error.value.what == (
+        f"stopped: somebody has written the Lease {NAME}, which this task renewed 3 s ago")
     assert client.lease.is_lost
 
 
@@ -775,7 +778,7 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
         processes = [Process.mine(kind)._replace(**fields) for kind in kinds]
-        AT_WORK.update(each.task for each in processes if holder.get("is_at_work"))
+        AT_WORK.update(process.task for process in processes if holder.get("is_at_work"))
         server.put_lease({"metadata": {"name": name,
                                        "annotations": {object_meta.HOLDER: " ".join(
                                            map(str, processes))}},
@@ -818,30 +821,30 @@ class Turns:
         self.current, self.overlaps = None, []
 
     def add(self, work):
-        it = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0),
-                                   wakes=0.0, is_over=False)
+        turn = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0),
+                                     wakes=0.0, is_over=False)
 
         def run():
-            it.go.acquire()
+            turn.go.acquire()
             with contextlib.suppress(Died):
                 work()
-            it.is_over = True
-            it.back.release()
+            turn.is_over = True
+            turn.back.release()
 
-        it.thread = threading.Thread(target=run)
-        self.threads.append(it)
-        it.thread.start()
+        turn.thread = threading.Thread(target=run)
+        self.threads.append(turn)
+        turn.thread.start()
 
     def wait(self, seconds):
-        it = self.current
-        it.wakes = self.now + seconds
-        it.back.release()
-        it.go.acquire()
+        turn = self.current
+        turn.wakes = self.now + seconds
+        turn.back.release()
+        turn.go.acquire()
 
     def run(self):
-        while waiting := [it for it in self.threads if not it.is_over]:
-            self.now = max(self.now, min(it.wakes for it in waiting))
-            self.current = self.chance.choice([it for it in waiting if it.wakes <= self.now])
+        while waiting := [turn for turn in self.threads if not turn.is_over]:
+            self.now = max(self.now, min(turn.wakes for turn in waiting))
+            self.current = self.chance.choice([turn for turn in waiting if turn.wakes <= self.now])
             self.current.go.release()
             assert self.current.back.acquire(timeout=10)
 
@@ -867,20 +870,20 @@ class Racer:
                                     drop_lease=self.request(server.drop_lease),
                                     server_time=lambda: turns.now,
                                     start_in_background=lambda work: None)
-        for each in self.lease._leases:
-            each._task = each._task._replace(gateway=ask, elapsed=lambda: turns.now,
-                                             sleep=turns.wait)
-            each._gateway, each._elapsed = ask, each._task.elapsed
-            each._request = dataclasses.replace(each._request,
-                                                lock_timeout=chance.choice((0, 0, 60)))
+        for member in self.lease._leases:
+            member._task = member._task._replace(gateway=ask, elapsed=lambda: turns.now,
+                                                 sleep=turns.wait)
+            member._gateway, member._elapsed = ask, member._task.elapsed
+            member._request = dataclasses.replace(member._request,
+                                                  lock_timeout=chance.choice((0, 0, 60)))
         self.left, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice(
             (None, chance.randrange(1, 15)))
 
     def request(self, ask):
-        def asked(it):
+        def asked(item):
             self.requests += 1
             self.turns.wait(self.turns.chance.choice((0, 0, 0.1, 2)))
-            answer = ask(it)
+            answer = ask(item)
             self.turns.wait(self.turns.chance.choice((0, 0, 0.1)))
             if self.requests == self.dies_at:
                 self.is_holding = False
@@ -895,8 +898,8 @@ class Racer:
             for _step in range(self.left):
                 self.lease.keep()
                 self.works += 1
-                assert not [it for it in racers
-                            if it is not self and self.excludes(it) and it.may_work()]
+                assert not [racer for racer in racers
+                            if racer is not self and self.excludes(racer) and racer.may_work()]
                 self.turns.wait(self.turns.chance.choice((0, 1, 3, 3, 2 * DURATION)))
         except RolloutError as error:
             self.error = error
@@ -905,14 +908,14 @@ class Racer:
         self.is_holding = False
         self.lease.release()
 
-    def excludes(self, other):
-        return self.kind is other.kind or Earlier in (self.make, other.make)
+    def excludes(self, racer):
+        return self.kind is racer.kind or Earlier in (self.make, racer.make)
 
     def may_work(self):
         """Return whether the task may write without a renewal of the Lease."""
         return (self.is_holding
-                and all(self.turns.now - it._renewal_time < lease.RENEW_BEFORE
-                        for it in self.lease._leases))
+                and all(self.turns.now - member._renewal_time < lease.RENEW_BEFORE
+                        for member in self.lease._leases))
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
@@ -928,8 +931,8 @@ def test_no_order_of_requests_lets_two_tasks_work_at_once(seeds):
         turns.run()
 
         assert turns.overlaps == [], f"seed {seed}"
-        assert all(it.works or it.error or it.dies_at for it in racers)
-        worked[sum(bool(it.works) for it in racers)] += 1
+        assert all(racer.works or racer.error or racer.dies_at for racer in racers)
+        worked[sum(bool(racer.works) for racer in racers)] += 1
     assert worked[1] and worked[2] and worked[3]
 
 
@@ -957,9 +960,9 @@ def test_a_task_with_nothing_to_change_deletes_leases_that_were_not_renewed_for_
 def test_a_holder_whose_lease_was_taken_for_abandoned_has_it_again(server):
     client = Client(server, machine="elsewhere")
     client.lease.take()
-    for each in server.leases.values():
+    for item in server.leases.values():
         # Any client with permission to update Leases can forge renewTime.
-        each["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"
+        item["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"
     Client(server, machine="here").lease.clean_up()
     client.later(lease.RENEW_AFTER + lease.RENEW_SHARED_AFTER)
 

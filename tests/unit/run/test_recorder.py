@@ -80,7 +80,7 @@ def test_sizes_that_change_quickly_share_an_event():
     result = cluster.run(dataclasses.replace(UPDATE, max_surge=Size(4)))
 
     assert sum(step["action"] == "scale" for step in result["steps"]) == 20
-    assert [each for each in events if each.startswith("scale")] == [
+    assert [event for event in events if event.startswith("scale")] == [
         f"scale {SUCCESSOR}: 0 -> 40 replicas in 10 steps",
         "scale foo: 40 -> 0 replicas in 10 steps"]
 
@@ -92,9 +92,9 @@ def test_steps_of_one_of_many_share_events():
 
     result = cluster.run(intervals=Intervals(events=100, joins_events=True))
 
-    ((reason, told),) = events
+    ((reason, message),) = events
     assert reason == "RollingUpdate"
-    assert [part.partition(": ")[0] for part in told.split("; ")] == [
+    assert [part.partition(": ")[0] for part in message.split("; ")] == [
         f"{step['action']} {step['name']}" for step in result["steps"]]
 
 
@@ -122,13 +122,13 @@ SIZES = dataclasses.replace(UPDATE, return_sizes=True)
 def test_the_sizes_are_told_from_the_beginning_to_the_end():
     result = Cluster(rc(replicas=2)).run(SIZES)
 
-    sizes = [(each["phase"],
-              *((each[who] or {}).get("replicas") for who in ("controller", "successor")))
-             for each in result["sizes"]]
+    sizes = [(size["phase"],
+              *((size[who] or {}).get("replicas") for who in ("controller", "successor")))
+             for size in result["sizes"]]
     assert sizes[0] == ("complete", 2, None) and sizes[-1] == ("complete", 2, None)
     assert ("progressing", 1, 2) in sizes and ("taking_over", 2, None) in sizes
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["at"])
-               for each in result["sizes"])
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", size["at"])
+               for size in result["sizes"])
     assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (2, 3)
 
 

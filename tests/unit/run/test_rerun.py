@@ -74,10 +74,10 @@ class Live(every_kind.Cluster):
     def compare(self, decision):
         if self.request is None:
             return
-        other = Rerun(self).decision(self.request)
+        repeat = Rerun(self).decision(self.request)
         self.compared.append(decision)
-        if repr(other) != repr(decision):
-            self.differences.append((decision, other))
+        if repr(repeat) != repr(decision):
+            self.differences.append((decision, repeat))
 
     def write(self, write):
         if not isinstance(write, Handover):

@@ -73,18 +73,18 @@ class Watched(Cluster):
     def pod(self, controller, number):
         name = f"{controller.name}-{number}"
         since = rfc3339(self.since.setdefault(name, self.clock.now))
-        shown = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
-                 "created": since, "reason": "", **self.shows.get(name, {})}
-        return shown["uid"] and {
-            "metadata": {"name": name, "uid": shown["uid"], "creationTimestamp": shown["created"],
+        fields = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
+                  "created": since, "reason": "", **self.shows.get(name, {})}
+        return fields["uid"] and {
+            "metadata": {"name": name, "uid": fields["uid"], "creationTimestamp": fields["created"],
                          "labels": {}},
             "spec": {"containers": [{"name": "web"}]},
             "status": {"phase": "Running", "conditions": [
-                {"type": "Ready", "status": shown["ready"], "reason": shown["reason"],
-                 "lastTransitionTime": shown["since"]}],
-                "containerStatuses": [{"name": "web", "restartCount": shown["restarts"],
+                {"type": "Ready", "status": fields["ready"], "reason": fields["reason"],
+                 "lastTransitionTime": fields["since"]}],
+                "containerStatuses": [{"name": "web", "restartCount": fields["restarts"],
                                        "ready": True, "state": {
-                    "running": {"startedAt": shown["since"]}}}]}}
+                    "running": {"startedAt": fields["since"]}}}]}}
 
     def wait(self, seconds):
         heard = super().wait(seconds)
@@ -142,8 +142,8 @@ def test_it_lasts_as_long_as_it_says_and_writes_once_when_it_begins(request_, ph
     assert cluster.told("watching: ")[0] == f"watching: {SUCCESSOR} {size} new, 6 of 60 s"
     assert f"annotate foo: watching {size} new pod{'s' if size > 1 else ''} for 60 s" in [
         line for _now, line in cluster.lines]
-    left = cluster.cluster.items["foo"]["metadata"]["annotations"]
-    assert (object_meta.SOAK in left) == (request_ is PAUSED)
+    annotations = cluster.cluster.items["foo"]["metadata"]["annotations"]
+    assert (object_meta.SOAK in annotations) == (request_ is PAUSED)
 
 
 @pytest.mark.parametrize("request_, has_failed", [(PAUSED, False), (WHOLE, False), (WHOLE, True)],
@@ -154,15 +154,16 @@ def test_the_sizes_tell_when_it_was_watched(request_, has_failed):
     cluster.clock.instant = lambda: rfc3339(cluster.clock.now)
     if has_failed:
         cluster.after(SOAK / 2, cluster.changes(restarts=1))
-        told = cluster.refusal(request).progress
+        result = cluster.refusal(request).progress
     else:
-        told = cluster.run(request)
+        result = cluster.run(request)
 
-    seen = [(each["is_watched"], seconds(each["at"])) for each in told["sizes"]]
-    begin = next(at for is_watched, at in seen if is_watched)
-    end = max(at for is_watched, at in seen if is_watched) if has_failed else next(
-        at for is_watched, at in seen if at > begin and not is_watched)
-    changes = [is_watched for is_watched, _these in itertools.groupby(each for each, _at in seen)]
+    samples = [(sample["is_watched"], seconds(sample["at"])) for sample in result["sizes"]]
+    begin = next(at for is_watched, at in samples if is_watched)
+    end = max(at for is_watched, at in samples if is_watched) if has_failed else next(
+        at for is_watched, at in samples if at > begin and not is_watched)
+    changes = [is_watched for is_watched, _group
+               in itertools.groupby(flag for flag, _at in samples)]
     assert changes == ([False, True] if has_failed else [False, True, False])
     assert (SOAK / 4 if has_failed else SOAK - 2) <= end - begin <= SOAK + 2
 
@@ -226,8 +227,8 @@ def test_the_time_counts_in_which_nothing_has_happened(request_, away):
 
     seconds, result = cluster.runs_for(request_)
 
-    left = max(0, SOAK - 20 - away)
-    assert left - 2 <= seconds <= left + 3 and result["rollout"]["phase"] != "progressing"
+    rest = max(0, SOAK - 20 - away)
+    assert rest - 2 <= seconds <= rest + 3 and result["rollout"]["phase"] != "progressing"
     assert "before this task, by what the pods say themselves" in cluster.told("watched: ")[0]
 
 
@@ -293,8 +294,8 @@ def test_what_was_over_before_anybody_looked_ends_it_too():
 
     def flickers():
         cluster.changes(ready="False", reason="ContainersNotReady")()
-        it = cluster.controllers()[SUCCESSOR]
-        cluster.meanwhile = [cluster.pod(it, 0)]
+        controller = cluster.controllers()[SUCCESSOR]
+        cluster.meanwhile = [cluster.pod(controller, 0)]
         cluster.shows.clear()
 
     cluster.after(30, flickers)
@@ -325,9 +326,9 @@ def test_warnings_about_new_pods_end_it_and_as_many_about_old_ones_do_not():
     for about, fails in ((["new"], True), (["new", "old"], False)):
         cluster = Watched(rc())
         names = {"new": f"uid of {SUCCESSOR}-0", "old": "uid of foo-0"}
-        events = [{"metadata": {"uid": each}, "involvedObject": {"uid": names[each]},
+        events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": names[pod]},
                    "reason": "Unhealthy", "count": 2}
-                  for each in about for _old in range(1)]
+                  for pod in about for _old in range(1)]
         # Two old pods remain: the average per old pod needs warnings about both pods.
         events += [{**events[-1], "metadata": {"uid": "b"},
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
@@ -383,11 +384,12 @@ def test_that_foo_was_deleted_meanwhile_is_told():
 
     result = cluster.run()
 
-    told = ("somebody deleted ReplicationController default/foo while its new pods were watched: "
-            "the soak has ended there, after 2")
-    assert ([line for line in result["warnings"] if line.startswith(told)]
+    warning = ("somebody deleted ReplicationController default/foo while its new pods were "
+               "watched: "
+               "the soak has ended there, after 2")
+    assert ([line for line in result["warnings"] if line.startswith(warning)]
             and result["rollout"]["phase"] == "complete")
-    assert len(cluster.told(f"warning: {told}")) == 1 and not cluster.told("watched: ")
+    assert len(cluster.told(f"warning: {warning}")) == 1 and not cluster.told("watched: ")
 
 
 def test_nothing_is_told_of_it_where_foo_stays():

@@ -67,7 +67,7 @@ class Followed:
 
     def __init__(self, monkeypatch, began=1_000_000.0):
         monkeypatch.setattr(soaking, "decide",
-                            lambda flow, request, seen: flow.decide(request, seen))
+                            lambda flow, request, observation: flow.decide(request, observation))
         monkeypatch.setattr(incidents.soak, "subject", lambda carrier: "new template")
         self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
         self.clock.now = began
@@ -101,18 +101,18 @@ class Followed:
     def log(self, *_what):
         return []
 
-    def status(self, _request, _seen):
+    def status(self, _request, _observation):
         new = None if self.own is None else Side("new", "new", self.own, self.own, {})
         return RolloutStatus(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
 
-    def carrier(self, _seen):
+    def carrier(self, _observation):
         return None
 
-    def decide(self, _request, seen):
-        return Watch(False) if seen.passed_soak is None else "the end"
+    def decide(self, _request, observation):
+        return Watch(False) if observation.passed_soak is None else "the end"
 
-    def look(self, goal, there, events=(), own=None, seconds=10.0):
-        self.goal, self.own, self.pods, self.events = goal, own, there, list(events)
+    def look(self, goal, items, events=(), own=None, seconds=10.0):
+        self.goal, self.own, self.pods, self.events = goal, own, items, list(events)
         self.clock.now += seconds
         return self.soaking.decide(self, REQUEST, self.seen)
 
@@ -136,11 +136,11 @@ def followed(monkeypatch):
     [(2, pods("a", "b")), (3, [*pods("a", "b"), pod("x", ready=False)]), (3, pods("a", "b", "y"))],
 ], ids=["up and down", "down and up", "one after the other", "one that has not been ready yet"])
 def test_pods_that_leave_because_somebody_scales_do_not_fail_it(followed, looks):
-    for goal, there in looks:
-        followed.look(goal, there)
+    for goal, items in looks:
+        followed.look(goal, items)
 
     # The scale-down is over: a further missing pod is a failure.
-    assert followed.fails(looks[-1][0], there[1:]) == [("gone", "a")]
+    assert followed.fails(looks[-1][0], items[1:]) == [("gone", "a")]
 
 
 def test_pods_may_be_seen_to_go_before_the_smaller_size_is(followed):
@@ -173,8 +173,8 @@ def test_a_pod_that_comes_later_begins_it_anew(monkeypatch, before):
 
 
 def test_a_successor_that_somebody_has_scaled_up_may_be_scaled_back(followed):
-    for own in (3, 5, 3):
-        followed.look(3, pods(*"abcde"[:own]), own=own)
+    for size in (3, 5, 3):
+        followed.look(3, pods(*"abcde"[:size]), own=size)
 
     assert followed.fails(3, pods("a", "b"), own=3) == [("gone", "c")]
 
@@ -230,21 +230,21 @@ def test_pods_that_have_not_changed_cost_nothing(followed, monkeypatch):
     monkeypatch.setattr(incidents.pod_health.Vitals, "of", lambda pod: read.append(pod) or of(pod))
     monkeypatch.setattr(incidents.pod_health, "is_well",
                         lambda pod: read.append(pod) or is_well(pod))
-    there = pods(*map(str, range(100)))
-    followed.look(100, there)
+    items = pods(*map(str, range(100)))
+    followed.look(100, items)
     read.clear()
 
     for _turn in range(5):
-        followed.look(100, there, seconds=0.2)
+        followed.look(100, items, seconds=0.2)
     assert read == []
 
-    there[7] = pod("7")
-    followed.look(100, there, seconds=0.2)
-    assert {each["metadata"]["name"] for each in read} == {"7"}
+    items[7] = pod("7")
+    followed.look(100, items, seconds=0.2)
+    assert {item["metadata"]["name"] for item in read} == {"7"}
 
-    there[7] = pod("7", restarts=1)
+    items[7] = pod("7", restarts=1)
     with pytest.raises(RolloutFailed):
-        followed.look(100, there, seconds=0.2)
+        followed.look(100, items, seconds=0.2)
 
 
 def test_a_controller_that_was_made_again_is_another_one(followed):
@@ -260,8 +260,8 @@ def test_a_controller_that_was_made_again_is_another_one(followed):
 
 
 def test_what_it_takes_is_only_imported_where_it_is_asked_for():
-    names = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{each}"
-                        for each in ("run.soaking", "explain.diagnosis")])
+    names = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{name}"
+                        for name in ("run.soaking", "explain.diagnosis")])
     program = (f"import sys, {soaking.__name__.replace('soaking', 'driver')}; print([it for it in "
                f"{names} if it in sys.modules])")
 
@@ -278,9 +278,9 @@ def test_a_pod_that_is_gone_is_missed_although_another_one_has_come(followed):
 
 
 def test_a_pod_beyond_the_size_that_never_gets_ready_delays_nothing(followed):
-    there = [*pods("a", "b"), pod("x", ready=False)]
+    items = [*pods("a", "b"), pod("x", ready=False)]
 
-    assert [followed.look(2, there, seconds=REQUEST.soak / 2) == "the end"
+    assert [followed.look(2, items, seconds=REQUEST.soak / 2) == "the end"
             for _look in range(3)] == [False, False, True]
 
 

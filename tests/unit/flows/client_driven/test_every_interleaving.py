@@ -3,10 +3,11 @@
 
 """Every interleaving of the planner with a slow cluster and a client that may die after any step.
 
-The planner remembers nothing, so a client that dies and one that goes on are the same; one that comes back with the other
-wish (update, then roll back, then update ...) is explored by letting both wishes take a step in every state. The cluster
-makes its moves in any order: pods become ready one by one, the controller manager hears of controllers and of pods late, on two
-ways that overtake each other. A handover may be cut off after each pod. Invariants have the numbers of design section 5.
+The planner stores nothing, so resuming after a kill equals continuing. In every state, each request
+(update, rollback) takes a step, which covers clients that reverse the direction. The cluster moves
+in any order: pods become ready one by one, and the controller manager observes controllers and pods
+late, in separate queues. A handover may be cut off after each pod. Invariants have the numbers of
+design section 5.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def pace(surge: int, unavailable: int) -> Json:
 
 @pytest.fixture(autouse=True)
 def no_garbage_collection():
-    """Hundreds of thousands of states without a cycle among them: looking for one takes a third of the time."""
+    """Disable the collector: no state is part of a cycle, and it takes a third of the time."""
     gc.disable()
     yield
     gc.enable()
@@ -112,12 +113,12 @@ class Memory:
             counts = {field: value
                       for field, value in status.items() if field != "observedGeneration"}
             key = self.number(metadata), self.number(spec), *counts.items(), is_observed, generation
-            known = self.items.setdefault(key, {
+            entry = self.items.setdefault(key, {
                 **item,
                 "metadata": {**metadata, "generation": generation},
                 "status": {**counts, "observedGeneration": generation if is_observed else 0},
             })
-            self.normal[ids] = known, *parts
+            self.normal[ids] = entry, *parts
         return self.normal[ids][0]
 
     def version(self, item: Json, generation: int) -> Json:
@@ -164,11 +165,11 @@ class Cluster(ClusterModel):
                 and object_meta.TAKEOVER in self.items["foo"]["metadata"]["annotations"])
 
     def copy(self) -> Cluster:
-        other = copy.copy(self)
-        other.items, other.seen = dict(self.items), dict(self.seen)
-        other.unseen, other.pods, other.terminating = list(self.unseen), list(self.pods), list(
+        clone = copy.copy(self)
+        clone.items, clone.seen = dict(self.items), dict(self.seen)
+        clone.unseen, clone.pods, clone.terminating = list(self.unseen), list(self.pods), list(
             self.terminating)
-        return other
+        return clone
 
     def key(self) -> tuple:
         unseen = ((name, id(version)) for name, version in self.unseen)
@@ -180,15 +181,16 @@ class Cluster(ClusterModel):
         """Intern the items, with the smallest equivalent generations to keep the states finite."""
         versions = [*self.seen.values(), *(version for _name, version in self.unseen if version),
                     *self.items.values()]
-        known: dict[str, list[int]] = {}
-        for each in versions:
-            known.setdefault(each["metadata"]["uid"], []).append(each["metadata"]["generation"])
+        generations: dict[str, list[int]] = {}
+        for state in versions:
+            generations.setdefault(state["metadata"]["uid"],
+                                   []).append(state["metadata"]["generation"])
 
         def generation(item: Json) -> int:
             metadata = item["metadata"]
             return (1
-                    + len({each for each in known[metadata["uid"]]
-                           if each < metadata["generation"]}))
+                    + len({value for value in generations[metadata["uid"]]
+                           if value < metadata["generation"]}))
 
         memory = self.memory
         self.items = {name: memory.item(item, generation(item))
@@ -199,11 +201,11 @@ class Cluster(ClusterModel):
                        for name, item in self.unseen]
 
     def controllers(self) -> dict[str, Controller]:
-        known = self.memory.controllers
+        cache = self.memory.controllers
         for item in self.items.values():
-            if id(item) not in known:
-                known[id(item)] = Controller.from_api(item, self.kind)
-        return {name: known[id(item)] for name, item in self.items.items()}
+            if id(item) not in cache:
+                cache[id(item)] = Controller.from_api(item, self.kind)
+        return {name: cache[id(item)] for name, item in self.items.items()}
 
     def write(self, write: Write) -> bool:
         if self.finalizers and isinstance(write, Create):
@@ -214,15 +216,16 @@ class Cluster(ClusterModel):
         return holds
 
     def moves(self) -> list[Move]:
-        found = [move for move in super().moves() if move.name != DEAD or move.verb == "hear"]
+        choices = [move for move in super().moves() if move.name != DEAD or move.verb == "hear"]
         if self.deaths and self.is_handing_over():
-            found += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living})]
+            choices += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living})]
         if self.deletions and self.is_handing_over():
-            found += [Move("orphan", name) for name, it in self.controllers().items()
-                      if name != "foo" and handover.is_closed(it) and it.is_observed]
+            choices += [Move("orphan", name) for name, controller in self.controllers().items()
+                        if name != "foo" and handover.is_closed(controller)
+                        and controller.is_observed]
         if self.replacements and self.is_handing_over() and len(self.items) > 1:
-            found.append(Move("replace", "foo"))
-        return found
+            choices.append(Move("replace", "foo"))
+        return choices
 
     def make(self, move: Move) -> None:
         if move.verb == "die":
@@ -297,19 +300,19 @@ class Explorer:
                          replacements=replacements,
                          finalizers=finalizers,
                          terminates_slowly=requests[0].waits_for_termination), 0, ("begin", ""))
-        for here in itertools.count():
-            if here == len(self.clusters):
+        for state in itertools.count():
+            if state == len(self.clusters):
                 break
-            if failed := self.failure_at(here):
-                pytest.fail(f"{failed}, after\n{self.path_to(here)}", pytrace=False)
+            if failed := self.failure_at(state):
+                pytest.fail(f"{failed}, after\n{self.path_to(state)}", pytrace=False)
         for request in requests:
             self.check_it_can_be_fulfilled(request)
 
-    def add(self, cluster: Cluster, here: int, deed: tuple[str, t.Any]) -> int:
+    def add(self, cluster: Cluster, state: int, deed: tuple[str, t.Any]) -> int:
         number = self.numbers.setdefault(cluster.key(), len(self.clusters))
         if number == len(self.clusters):
             self.clusters.append(cluster)
-            self.reached.append((here, deed))
+            self.reached.append((state, deed))
         return number
 
     def path_to(self, number: int) -> str:
@@ -328,33 +331,33 @@ class Explorer:
                      "terminating"[:LONGEST]]
         return "\n".join(reversed(lines))
 
-    def failure_at(self, here: int) -> str:
-        """Explore from a state and return the first line of a failed assertion, or "": not the objects, which are many pages."""
+    def failure_at(self, state: int) -> str:
+        """Explore from a state and return the first line of a failed assertion, or ""."""
         try:
-            self.explore(here)
+            self.explore(state)
         except AssertionError as error:
             return (str(error).partition("\n")[0] or "failed")[:LONGEST]
         return ""
 
-    def explore(self, here: int) -> None:
+    def explore(self, state: int) -> None:
         """Explore every move of the cluster and every step of each request."""
-        cluster = self.clusters[here]
+        cluster = self.clusters[state]
         self.check(cluster)
         moves = cluster.moves()
         for move in moves:
             after = cluster.copy()
             after.make(move)
             self.check_handover(cluster, after, move)
-            self.moves.append((here, self.add(after, here, ("cluster", move))))
+            self.moves.append((state, self.add(after, state, ("cluster", move))))
         for request in self.requests:
             if request.state is State.RESTARTED and self.has_been_restarted(cluster):
                 self.check_end(cluster)
-                self.ends[wish(request)].add(here)
+                self.ends[wish(request)].add(state)
                 continue  # from here, the same wish would be another restart
             decision = self.decide(request, cluster)
             if isinstance(decision, RolloutError):
                 self.check_refusal(request, cluster, decision)
-                self.ends[wish(request)].add(here)
+                self.ends[wish(request)].add(state)
             elif isinstance(decision, Wait):
                 assert moves, f"waits for ever: {decision}"
             elif isinstance(decision, Step):
@@ -366,12 +369,13 @@ class Explorer:
                 assert after.write(write), f"refused: {report.line(decision)}"
                 if decision.is_last:
                     self.check_fulfilled(request, after)
-                    self.ends[wish(request)].add(here)
-                self.steps[wish(request)].append((here,
-                                                  self.add(after, here, (wish(request), decision))))
+                    self.ends[wish(request)].add(state)
+                self.steps[wish(request)].append((state,
+                                                  self.add(after, state,
+                                                           (wish(request), decision))))
             else:
                 self.check_fulfilled(request, cluster)
-                self.ends[wish(request)].add(here)
+                self.ends[wish(request)].add(state)
 
     @staticmethod
     def has_been_restarted(cluster: Cluster) -> bool:
@@ -386,21 +390,21 @@ class Explorer:
         base = controllers.get("foo") or next(iter(controllers.values()))
         ids = tuple(map(id, controllers.values()))
         if (wish(request), *ids) not in self.seen:
-            wanted = (None if request.state is State.ROLLED_BACK
-                      else request.apply_to(base.template))
-            seen = dataclasses.replace(find(controllers, request), desired=wanted)
-            self.seen[(wish(request), *ids)] = seen, handover.needs_pods(seen)
-        seen, needs_pods = self.seen[(wish(request), *ids)]
+            desired = (None if request.state is State.ROLLED_BACK
+                       else request.apply_to(base.template))
+            observation = dataclasses.replace(find(controllers, request), desired=desired)
+            self.seen[(wish(request), *ids)] = observation, handover.needs_pods(observation)
+        observation, needs_pods = self.seen[(wish(request), *ids)]
         key = wish(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods else ())
         if key not in self.decisions:
-            seen = dataclasses.replace(seen,
-                                       terminating=observed.Terminating(len(cluster.terminating)))
+            observation = dataclasses.replace(observation,
+                                              terminating=observed.Terminating(len(cluster.terminating)))
             if needs_pods:
-                seen = dataclasses.replace(seen,
-                                           pods=cluster.live_pods((
-                                               seen.successor or base).selector))
+                observation = dataclasses.replace(observation,
+                                                  pods=cluster.live_pods((
+                                               observation.successor or base).selector))
             try:
-                self.decisions[key] = plan(request, seen)
+                self.decisions[key] = plan(request, observation)
             except RolloutError as error:
                 # which would keep this explorer alive
                 self.decisions[key] = error.with_traceback(None)
@@ -413,7 +417,7 @@ class Explorer:
         died = self.deaths - cluster.deaths
         ready = sum(pod.ready for pod in cluster.living)
         assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
-        # Where a pod dies just when another one is handed over, the news of one may be taken for that of the other.
+        # The controller manager may take the death of a pod for the reparenting of another pod.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
         # a manifest that asks for pods of its own, too: those of next stay as many
         if cluster.replacements < self.replacements:
@@ -460,14 +464,15 @@ class Explorer:
         if not (request.pause_at and primary and primary.is_updating):
             self.check_end(cluster)
             return
-        # A pause: as many new pods as asked for, or more where there were more already; together the full size.
-        (successor,) = (it for it in cluster.controllers().values() if it.name != "foo")
+        # A pause has at least the requested number of new pods, and the full size in total.
+        (successor,) = (controller for controller in cluster.controllers().values()
+                        if controller.name != "foo")
         assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)
         assert (successor.available == successor.replicas
                 and primary.replicas <= self.size - successor.replicas)
 
     def check_end(self, cluster: Cluster) -> None:
-        """4. A fulfilled wish: one controller, no marks, and all pods once the cluster has come to rest."""
+        """Check invariant 4: one controller, no annotations, and all pods in a settled cluster."""
         (item,) = cluster.items.values()
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"]["annotations"])
         assert item["spec"]["replicas"] == self.size
@@ -481,12 +486,12 @@ class Explorer:
         before: list[list[int]] = [[] for _cluster in self.clusters]
         for earlier, later in itertools.chain(self.moves, self.steps[wish(request)]):
             before[later].append(earlier)
-        todo, found = list(self.ends[wish(request)]), set(self.ends[wish(request)])
+        todo, states = list(self.ends[wish(request)]), set(self.ends[wish(request)])
         while todo:
-            new = set(before[todo.pop()]) - found
-            found |= new
+            new = set(before[todo.pop()]) - states
+            states |= new
             todo += new
-        stuck = next((number for number in range(len(self.clusters)) if number not in found), None)
+        stuck = next((number for number in range(len(self.clusters)) if number not in states), None)
         if stuck is not None:
             pytest.fail(f"{wish(request)} never ends from\n{self.path_to(stuck)}", pytrace=False)
 
@@ -613,10 +618,10 @@ def test_finalizers_that_keep_what_an_update_deletes(make, next_name, deaths):
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), next_name=next_name,
                                  **pace(1, 0))
 
-    it = Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK),
-                  finalizers=finalizers, deaths=deaths)
+    explorer = Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK),
+                        finalizers=finalizers, deaths=deaths)
 
-    assert any(simulated.is_terminating(item) for cluster in it.clusters
+    assert any(simulated.is_terminating(item) for cluster in explorer.clusters
                for item in cluster.items.values())
 
 

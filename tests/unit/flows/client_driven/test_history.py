@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The templates of before: each is kept once, before it is lost, whoever is killed where; and the way back to them."""
+"""Revisions: each template is stored once, before its loss, despite kills. Rollbacks to them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class World(Cluster):
 
     def revisions(self, uids):
         self.calls.append(("revisions", uids))
-        return [it for it in self.cluster.kept.values()
-                if it["metadata"]["labels"][object_meta.HISTORY] in uids
+        return [item for item in self.cluster.kept.values()
+                if item["metadata"]["labels"][object_meta.HISTORY] in uids
                 ] if self.may_list else None
 
     def write(self, write):
@@ -66,14 +66,14 @@ class World(Cluster):
         return driver.simulate(choose(request), request, self)
 
     def images(self):
-        return {name: it.images["web"] for name, it in self.controllers().items()}
+        return {name: controller.images["web"] for name, controller in self.controllers().items()}
 
     def history(self, name="foo"):
         """Return number and image of each revision in the info module's result."""
         primary = self.controllers()[name]
         past = history.revisions(primary, self.revisions([primary.uid]),
                                  object_meta.DEPLOYMENT_LABEL)
-        return [(each["revision"], each["images"]["web"]) for each in report.history(past)]
+        return [(entry["revision"], entry["images"]["web"]) for entry in report.history(past)]
 
 
 def v(number):
@@ -113,7 +113,8 @@ def test_after_an_update_the_way_back_is_a_revision_and_not_what_a_record_says()
     with pytest.raises(RolloutError) as error:
         world.roll(state="rolled_back")
 
-    assert error.value.what == "there is no update in progress to roll back; the previous revision is 1 (myimage:v1)"
+    assert error.value.what == (
+        "there is no update in progress to roll back; the previous revision is 1 (myimage:v1)")
     assert error.value.next_command.endswith(" 'name=foo state=rolled_back to_revision=1'")
     world.may_list = False
     with pytest.raises(RolloutError,
@@ -184,7 +185,7 @@ def test_a_history_of_none_asks_for_nothing_and_writes_nothing():
                          ids=["update", "back", "update, next_name", "back, next_name"])
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_write_the_same_task_ends_with_the_same_history(wish, after):
-    """With a limit of 1, a revision is deleted on the way, but never the target of the rollback."""
+    """A limit of 1 deletes a revision during the update, but never the target of the rollback."""
     wish = {**wish, "revision_history_limit": 1}
 
     def begun():
@@ -342,8 +343,8 @@ def test_what_else_has_the_label_is_no_revision():
     odd = {"metadata": {"name": "odd", "labels": {object_meta.HISTORY: primary.uid}}, "revision": 7,
            "data": {"spec": {}}}
 
-    assert [it.number
-            for it in history.revisions(primary, [odd], object_meta.DEPLOYMENT_LABEL)] == [1]
+    assert [revision.number
+            for revision in history.revisions(primary, [odd], object_meta.DEPLOYMENT_LABEL)] == [1]
 
 
 def test_a_request_with_a_revision_differs_from_a_request_without():
@@ -360,9 +361,9 @@ def test_a_request_with_a_revision_differs_from_a_request_without():
 
 def forged(world, number, image="evil:v1", **changes):
     """Return a forged ControllerRevision of foo, equal to a real one except for the changes."""
-    it = object_meta.Revision(number, rc(image=image)["spec"]["template"])
+    revision = object_meta.Revision(number, rc(image=image)["spec"]["template"])
     survivor = world.controllers()["foo"]
-    manifest = history._manifest(parse_request({"name": "foo", **v(2)}), survivor, it)
+    manifest = history._manifest(parse_request({"name": "foo", **v(2)}), survivor, revision)
     manifest["metadata"].update(changes)
     world.cluster.kept[manifest["metadata"]["name"]] = manifest
     return manifest["metadata"]["name"]
@@ -423,8 +424,8 @@ def test_interrupted_on_the_way_to_one_revision_it_ends_at_the_one_that_is_asked
         versions, after):
     for number in range(1, 30):
         world = World(rc(replicas=2))
-        for each in versions:
-            world.roll(**v(each))
+        for version in versions:
+            world.roll(**v(version))
         world.tries.clear()
         world.dies_at, world.after = number, after
         try:

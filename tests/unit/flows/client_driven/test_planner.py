@@ -65,7 +65,8 @@ V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
 
 #: Command for a finalizer on foo.
-RELEASE_FOO = ("let the program that set the finalizer remove it; if that program no longer runs:\nkubectl -n "
+RELEASE_FOO = ("let the program that set the finalizer remove it; if that program no longer "
+               "runs:\nkubectl -n "
                "default patch rc foo --type=merge "
                """-p '{"metadata": {"finalizers": null}}'""")
 
@@ -333,7 +334,8 @@ SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif n
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
 CLOSED_FOR_NOTHING = (f"the priority class {CLOSED} closes its template, so failed pods "
                       "are not replaced: ")
-UNMARKED = (f"{CLOSED_FOR_NOTHING}another client removed the annotation {object_meta.TAKEOVER} during a "
+UNMARKED = (f"{CLOSED_FOR_NOTHING}another client removed the annotation {object_meta.TAKEOVER} "
+            "during a "
             "handover")
 UNMARKED_OR_MIGRATED = (
     f"{CLOSED_FOR_NOTHING}its migration is not finished, or another client removed the annotation "
@@ -874,7 +876,7 @@ def test_marks_on_both_name_the_other_and_tell_the_direction():
 
 @pytest.mark.parametrize("room, action", [(1100, "annotate"), (500, "error"), (0, "error")])
 def test_marks_that_would_not_all_fit_are_refused_before_the_first(room, action):
-    """The API server takes 256 KiB of annotations, keys included; the handover's mark is the longest and comes last."""
+    """The API server accepts 256 KiB of annotations, with keys; the handover's is the longest."""
     primary = rc(annotations={"note": "x" * (256 * 1024 - room - len("note"))})
 
     if action == "error":
@@ -888,10 +890,10 @@ def test_marks_that_would_not_all_fit_are_refused_before_the_first(room, action)
 MIRRORED = "mirror.example.com/myimage:v2"
 
 
-def mirrored(it):
+def mirrored(item):
     """Return the manifest as stored by an admission that rewrites image registries."""
-    it["spec"]["template"]["spec"]["containers"][0]["image"] = MIRRORED
-    return it
+    item["spec"]["template"]["spec"]["containers"][0]["image"] = MIRRORED
+    return item
 
 
 def stored(image):
@@ -932,7 +934,8 @@ def test_an_edited_or_forged_successor_is_another_update(annotations, pods, fact
                          ids=["taken over", "next_name"])
 def test_an_update_that_an_admission_has_changed_has_ended_for_the_same_request_only(
         request_, name):
-    item = mirrored(rc(name, annotations={object_meta.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
+    item = mirrored(rc(name, annotations={
+        object_meta.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
 
     assert summary(decide(request_, item, is_confirmed=True))[0] == "done"
     with contextlib.suppress(RolloutError):
@@ -1004,7 +1007,7 @@ HANDOVER = st.sampled_from([items for items, _decision in stages(UPDATE, old(0),
 
 @given(st.sampled_from([UPDATE, BACK, RESTART]), HANDOVER | st.tuples(PRIMARY, ANY_SUCCESSOR))
 def test_every_write_is_refused_after_a_change_of_its_object(request_, items):
-    """The object itself, the size where size, selector or template are written, and each mark of the update."""
+    """Check uid and annotations, and the size before a write of size, selector or template."""
     items = [item for item in items if item]
     try:
         decision = decide(request_, *items)
@@ -1025,12 +1028,13 @@ def changes_that_matter(step):
         yield lambda item: with_metadata(item, resourceVersion="2")
         return
     assert isinstance(step.write, Patch)
-    written = {each["path"] for each in step.write.operations if each["op"] != "test"}
+    written = {operation["path"] for operation in step.write.operations
+               if operation["op"] != "test"}
     if written & {"/spec/replicas", "/spec/selector", "/spec/template"}:
         yield lambda item: {**item,
                             "spec": {**item["spec"], "replicas": item["spec"]["replicas"] + 1}}
-    if any(each["path"] == PRIORITY and each.get("value") != CLOSED
-           for each in step.write.operations if each["op"] != "test"):
+    if any(operation["path"] == PRIORITY and operation.get("value") != CLOSED
+           for operation in step.write.operations if operation["op"] != "test"):
         yield lambda item: {**item,
                             "spec": {**item["spec"],
                                      "template": template(priorityClassName="another")}}
@@ -1068,7 +1072,8 @@ def test_a_controller_without_pods_is_deleted_if_nothing_about_it_has_changed(
 
 def test_the_command_after_an_ended_update_is_one_that_is_accepted():
     with pytest.raises(NoSuchController,
-                       match=r"it no longer exists, and bar has a different template \(myimage:v2\)") as refused:
+                       match=r"it no longer exists, and bar has a different template "
+                             r"\(myimage:v2\)") as refused:
         decide(dataclasses.replace(V3, next_name="bar"), rc("bar", image="myimage:v2"))
 
     assert refused.value.next_command == f"{ROLL} 'name=bar image=myimage:v3'"
@@ -1098,9 +1103,10 @@ def test_unreadable_annotations_are_reported_with_their_controller_and_rewritten
 
     result = cluster.run(UPDATE, say=lines.append)
 
-    told = {f"the annotation {key} of foo is not readable, and is ignored" for key in forged}
-    assert told <= set(result["warnings"])
-    assert {f"warning: {each}" for each in told} == set(lines[:len(told)]), "before the first step"
+    messages = {f"the annotation {key} of foo is not readable, and is ignored" for key in forged}
+    assert messages <= set(result["warnings"])
+    assert {f"warning: {message}" for message in messages} == set(
+        lines[:len(messages)]), "before the first step"
     assert cluster.controllers()["foo"].images == V2 and cluster.controllers()["foo"].replicas == 3
 
 
@@ -1110,8 +1116,8 @@ def test_unreadable_annotations_are_reported_with_their_controller_and_rewritten
 def scaler(frozen=None):
     """Return a HorizontalPodAutoscaler, frozen or not."""
     annotations = {object_meta.FROZEN: identity.canonical(frozen)} if frozen else {}
-    disabled = {"behavior": {each: {"selectPolicy": "Disabled"}
-                             for each in ("scaleUp", "scaleDown")}} if frozen else {}
+    disabled = {"behavior": {direction: {"selectPolicy": "Disabled"}
+                             for direction in ("scaleUp", "scaleDown")}} if frozen else {}
     return {"metadata": {"name": "hpa", "uid": "u", "annotations": annotations},
             "spec": {"minReplicas": 2, "maxReplicas": 9, **disabled}}
 

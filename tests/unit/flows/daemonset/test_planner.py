@@ -110,9 +110,9 @@ def unready(model, *nodes):
 
 def versions(model):
     """Return the versions of the pods in the order of the nodes' names, with "!" if unready."""
-    images = {each["metadata"]["labels"][object_meta.POD_REVISION]: each["data"]["spec"][
+    images = {revision["metadata"]["labels"][object_meta.POD_REVISION]: revision["data"]["spec"][
         "template"]["spec"]["containers"][0]["image"]
-        for each in model.revisions(["uid of foo"])}
+        for revision in model.revisions(["uid of foo"])}
     return [images[pod.revision].removeprefix("myimage:") + ("" if pod.ready else "!")
             for pod in sorted(model.pods("foo"), key=lambda pod: pod.node)]
 
@@ -271,7 +271,7 @@ def test_a_pause_waits_for_its_new_pod_to_be_ready():
 
 
 def test_a_pause_waits_for_the_status_to_count_its_pods_as_available():
-    """With minReadySeconds, pods are ready long before they are available."""
+    """Pods with minReadySeconds are ready long before they are available."""
     model = cluster()
     go(CANARY, model, until="delete")
     model.settle()
@@ -332,7 +332,8 @@ def test_with_a_surge_no_new_pod_waits_until_the_old_one_has_terminated(params):
     complete = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
 
     with pytest.raises(RolloutError,
-                       match="because maxSurge is 1: the cluster creates a new pod on a node before "
+                       match="because maxSurge is 1: the cluster creates a new pod on a node "
+                             "before "
                              "the old one"):
         decide(asked(**complete, **params), model)
 
@@ -384,12 +385,12 @@ def test_the_way_back_is_no_surge_where_pods_of_both_templates_use_one_port_of_t
 
 @pytest.mark.parametrize("container", ["containers", "initContainers"])
 def test_in_the_network_of_the_node_all_ports_are_ports_of_it(container):
-    model, wanted = cluster(), template("myimage:v2")
-    wanted["spec"] |= {"hostNetwork": True,
-                       "initContainers": [{"name": "proxy", "image": "x",
-                                           "restartPolicy": "Always"}]}
-    wanted["spec"][container][0]["ports"] = [{"containerPort": 8080}]
-    set_by_somebody(model, "/spec/template", wanted)
+    model, desired = cluster(), template("myimage:v2")
+    desired["spec"] |= {"hostNetwork": True,
+                        "initContainers": [{"name": "proxy", "image": "x",
+                                            "restartPolicy": "Always"}]}
+    desired["spec"][container][0]["ports"] = [{"containerPort": 8080}]
+    set_by_somebody(model, "/spec/template", desired)
     model.settle()
     with pytest.raises(RolloutError, match=r"they use port 8080 of the node"):
         decide(asked(image="myimage:v3", max_surge="1"), model)
@@ -400,9 +401,9 @@ def test_in_the_network_of_the_node_all_ports_are_ports_of_it(container):
     {"initContainers": [{"name": "setup", "image": "x", "ports": [{"hostPort": 8080}]}]}],
     ids=["of the pod", "of one that ends"])
 def test_other_ports_leave_room_for_a_surge(spec):
-    model, wanted = cluster(), template("myimage:v2")
-    wanted["spec"] |= spec
-    set_by_somebody(model, "/spec/template", wanted)
+    model, desired = cluster(), template("myimage:v2")
+    desired["spec"] |= spec
+    set_by_somebody(model, "/spec/template", desired)
     model.settle()
     assert decide(asked(image="myimage:v3", max_surge="1"), model).action == "update"
 
@@ -423,7 +424,8 @@ def test_another_wish_in_the_middle_is_refused():
     model = cluster()
     go(CANARY, model)
     with pytest.raises(RolloutError,
-                       match=r"another update is in progress: to myimage:v2 \(1 of 3 pods have it\)") as caught:
+                       match=r"another update is in progress: to myimage:v2 \(1 of 3 "
+                             r"pods have it\)") as caught:
         decide(V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
     assert caught.value.next_command.splitlines() == [resume, "or:", BACK.command()]
@@ -449,10 +451,10 @@ def test_back_to_a_revision_by_its_number():
     model = cluster()
     go(UPDATE, model)
     go(V3, model)
-    one = asked(state="rolled_back", to_revision=1)
-    assert go(one, model) == ["update", "annotate"]
+    request = asked(state="rolled_back", to_revision=1)
+    assert go(request, model) == ["update", "annotate"]
     assert (versions(model) == ["v1"] * 3
-            and "already rolled back to revision 1" in decide(one, model).message)
+            and "already rolled back to revision 1" in decide(request, model).message)
     with pytest.raises(RolloutError, match="it has no revision 9") as caught:
         decide(asked(state="rolled_back", to_revision=9), model)
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
@@ -497,9 +499,10 @@ def test_back_to_a_template_that_came_back_as_an_old_server_shows_it(monkeypatch
     model = cluster()
     go(UPDATE, model)
     go(asked(image="myimage:v1", pause_at="1"), model)
-    kept = model.revisions
+    revisions = model.revisions
     monkeypatch.setattr(model, "revisions", lambda uids: [
-        {**each, "metadata": {**each["metadata"], "managedFields": []}} for each in kept(uids)])
+        {**revision, "metadata": {**revision["metadata"], "managedFields": []}}
+        for revision in revisions(uids)])
     monkeypatch.setattr(model, "has_change_times", lambda: tells)
     go(BACK, model)
     monkeypatch.undo()
@@ -508,9 +511,10 @@ def test_back_to_a_template_that_came_back_as_an_old_server_shows_it(monkeypatch
 
 def forged(model, name="foo-evil", number=50):
     """Add a ControllerRevision of another client."""
-    one = json.loads(json.dumps(model.revisions(["uid of foo"])[0]))
-    one["metadata"] |= {"name": name, "labels": {"app": "foo", object_meta.POD_REVISION: "evil"}}
-    model.kept["uid of foo"] += ({**one, "revision": number,
+    revision = json.loads(json.dumps(model.revisions(["uid of foo"])[0]))
+    revision["metadata"] |= {"name": name,
+                             "labels": {"app": "foo", object_meta.POD_REVISION: "evil"}}
+    model.kept["uid of foo"] += ({**revision, "revision": number,
                                   "data": {"spec": {"template": template("evil:1")}}},)
 
 
@@ -541,8 +545,8 @@ def test_back_where_pods_were_never_given_the_template_of_before():
     go(CANARY, model)
     flow, memory = choose(BACK), Memory(now=NOW)
     memory.observed = flow.observe(BACK, model, memory)
-    assert any("the cluster replaces all pods that do not have the template" in each
-               for each in flow.warnings(BACK, memory))
+    assert any("the cluster replaces all pods that do not have the template" in warning
+               for warning in flow.warnings(BACK, memory))
     go(BACK, model)
     assert versions(model) == ["v0"] * 3
 
@@ -677,8 +681,8 @@ def test_nothing_is_promised_of_nodes_that_may_take_no_pod():
     tainted(model, "node 0")
     flow, memory = choose(CANARY), Memory(now=NOW)
     memory.observed = flow.observe(CANARY, model, memory)
-    assert any("1 pods of DaemonSet foo are on nodes that take no new ones" in each
-               for each in flow.warnings(CANARY, memory))
+    assert any("1 pods of DaemonSet foo are on nodes that take no new ones" in warning
+               for warning in flow.warnings(CANARY, memory))
     go(CANARY, model, until="update")
     model.settle()
     assert decide(CANARY, model).after.endswith(", if that still takes pods")

@@ -58,11 +58,11 @@ def cluster(replicas=3, **spec):
 
 def decide(request, model, **facts):
     request = choose(request).resolved(request, model, Memory())
-    seen = dataclasses.replace(find(model.controllers().get("foo"),
-                                    model.controllers(Kind.REPLICA_SET)), **facts)
-    wanted = (request.apply_to(seen.primary.template) if seen.primary
-              and not request.undoes else None)
-    return plan(request, dataclasses.replace(seen, desired=wanted, now=NOW))
+    observation = dataclasses.replace(find(model.controllers().get("foo"),
+                                           model.controllers(Kind.REPLICA_SET)), **facts)
+    desired = (request.apply_to(observation.primary.template) if observation.primary
+               and not request.undoes else None)
+    return plan(request, dataclasses.replace(observation, desired=desired, now=NOW))
 
 
 go = functools.partial(run_to_end, decide)
@@ -70,8 +70,8 @@ go = functools.partial(run_to_end, decide)
 
 def sizes(model):
     """Replicas by image."""
-    return {each.images["web"].partition(":")[2]: each.replicas
-            for each in model.controllers(Kind.REPLICA_SET).values()}
+    return {replica_set.images["web"].partition(":")[2]: replica_set.replicas
+            for replica_set in model.controllers(Kind.REPLICA_SET).values()}
 
 
 # The rows
@@ -93,7 +93,8 @@ def test_a_record_without_room_is_refused_before_the_first_write(room, key, is_r
         assert isinstance(decide(UPDATE, model), Step)
         return
     with pytest.raises(RolloutError,
-                       match="its annotations leave no room for the annotations of the update: the total") as refused:
+                       match="its annotations leave no room for the annotations of the update: the "
+                             "total") as refused:
         decide(UPDATE, model)
     assert refused.value.why.startswith(reason) and bool(refused.value.why) == bool(reason)
 
@@ -156,11 +157,12 @@ def test_a_pause_stands_at_its_number_and_goes_on_from_there():
 
 def otherwise(model, is_new, **changes):
     """Return the objects with changes to the new or the old ReplicaSet."""
-    seen = find(primary(model), model.controllers(Kind.REPLICA_SET))
-    changed = {each.name: dataclasses.replace(each,
-                                              **changes if (each is seen.successor) is is_new
-                                              else {}) for each in seen.sets}
-    return {"sets": tuple(changed.values()), "successor": changed[seen.successor.name]}
+    observation = find(primary(model), model.controllers(Kind.REPLICA_SET))
+    changed = {replica_set.name: dataclasses.replace(
+                   replica_set,
+                   **changes if (replica_set is observation.successor) is is_new else {})
+               for replica_set in observation.sets}
+    return {"sets": tuple(changed.values()), "successor": changed[observation.successor.name]}
 
 
 @pytest.mark.parametrize("field, value", [
@@ -286,9 +288,9 @@ def test_another_update_in_progress_is_refused(request_, words):
 def test_another_template_with_the_same_image_is_somebody_elses():
     model = cluster()
     go(CANARY, model)
-    wanted = template("myimage:v2")
-    wanted["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
-    model.items["foo"]["spec"] |= {"template": wanted, "paused": None}
+    desired = template("myimage:v2")
+    desired["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    model.items["foo"]["spec"] |= {"template": desired, "paused": None}
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     with pytest.raises(RolloutError,
@@ -325,11 +327,11 @@ def test_a_template_that_only_the_record_calls_the_wanted_one_is_not(is_ended):
     """A user with annotate permission can record another image's update as this request's."""
     model = cluster()
     go(UPDATE, model, until="end" if is_ended else "update")
-    told = (record(model)
-            | ({"request": provenance.result(V3.fingerprint, primary(model),
-                                             object_meta.HASH_LABEL)} if is_ended else
+    content = (record(model)
+               | ({"request": provenance.result(V3.fingerprint, primary(model),
+                                                object_meta.HASH_LABEL)} if is_ended else
             {"request": V3.fingerprint}))
-    model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(told)
+    model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(content)
 
     if is_ended:
         assert (go(V3, model) == ["update", "annotate"]
@@ -419,9 +421,10 @@ def scaler(frozen=False):
 
 def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
     model = cluster()
-    seen = find(model.controllers().get("foo"), model.controllers(Kind.REPLICA_SET))
-    seen = dataclasses.replace(seen, desired=template("myimage:v2"), now=NOW, autoscaler=scaler())
-    assert str(plan(UPDATE, seen).action) == "freeze"
+    observation = find(model.controllers().get("foo"), model.controllers(Kind.REPLICA_SET))
+    observation = dataclasses.replace(observation, desired=template("myimage:v2"), now=NOW,
+                                      autoscaler=scaler())
+    assert str(plan(UPDATE, observation).action) == "freeze"
 
 
 # Other hands
@@ -437,8 +440,8 @@ def annotated(model, record, **spec):
 
 
 def name_of_set(model, version):
-    return next(each.name for each in model.controllers(Kind.REPLICA_SET).values()
-                if each.images["web"] == f"myimage:{version}")
+    return next(replica_set.name for replica_set in model.controllers(Kind.REPLICA_SET).values()
+                if replica_set.images["web"] == f"myimage:{version}")
 
 
 RECREATED = {"type": "Recreate"}
@@ -457,17 +460,17 @@ def forged(model, **changes):
             "request": V3.fingerprint, "template": present, **changes}
 
 
-@pytest.mark.parametrize("had, told, expected", [
+@pytest.mark.parametrize("seconds, recorded_seconds, expected", [
     (None, 600000, None), (None, NEVER_AVAILABLE - 1, None), (700000, 600000, 700000),
     (700000, 700000, 700000), (None, 5, 5),
     (30, NEVER_AVAILABLE - 1, 30)])
 def test_of_an_update_that_is_paused_no_minimum_is_restored_that_no_replica_set_has(
-        had, told, expected):
+        seconds, recorded_seconds, expected):
     """Only an annotation stores the minimum; a forged one could keep all pods unavailable."""
-    model = cluster(minReadySeconds=had, progressDeadlineSeconds=2**31 - 1)
+    model = cluster(minReadySeconds=seconds, progressDeadlineSeconds=2**31 - 1)
     go(CANARY, model)
     text = record(model)
-    text["original"]["minReadySeconds"] = told
+    text["original"]["minReadySeconds"] = recorded_seconds
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(text)
 
     go(UPDATE, model)
@@ -599,8 +602,8 @@ def test_a_rollback_goes_to_no_other_set_than_the_one_before():
 def test_the_set_of_another_deployment_is_none_to_go_back_to():
     model = cluster()
     go(CANARY, model)
-    (item,) = (each for each in model.sets.items.values()
-               if each["metadata"]["name"] == name_of_set(model, "v1"))
+    (item,) = (replica_set for replica_set in model.sets.items.values()
+               if replica_set["metadata"]["name"] == name_of_set(model, "v1"))
     item["metadata"]["ownerReferences"][0]["uid"] = "another"
     model.sets.settle()
     with pytest.raises(RolloutError, match="no longer exists"):
@@ -627,21 +630,23 @@ def test_without_a_history_the_template_of_before_lasts_as_long_as_the_update(re
     assert sizes(model) == {"v2": 3} and primary(model).settings["revisionHistoryLimit"] == 0
 
 
-@pytest.mark.parametrize("kept, next_command", [
+@pytest.mark.parametrize("survivor, next_command", [
     ("",
-     f"{BEGAN}, with a higher pause_at or without pause_at\nthen:\n{ROLL} image=THE-EARLIER-IMAGE'"),
+     f"{BEGAN}, with a higher pause_at or without pause_at\nthen:\n{ROLL} "
+     "image=THE-EARLIER-IMAGE'"),
     ("v1",
      f"{BEGAN}, with a higher pause_at or without pause_at\nor:\n{ROLL} state=rolled_back "
      "to_revision=1'"),
 ])
-def test_where_the_previous_replica_set_is_gone_the_update_is_finished_first(kept, next_command):
+def test_where_the_previous_replica_set_is_gone_the_update_is_finished_first(
+        survivor, next_command):
     """To a revision, a task may begin in the middle of another update; to an image, it may not."""
     model = cluster()
-    if kept:
+    if survivor:
         go(UPDATE, model)
     last = asked(image="myimage:v3", pause_at="100%")
     go(last, model)
-    del model.sets.items[name_of_set(model, "v2" if kept else "v1")]
+    del model.sets.items[name_of_set(model, "v2" if survivor else "v1")]
 
     with pytest.raises(RolloutError, match="no longer exists") as refused:
         decide(BACK, model)
@@ -652,12 +657,12 @@ def test_where_the_previous_replica_set_is_gone_the_update_is_finished_first(kep
                          flow.find(BACK,
                                    model)) == (f"{BEGAN}, with a higher pause_at or without "
                                                "pause_at", None)
-    if not kept:
+    if not survivor:
         with pytest.raises(RolloutError, match="another update is in progress"):
             decide(UPDATE, model)
         go(asked(image="myimage:v3"), model)
-    go(asked(state="rolled_back", to_revision=1) if kept else UPDATE, model)
-    assert sizes(model)["v1" if kept else "v2"] == 3
+    go(asked(state="rolled_back", to_revision=1) if survivor else UPDATE, model)
+    assert sizes(model)["v1" if survivor else "v2"] == 3
 
 
 def test_an_update_on_its_way_is_not_taken_for_one_on_its_way_back():
@@ -808,7 +813,8 @@ def test_from_the_middle_of_another_update_nobody_goes_back_to_that_one():
     go(to_revision(1), model, until="update")
     model.make(model.moves()[0])
     with pytest.raises(RolloutError,
-                       match="with the previous template no longer exists, or is not the one before"):
+                       match="with the previous template no longer exists, or is not the one "
+                             "before"):
         decide(BACK, model)
 
 

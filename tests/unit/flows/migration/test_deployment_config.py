@@ -49,10 +49,10 @@ def test_what_the_deployment_is_made_of():
                                               "timeoutSeconds": 100}})
     world = World(item)
     world.go()
-    it = world.cluster.find("Deployment", "foo")
-    assert (it["metadata"]["labels"] == item["metadata"]["labels"]
-            and it["metadata"]["annotations"] == {"note": "y"})
-    spec = it["spec"]
+    deployment = world.cluster.find("Deployment", "foo")
+    assert (deployment["metadata"]["labels"] == item["metadata"]["labels"]
+            and deployment["metadata"]["annotations"] == {"note": "y"})
+    spec = deployment["spec"]
     assert spec["selector"] == {"matchLabels": {"app": "foo", "deploymentconfig": "foo"}}
     assert spec["template"]["metadata"] == {"labels": {"app": "foo", "deploymentconfig": "foo"},
                                             "annotations": {"note": "x"}}
@@ -89,7 +89,8 @@ def test_finalizers_are_refused_before_a_template_is_closed(kind, name, number):
     world.go(number)
     world.becomes(kind, name, metadata={"finalizers": ["example.com/a"]})
     with pytest.raises(RolloutError,
-                       match=f"its migration deletes {kind} {name}, which has finalizers") as refused:
+                       match=f"its migration deletes {kind} {name}, which has "
+                             "finalizers") as refused:
         world.go()
     short = {"DeploymentConfig": "dc", "ReplicationController": "rc"}[kind]
     assert f"kubectl -n default patch {short} {name} --type=merge" in refused.value.next_command
@@ -151,7 +152,8 @@ def test_pods_of_two_rollouts_are_refused_until_one_rollout_has_all_pods(held, c
 def test_a_rollout_that_only_a_look_at_itself_shows_is_seen():
     """News of the two kinds come on two ways."""
     newest = rollout(2, 0, "New")
-    world = World(config(latest=2, paused=True, annotations={object_meta.PAUSED_FOR_MIGRATION: "true"}),
+    world = World(config(latest=2, paused=True,
+                         annotations={object_meta.PAUSED_FOR_MIGRATION: "true"}),
                   look_up=lambda kind, name: newest if name == "foo-2" else None)
     assert world.decide() == Wait("the rollout foo-2 has ended")
     newest["metadata"]["ownerReferences"] = []
@@ -316,7 +318,8 @@ def test_nothing_to_go_back_from():
 
 def warnings(item, *rollouts, request=MIGRATE, **memory):
     return choose(request).warnings(request,
-                                    Memory(observed=World(item, *rollouts).observe(request), **memory))
+                                    Memory(observed=World(item, *rollouts).observe(request),
+                                           **memory))
 
 
 def test_nothing_is_lost_of_a_plain_one():
@@ -349,7 +352,8 @@ def test_an_image_trigger_is_said_with_a_command_that_is_safe_to_paste():
     trigger = {"type": "ImageChange", "imageChangeParams": {
         "containerNames": ["web", "; id"], "from": {"name": "x:$(touch /tmp/forged)\x1b[1m"}}}
     (warning,) = warnings(config(triggers=[{"type": "ConfigChange"}, trigger]))
-    assert "oc -n default set triggers deployment/foo '--from-image=default/x:$(touch /tmp/forged)" in warning
+    assert ("oc -n default set triggers deployment/foo "
+            "'--from-image=default/x:$(touch /tmp/forged)") in warning
     assert "'--containers=web,; id' --manual" in warning and "\x1b" not in warning
 
 
@@ -392,7 +396,8 @@ def test_the_status_has_both_commands():
     resume, back = flow.commands(BACK, observed)
     assert ("kind=DeploymentConfig state=migrated to_kind=Deployment" in resume
             and "state=rolled_back" in back)
-    assert "deployment_label_key" not in resume and flow.status(BACK, observed).survivor.name == "foo"
+    assert ("deployment_label_key" not in resume
+            and flow.status(BACK, observed).survivor.name == "foo")
 
 
 @pytest.mark.parametrize("params, words", [

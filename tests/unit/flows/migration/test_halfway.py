@@ -47,9 +47,9 @@ def info(monkeypatch):
 def typed(command):
     """Return the request of a command."""
     text = shlex.split(command)[-1]
-    given = dict(pair.split("=", 1) for pair in shlex.split(text))
+    values = dict(pair.split("=", 1) for pair in shlex.split(text))
     return parse_request({option: spec.get("default")
-                          for option, spec in options.ARGUMENT_SPEC.items()} | given)
+                          for option, spec in options.ARGUMENT_SPEC.items()} | values)
 
 
 ASKED = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
@@ -57,13 +57,13 @@ ASKED = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
          {"label_selectors": ["app=foo"], "kind": "ReplicationController"}, {}]
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("query", ASKED, ids=str)
 @pytest.mark.parametrize("number", range(1, len(ALL)))
-def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, asked):
+def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, query):
     world = World()
     assert len(world.go(number)) == number
 
-    (rollout,) = info(world.cluster, **asked)
+    (rollout,) = info(world.cluster, **query)
 
     assert (rollout["name"], rollout["kind"], rollout["phase"], rollout["direction"]) == (
         "foo", RC, "progressing", "forward")
@@ -100,8 +100,8 @@ def test_what_other_labels_have_is_not_listed(info):
 
 def test_a_migration_is_not_shown_without_permission(info):
     world = after("annotate ReplicationController")
-    assert [each["phase"]
-            for each in info(world.cluster, may_see=False, name="foo")] == ["complete"]
+    assert [rollout["phase"]
+            for rollout in info(world.cluster, may_see=False, name="foo")] == ["complete"]
 
 
 def test_another_label_key_is_in_the_command(info):
@@ -146,7 +146,7 @@ def test_the_replication_controller_of_a_rollout_leads_to_its_deployment_config(
 def test_a_controller_revision_of_another_client_is_no_migration():
     world = after("create ControllerRevision")
     item = world.find(REVISION, "foo-migration")
-    assert [it.request.name for it in migrations([item], Request("any"))] == ["foo"]
+    assert [migration.request.name for migration in migrations([item], Request("any"))] == ["foo"]
     for forged in ({**item, "data": {}}, {**item, "metadata": {"name": "bar-migration"}},
                    {**item, "data": {**item["data"], "hash": "0" * 10}}):
         assert migrations([forged], Request("any")) == []

@@ -46,7 +46,8 @@ def test_what_the_deployment_is_made_of():
     item = world.find("Deployment")
     assert (item["metadata"]["labels"] == {"app": "foo"}
             and item["metadata"]["annotations"] == {"note": "x"})
-    assert item["spec"]["selector"] == {"matchLabels": {"app": "foo"}} and item["spec"]["replicas"] == 2
+    assert (item["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
+            and item["spec"]["replicas"] == 2)
     assert item["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
     assert (item["spec"]["progressDeadlineSeconds"] > item["spec"]["minReadySeconds"] == 700
             and "paused" not in item["spec"])
@@ -204,7 +205,8 @@ def test_what_cannot_be_migrated(item, words):
 
 
 KEPT = {"finalizers": ["example.com/a"]}
-RELEASE = ("let the program that set the finalizer remove it; if that program no longer runs:\nkubectl -n default "
+RELEASE = ("let the program that set the finalizer remove it; if that program no longer "
+           "runs:\nkubectl -n default "
            "patch rc foo --type=merge "
            """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
 
@@ -216,7 +218,8 @@ def test_finalizers_are_found_before_a_template_is_closed(number):
     item = world.find("ReplicationController")
     world.becomes({**item, "metadata": {**item["metadata"], **KEPT}})
     with pytest.raises(RolloutError,
-                       match="its migration deletes ReplicationController foo, which has finalizers") as refused:
+                       match="its migration deletes ReplicationController foo, which "
+                             "has finalizers") as refused:
         world.go()
     assert refused.value.why == "finalizers of ReplicationController foo: example.com/a"
     assert refused.value.next_command == RELEASE
@@ -280,7 +283,8 @@ def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
     world = after("annotate ReplicationController")
     world.cluster._items[REVISION, "foo-migration"] = None
     with pytest.raises(RolloutError,
-                       match=r"the priority class .* closes its template.* another client removed") as refused:
+                       match=r"the priority class .* closes its template.* another "
+                             r"client removed") as refused:
         world.decide()
     assert refused.value.next_command.endswith("kubectl -n default edit rc foo")
 
@@ -321,12 +325,12 @@ def test_an_owner_is_released_on_request():
 
 
 def test_an_existing_deployment_of_the_name_is_refused():
-    there = {"kind": "Deployment", "metadata": {"name": "foo", "uid": "d"},
-             "spec": {"template": rc()["spec"]["template"], "selector": {}, "strategy": {}}}
+    deployment = {"kind": "Deployment", "metadata": {"name": "foo", "uid": "d"},
+                  "spec": {"template": rc()["spec"]["template"], "selector": {}, "strategy": {}}}
     with pytest.raises(RolloutError,
                        match="a Deployment named foo already exists and does not belong to this "
                              "migration"):
-        World(Deployment=there).decide()
+        World(Deployment=deployment).decide()
 
 
 def test_nothing_of_that_name():
@@ -396,17 +400,18 @@ def forged(image="myimage:evil"):
     """Return forged ControllerRevisions and ReplicaSets of another client that wants foo's pods."""
     other_world = World(rc(replicas=2, image=image))
     other_world.go(2)
-    return {REVISION: other_world.find(REVISION, "foo-migration"), "ReplicaSet": other_world.replica_set}
+    return {REVISION: other_world.find(REVISION, "foo-migration"),
+            "ReplicaSet": other_world.replica_set}
 
 
 def test_what_is_kept_of_another_template_gets_no_pods():
-    made = forged()
-    world = World(**made)
+    objects = forged()
+    world = World(**objects)
     with pytest.raises(RolloutError,
                        match="its template or selector differs from the ControllerRevision "
                              "foo-migration of its migration"):
         world.decide()
-    world = World(ControllerRevision=made[REVISION])
+    world = World(ControllerRevision=objects[REVISION])
     assert (world.go() == ["delete ControllerRevision", *ALL]
             and world.find("Deployment")["spec"]["template"] == template_of_foo())
 

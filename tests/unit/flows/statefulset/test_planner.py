@@ -77,9 +77,9 @@ def set_by_somebody(model, path, value):
 
 def versions(model):
     """Return the version of each pod in ordinal order, with "!" if unready."""
-    images = {each["metadata"]["name"]: each["data"]["spec"]["template"]["spec"]["containers"][0][
+    images = {item["metadata"]["name"]: item["data"]["spec"]["template"]["spec"]["containers"][0][
         "image"]
-        for each in model.revisions(["uid of foo"])}
+        for item in model.revisions(["uid of foo"])}
     return [images[pod.revision].removeprefix("myimage:") + ("" if pod.ready else "!")
             for pod in model.pods("foo")]
 
@@ -191,7 +191,8 @@ def test_another_wish_in_the_middle_is_refused():
     model = cluster()
     go(CANARY, model)
     with pytest.raises(RolloutError,
-                       match=r"another update is in progress: to myimage:v2 \(1 of 3 pods have it\)") as caught:
+                       match=r"another update is in progress: to myimage:v2 \(1 of 3 "
+                             r"pods have it\)") as caught:
         decide(V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
     assert caught.value.next_command.splitlines() == [resume, "or:", BACK.command()]
@@ -390,20 +391,21 @@ def test_back_from_a_stuck_one_that_misses_another_pod():
 
 def test_a_pod_of_somebody_else_with_the_same_labels_is_no_obstacle(monkeypatch):
     model = stuck(1)
-    theirs, own = {"name": "foo-backup", "uid": "x", "resourceVersion": "1",
-                   "labels": {}}, model.troubled_pods
+    theirs, troubled_pods = {"name": "foo-backup", "uid": "x", "resourceVersion": "1",
+                             "labels": {}}, model.troubled_pods
     monkeypatch.setattr(model, "troubled_pods",
-                        lambda controller: [{"metadata": theirs, "status": {}}, *own(controller)])
+                        lambda controller: [{"metadata": theirs, "status": {}},
+                                            *troubled_pods(controller)])
     slowly(BACK, model)
     assert versions(model) == ["v1"] * 4
 
 
 def test_a_number_that_is_huge_takes_no_memory(monkeypatch):
     model = stuck(1)
-    own = model.troubled_pods
+    troubled_pods = model.troubled_pods
 
     def renamed(controller):
-        (item,) = own(controller)
+        (item,) = troubled_pods(controller)
         return [{**item, "metadata": {**item["metadata"], "name": "foo-9999999999"}}]
 
     monkeypatch.setattr(model, "troubled_pods", renamed)
@@ -493,9 +495,9 @@ def test_check_mode_shows_that_a_pod_is_deleted_which_was_not_ready_from_the_beg
     model = broken(cluster())
     go(UPDATE, model, until="update")
     model.settle()
-    shown = StatefulSetModel(model.items.values(), model.revisions, model.troubled_pods)
-    assert versions(shown) == ["v1", "v1", "v2!"]
-    assert go(BACK, shown) == ["update", "delete", "annotate"]
+    simulation = StatefulSetModel(model.items.values(), model.revisions, model.troubled_pods)
+    assert versions(simulation) == ["v1", "v1", "v2!"]
+    assert go(BACK, simulation) == ["update", "delete", "annotate"]
 
 
 def filled_in(model, monkeypatch):
@@ -652,7 +654,8 @@ def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_f
     try:
         go(request, model)
     except RolloutError as error:
-        assert "no update in progress to roll back; the previous revision is 2 (myimage:v2)" in error.what and request is BACK
+        assert ("no update in progress to roll back; the previous revision is 2 (myimage:v2)"
+                in error.what and request is BACK)
     assert versions(model) == [version] * 3
     assert primary(model).settings == {"minReadySeconds": None, "updateStrategy": STRATEGY,
                                        "revisionHistoryLimit": None}
@@ -684,24 +687,26 @@ def test_a_record_that_cannot_be_read_in_the_middle_is_none(text):
                           {"spec": {"template": {"spec": {}}}}])
 def test_a_revision_that_cannot_be_read_is_none_in_check_mode_too(data):
     """Only other clients create such revisions."""
-    there = cluster()
+    source = cluster()
     owners = [{"uid": "uid of foo", "controller": True}]
-    made = {"metadata": {"name": "made", "ownerReferences": owners}, "data": data, "revision": 9}
-    model = StatefulSetModel(there.items.values(), lambda uids: [*there.revisions(uids), made])
+    revision = {"metadata": {"name": "made", "ownerReferences": owners}, "data": data,
+                "revision": 9}
+    model = StatefulSetModel(source.items.values(),
+                             lambda uids: [*source.revisions(uids), revision])
     go(UPDATE, model)
     assert (versions(model) == ["v2"] * 3
-            and max(each["revision"] for each in model.revisions(["uid of foo"])) == 2)
+            and max(item["revision"] for item in model.revisions(["uid of foo"])) == 2)
 
 
 def test_the_revision_of_another_statefulset_is_none_to_go_back_to():
     model = cluster()
     go(UPDATE, model)
     model.kept["uid of foo"] = tuple(
-        {**each,
-         "metadata": {**each["metadata"],
+        {**item,
+         "metadata": {**item["metadata"],
                       "ownerReferences": [{"uid": "another", "controller": True}]}}
-        if each["metadata"]["name"] != primary(model).update_revision else each
-        for each in model.kept["uid of foo"])
+        if item["metadata"]["name"] != primary(model).update_revision else item
+        for item in model.kept["uid of foo"])
     with pytest.raises(RolloutError, match="it has no revision 1"):
         decide(asked(state="rolled_back", to_revision=1), model)
 

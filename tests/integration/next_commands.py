@@ -88,8 +88,8 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
     "flows/migration/planner.py::_refuse_another_template": SHOWS,
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
-    "flows/migration/planner.py::_with_controller": "not pasted: needs the old manifest, applied in the "
-                                              "middle of a migration",
+    "flows/migration/planner.py::_with_controller":
+        "not pasted: needs the old manifest, applied in the middle of a migration",
     "flows/refusals.py::_without_finalizers": "test_deletion_blocked_by_a_finalizer_completes",
     "flows/refusals.py::contested_before": FORGED + "each of its commands is one of way_back",
     "flows/refusals.py::endless_deletion": SAME
@@ -131,7 +131,8 @@ SITES: dict[str, str] = {
     "run/lease.py::take": "test_command_waits_for_another_task",
     "run/deadlines.py::refuse_repetition": SAME + "test_other_clients undoes a step",
     "run/deadlines.py::count_rejection": SAME + "test_other_clients changes the object",
-    "run/deadlines.py::concurrent_change_error": SAME + "test_driver changes the template meanwhile",
+    "run/deadlines.py::concurrent_change_error":
+        SAME + "test_driver changes the template meanwhile",
     "run/deadlines.py::explain_idle_failure":
         "test_failing_pods_without_an_update_get_the_previous_template",
     "run/deadlines.py::next_commands":

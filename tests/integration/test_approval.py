@@ -104,7 +104,8 @@ def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_envi
 @pytest.mark.full
 @pytest.mark.parametrize("on_failure, sizes, outcome",
                          [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
-def test_missing_approval_rolls_back_at_the_deadline(namespace, playbooks, on_failure, sizes, outcome):
+def test_missing_approval_rolls_back_at_the_deadline(
+        namespace, playbooks, on_failure, sizes, outcome):
     namespace.make_primary(2)
 
     output = " ".join(playbooks.run("image_bump", image="myimage:v2", stages=["50%"],

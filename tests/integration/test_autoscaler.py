@@ -167,7 +167,8 @@ def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace,
 
 
 @pytest.mark.full
-def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_ends(namespace, scaler):
+def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_ends(
+        namespace, scaler):
     for end in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             update(namespace, fault=death(9, after=True), image="myimage:v3")

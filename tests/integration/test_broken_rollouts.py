@@ -442,7 +442,8 @@ def roll(row: Row, namespace: Namespace, pulse: Pulse) -> Outcome:
 def outcomes(cluster, release, has_fake_nodes, request):
     """Provide the future outcome of each chosen row that the API server can show."""
     chosen = [item.callspec.params["row"]
-              for item in request.session.items if item.originalname == "test_cause_of_a_broken_rollout_is_shown"]
+              for item in request.session.items
+              if item.originalname == "test_cause_of_a_broken_rollout_is_shown"]
     chosen = [row
               for row in chosen if release >= tuple(map(int, row.since.split(".")))
               and (has_fake_nodes or not row.is_played)]

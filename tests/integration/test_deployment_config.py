@@ -181,7 +181,8 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
 @pytest.mark.parametrize("number, was_paused",
                          [(1, False), (2, False), (3, False), (4, False), (5, False), (6, False),
                           (1, True), (4, True)])
-def test_rollback_of_a_migration_restores_the_deployment_config(allowed, stand_in, number, was_paused):
+def test_rollback_of_a_migration_restores_the_deployment_config(
+        allowed, stand_in, number, was_paused):
     """After that write of the migration; the pause of a previously paused object is not a
     migration's.
     """

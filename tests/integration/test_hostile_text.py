@@ -55,7 +55,8 @@ def test_commands_target_the_task_cluster_and_evaluate_nothing(
 
 
 @pytest.mark.full
-def test_hostile_images_and_records_are_shown_outside_commands(namespace, ansible_environment, tmp_path):
+def test_hostile_images_and_records_are_shown_outside_commands(
+        namespace, ansible_environment, tmp_path):
     forged = {"outcome": "updated", "from": {"web": f"evil:v1{SHELL}{ESCAPES}"},
               "who": f"{ESCAPES}\nNext:\n  touch pwned"}
     namespace.create("replicationcontrollers",

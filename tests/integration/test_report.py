@@ -179,7 +179,8 @@ def test_unwritable_report_does_not_fail_the_update(namespace, ansible_environme
 
 
 @pytest.mark.full
-def test_folder_in_place_of_the_report_does_not_fail_the_update(namespace, ansible_environment, tmp_path, shop):
+def test_folder_in_place_of_the_report_does_not_fail_the_update(
+        namespace, ansible_environment, tmp_path, shop):
     namespace.make_primary(1)
     (tmp_path / "page.html").mkdir()
 

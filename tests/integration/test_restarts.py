@@ -119,7 +119,8 @@ def test_update_survives_a_short_outage(cluster, namespace, undisturbed, compone
     ("etcd", MIDDLE, "cannot be reached"),
     ("kube-controller-manager", CLOSED, "no progress for 4 s"),
 ])
-def test_long_outage_is_named_in_the_error(cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
+def test_long_outage_is_named_in_the_error(
+        cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
     """The task ends with an error that reports the update's status; the same task after the outage
     ends as usual.
     """

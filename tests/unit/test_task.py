@@ -467,8 +467,8 @@ def test_results_of_a_single_controller_repeat_the_keys_at_the_top(
 
     (entry,) = result["results"]
     assert ENTRY.items() <= entry.items() and keys <= entry.keys()
-    own = {key: value for key, value in entry.items() if key not in ENTRY}
-    assert own.items() == {key: result[key] for key in own}.items()
+    fields = {key: value for key, value in entry.items() if key not in ENTRY}
+    assert fields.items() == {key: result[key] for key in fields}.items()
 
 
 @pytest.mark.parametrize("arguments, kind", [

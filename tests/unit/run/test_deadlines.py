@@ -492,7 +492,7 @@ def test_of_fewer_pods_fewer_can_be_new():
                          ids=["one is missing", "all there", "not seen"])
 def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(pods, is_reported):
     """Old controller managers do not update a StatefulSet's status while pod creation fails."""
-    its = stateful_set(0)
+    observed = stateful_set(0)
     pod = {"metadata": {"ownerReferences": [{"uid": "uid of foo", "controller": True}]}}
     event = {"involvedObject": {"uid": "uid of foo"}, "reason": "FailedCreate",
              "message": "exceeded quota: small"}
@@ -509,10 +509,10 @@ def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(pods, is_r
 
     clock = FakeClock()
     patience = Deadlines(Quiet(), clock, Intervals())
-    patience.wait(UPDATE, RolloutStatus(its, grows=its), Wait("foo"), 0)
+    patience.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as caught:
-        patience.wait(UPDATE, RolloutStatus(its, grows=its), Wait("foo"), 0)
+        patience.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
     assert ("exceeded quota: small" in caught.value.why) is is_reported
 
 

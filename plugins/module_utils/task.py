@@ -78,7 +78,7 @@ def answer(work: t.Callable[[Json], Json | None], params: Json,
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
     # Texts of the cluster are escaped when they are read, except data (templates).
     visible_result: Json = map_texts(remove_values(result, _secrets(params)),
-                               lambda text: escape_unprintable(text, but="\n\t")) | booleans
+                                     lambda text: escape_unprintable(text, but="\n\t")) | booleans
     for warning in visible_result.pop("warnings", ()):
         warn(warning)
     return visible_result

@@ -111,7 +111,7 @@ class RemoteFile:
     def _command(self, offset: int, turns: int, is_last: bool) -> str:
         file, end = shlex.quote(self._path), shlex.quote(os.path.basename(self._path))
         user = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
-                 else "")
+                else "")
         return (
             # A single lstat is enough: another user cannot replace a file that we own.
             f'f={file}; o=" $(id -u){user} "; is_ours() {{ [ -r "$f" ] || return 1; '

@@ -94,7 +94,7 @@ class RealWorld:
              ceiling: int | None) -> Ended:
         # younger pods of a DaemonSet count as unavailable, and are deleted at once
         if params.get("min_ready_seconds"):
-            time.sleep(params["min_ready_seconds"] + 0.2)
+            time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
             try:
                 result = self.namespace.roll(fault=writes.death(*death) if death else None,

@@ -52,7 +52,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
         return diagnosis.causes(request, controller, pods, events)
     old = _kinds(controller, pods)
     causes_of_old = [cause for pod in pods if _name(pod) in old
-             for cause in _of_old_pod(request, controller, pod, events, old)]
+                     for cause in _of_old_pod(request, controller, pod, events, old)]
     other_pods = [pod for pod in pods if _name(pod) not in old]
     examples = [min((cause for cause in causes_of_old if cause.kind == kind),
                     key=lambda cause: not cause.is_fatal)

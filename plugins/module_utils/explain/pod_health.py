@@ -123,7 +123,7 @@ def causes(request: Request, first: First, pods: Present, may_go: int = 0,
     gone = lost_pods(first, pods)
     are_too_many = len(gone) > may_go
     failures = [cause for uid, before in gone.items() if are_too_many
-             for cause in _causes_of_loss(request, before.name, pods.get(uid))]
+                for cause in _causes_of_loss(request, before.name, pods.get(uid))]
     for uid in first if changed is None else filter(changed.__contains__, first):
         if uid in pods and uid not in gone:
             failures += _causes_in(request, first[uid], pods[uid])
@@ -133,14 +133,14 @@ def causes(request: Request, first: First, pods: Present, may_go: int = 0,
 def past_failures(request: Request, first: First, pods: t.Iterable[Json]) -> list[Cause]:
     """Return the causes of failures in past states of the first pods; deletions do not count."""
     pods_with_first = ((first.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in pods
-             if "deletionTimestamp" not in pod["metadata"])
+                       if "deletionTimestamp" not in pod["metadata"])
     failures = [cause for before, pod in pods_with_first if before
                 for cause in _causes_in(request, before, pod)]
     return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in failures)
 
 
 def excess_warnings(request: Request, new: Present, old: Present, events: t.Iterable[Json],
-                  before: t.Mapping[str, int], usual: t.Container[str] = ()) -> list[Cause]:
+                    before: t.Mapping[str, int], usual: t.Container[str] = ()) -> list[Cause]:
     """Return a cause if new pods have more warnings than old pods.
 
     Both the average and the maximum per pod must be higher. before: event_counts() at the beginning

@@ -163,7 +163,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     """
     successor = observed.successor
     takeover = (primary.takeover
-            or (successor.takeover if successor and not primary.has_takeover else None))
+                or (successor.takeover if successor and not primary.has_takeover else None))
     if takeover is None:
         raise RolloutError(
             f"the annotation {TAKEOVER} cannot be read, so the handover cannot be finished",

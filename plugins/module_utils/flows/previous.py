@@ -34,7 +34,7 @@ from . import provenance, refusals
 
 
 def requested_revision(request: Request, controller: Controller,
-           history: t.Sequence[Revision]) -> Revision | None:
+                       history: t.Sequence[Revision]) -> Revision | None:
     """Return the requested revision if no update is in progress, or None if the last was undone.
 
     controller: with the template and the record of the last update. history: newest first.
@@ -53,8 +53,8 @@ def requested_revision(request: Request, controller: Controller,
 
 
 def requested_number(request: Request, controller: Controller, history: t.Sequence[Revision],
-           record: Rollout | None, former: t.Collection[int], *,
-           in_progress: bool) -> int | None:
+                     record: Rollout | None, former: t.Collection[int], *,
+                     in_progress: bool) -> int | None:
     """Return the number of the requested revision of a server-driven controller, even in an update.
 
     Returns None to undo the update in progress, or if no change is needed. record: of the update in

@@ -142,7 +142,7 @@ def kind_named(word: str) -> Kind | None:
 
 #: The kinds that users may name.
 KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
-          Kind.STATEFUL_SET, Kind.DAEMON_SET)
+         Kind.STATEFUL_SET, Kind.DAEMON_SET)
 #: A kind by each word of kubectl: its name in any case, its resource, and its short name.
 _WORDS = {word: kind for kind in KINDS
           for word in (kind.lower(), kind.resource,

@@ -64,7 +64,7 @@ def helm(connection: t.Mapping[str, str | None], namespace: str) -> str:
 
 def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) -> str:
     values = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option,
-            value in connection.items()}
+              value in connection.items()}
     flags = [f"{_FLAGS[name][option]}={value}" for option, value in values.items()]
     return shlex.join([name, *flags, *(["-n", namespace] if namespace else [])])
 

@@ -210,7 +210,7 @@ def _show_how_to_approve(release: Release) -> Turn:
     rollouts = [item for item in objects(result, "results")
                 if item.get("resume_command")]
     resume, back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
-                for key in ("resume_command", "rollback_command"))
+                    for key in ("resume_command", "rollback_command"))
     lines = [f"{release.request.title} waits for approval until {rfc3339(ends)}.",
              f"To resume: {resume}", f"To roll back: {back}"]
     return Turn("show", "Show how to approve", "ask", release.history.stage, lines=lines,
@@ -269,11 +269,12 @@ REFUSED = Row("the request has an error", "fail: nothing has been changed",
               lambda release: release.ending.is_refused and release.has_passed_artifacts,
               lambda _release: Turn("fail", "Fail with the reason", "end"))
 ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the next job",
-           lambda release: not release.has_passed_artifacts,
-           lambda _release: Turn("pass_artifacts", "Pass the outcome to the workflow", "artifacts"))
+                lambda release: not release.has_passed_artifacts,
+                lambda _release: Turn("pass_artifacts", "Pass the outcome to the workflow",
+                                      "artifacts"))
 REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
-                                    holds=lambda release: release.ending.is_refused
-                                    and not release.has_passed_artifacts)
+                                         holds=lambda release: release.ending.is_refused
+                                         and not release.has_passed_artifacts)
 #: The end after a failure, and after a success.
 FAILED = [
     Row("a failure, and the failure hook has more files",

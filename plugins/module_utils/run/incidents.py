@@ -145,7 +145,7 @@ class _ScaleDown:
     def resize(self, sizes: tuple[int, int]) -> None:
         """Add the difference to a smaller size; a scale-up takes the difference back."""
         goal, successor = (max(0, remaining + before - now)
-                     for remaining, before, now in zip(self.remaining, self.sizes, sizes))
+                           for remaining, before, now in zip(self.remaining, self.sizes, sizes))
         self.sizes, self.remaining = sizes, (goal, successor)
 
     def take(self, count: int) -> None:

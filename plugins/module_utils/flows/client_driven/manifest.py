@@ -63,7 +63,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
 
 
 def rollout_record(outcome: str, before: Controller, after: Controller, now: str,
-           **more_fields: str) -> str:
+                   **more_fields: str) -> str:
     """Return the last-rollout annotation of a controller."""
     return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
                                "time": now, **more_fields})

@@ -269,7 +269,7 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
         if changes:
             if controller is grows and controller.last_rollout.get("outcome") != outcome:
                 changes[LAST_ROLLOUT] = rollout_record(outcome, partner, controller, observed.now,
-                                                **_request_field(successor))
+                                                       **_request_field(successor))
             return Step(Action.ANNOTATE, controller.name,
                         patch(controller, *annotate(controller, changes)),
                         before=controller.desired, after=f"{outcome}, {goal} desired")

@@ -242,4 +242,4 @@ def trimmed(controller: RevisionDriven, revisions: tuple[Json, ...], present: Js
     surplus = len(earlier if counts_live else dead) - (10 if limit is None else limit)
     removed = dead[:max(0, surplus)]
     return tuple(item for item in revisions if not any(item is revision
-                                                           for revision in removed))
+                                                       for revision in removed))

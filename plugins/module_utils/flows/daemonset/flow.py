@@ -134,8 +134,8 @@ def _asks_for_nodes(request: Request) -> bool:
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
     """Return the observation with the revisions of the pods, if the last one is not certain."""
-    if len(observed.other_revisions) < 2 or observed.before is None or (observed.record
-                                                               and observed.record.is_back):
+    is_back = observed.record and observed.record.is_back
+    if len(observed.other_revisions) < 2 or observed.before is None or is_back:
         return observed
     labels = (pod.labels for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)
     return dataclasses.replace(observed, in_use=frozenset(map(object_meta.pod_revision, labels)))

@@ -62,7 +62,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         return SimulatedDeployments(real.items(), real.items(Kind.REPLICA_SET))
 
     def server_steps(self, before: DeploymentObserved,
-                       now: DeploymentObserved) -> tuple[Step, ...]:
+                     now: DeploymentObserved) -> tuple[Step, ...]:
         """Return the steps reported by the Deployment controller in Events."""
         sizes = {replica_set.uid: replica_set.replicas
                  for replica_set in before.sets} if before.primary else {}

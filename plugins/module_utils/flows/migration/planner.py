@@ -225,7 +225,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
         # | deleted | yes | closed, and pods await the garbage collector | hand over |
         labels = {object_meta.HASH_LABEL: stored["hash"]}
         step = handover.reparent_step(observed.pods or (), stored["uid"],
-                             stored["manifest"]["metadata"]["name"], replica_set, labels)
+                                      stored["manifest"]["metadata"]["name"], replica_set, labels)
         return step if step and replica_set.is_observed else _open(observed, replica_set, stored)
     # | deleted | yes | open, no Deployment | create the Deployment, paused |
     deployment = observed.deployment
@@ -277,7 +277,7 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
                            next_command=(*list_alternatives(
                                f"{request.oc} rollout status dc/{config.name}",
                                f"{request.oc} rollout cancel dc/{config.name}"),
-                                         "then:", request.command()))
+                               "then:", request.command()))
     _refuse_others(request, observed, config)
 
 

@@ -198,8 +198,8 @@ def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDr
     """
     if request.is_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,
-                                 observed.former_numbers,
-                                 in_progress=observed.in_progress or observed.is_stuck)
+                                           observed.former_numbers,
+                                           in_progress=observed.in_progress or observed.is_stuck)
         if number is None:
             return request
         request = dataclasses.replace(request, to_revision=number)

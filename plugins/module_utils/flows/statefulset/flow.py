@@ -50,7 +50,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
         if not request.state.undoes or observed.is_all_new:
             return observed
         pods = (StatefulSetPod.from_api(item) for item in cluster.troubled_pods(primary)
-               if object_meta.owner_uid(item) == primary.uid)
+                if object_meta.owner_uid(item) == primary.uid)
         observed = dataclasses.replace(observed,
                                        troubled=tuple(sorted(pods, key=lambda pod: pod.number)))
         if not observed.stuck:
@@ -82,9 +82,9 @@ def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str
         yield (f"updateStrategy of StatefulSet {primary.name} has the partition "
                f"{primary.partition}, which keeps pods from being "
                f"updated: this update sets its own, and restores {primary.partition} at the end")
-    if request.overrides_strategy and request.max_unavailable.resolve(primary.replicas,
-                                                                      round_up=False) > 1 and (
-                     "maxUnavailable" not in primary.numbers):
+    most_missing = request.max_unavailable.resolve(primary.replicas, round_up=False)
+    if (request.overrides_strategy and most_missing > 1
+            and "maxUnavailable" not in primary.numbers):
         yield ("max_unavailable has no effect: this cluster replaces the pods of a StatefulSet "
                "one at a time, since it does not have the feature gate MaxUnavailableStatefulSet, "
                f"or {primary.name} has no rollingUpdate in its updateStrategy")

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import who
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import user_and_host
 
 
 class LookupModule(LookupBase):
@@ -18,5 +18,5 @@ class LookupModule(LookupBase):
 
     def run(self, terms: list[str], variables: t.Any = None,
             **options: t.Any) -> list[dict[str, str]]:
-        user, _at, host = who().rpartition("@")
+        user, _at, host = user_and_host().rpartition("@")
         return [{"user": user, "host": host}]

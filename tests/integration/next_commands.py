@@ -127,8 +127,8 @@ SITES: dict[str, str] = {
     "run/driver.py::run": SAME + "test_driver surprises a task",
     "run/fleet.py::_next_command": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
     "run/fleet.py::_note": SAME + "test_fleet surprises a task",
-    "run/lease.py::keep": SAME + "test_two_clients takes over",
-    "run/lease.py::take": "test_command_waits_for_another_task",
+    "run/lease.py::renew": SAME + "test_two_clients takes over",
+    "run/lease.py::acquire": "test_command_waits_for_another_task",
     "run/deadlines.py::refuse_repetition": SAME + "test_other_clients undoes a step",
     "run/deadlines.py::count_rejection": SAME + "test_other_clients changes the object",
     "run/deadlines.py::concurrent_change_error":

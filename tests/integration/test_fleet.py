@@ -151,13 +151,13 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
         machine.
         """
         request = Request("shop", namespace.name)
-        elsewhere = Process.mine()._replace(machine="elsewhere")
+        elsewhere = Process.of_new_task()._replace(machine="elsewhere")
         task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", lines.append,
                           elsewhere)
         time.sleep(1)
         try:
-            lease._Exclusive(task, lease_name_without_kind("shop"),
-                             lease.RENEW_AFTER).take(lambda: None)
+            lease._ExclusiveLease(task, lease_name_without_kind("shop"),
+                                  lease.RENEW_INTERVAL).acquire(lambda: None)
         except RolloutError as error:
             refused.append(error.what)
 

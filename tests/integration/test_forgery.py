@@ -49,7 +49,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driv
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
     Process,
-    started_at,
+    start_time,
 )
 
 Json = dict[str, t.Any]
@@ -540,11 +540,11 @@ def test_fleet_ignores_a_partner_outside_its_selection(neighbours):
             and raw(result) == [])
 
 
-MINE = Process.mine()
+MINE = Process.of_new_task()
 #: Leases without a living holder.
 HELD = {
     "for 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
-    "by process 1": ({}, f"{MINE.machine}/1/{started_at('1')}/0123abcd"),
+    "by process 1": ({}, f"{MINE.machine}/1/{start_time('1')}/0123abcd"),
     "by a process that is none": ({}, f"{MINE.machine}/\x00/1/0123abcd"),
     "by a path": ({}, f"{MINE.machine}/../../etc/1/0123abcd"),
     "by a number": ({}, f"{MINE.machine}/{'9' * 5000}/1/0123abcd"),

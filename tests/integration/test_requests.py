@@ -13,7 +13,10 @@ import pytest
 from namespace import Namespace
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import MANY, Deadlines
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import (
+    LARGE_CONTROLLER,
+    Deadlines,
+)
 
 pytestmark = pytest.mark.fake_nodes("100 pods that are all ready at once, in one piece of news; a "
                                     "kubelet takes them in turns")
@@ -141,7 +144,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 
         gateway.http.once = noted
 
-    namespace.make_primary(MANY + 1)
+    namespace.make_primary(LARGE_CONTROLLER + 1)
     namespace.roll(fault=arm, image="myimage:v2-slow", max_surge="100%")
     assert set(looks) == {"glance"}
 
@@ -157,7 +160,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 def test_causes_of_many_pods_are_those_of_few_pods(namespace, image):
     """The first glance at many pods only postpones the diagnosis."""
     causes = []
-    for replicas in (3, MANY + 1):
+    for replicas in (3, LARGE_CONTROLLER + 1):
         namespace.make_primary(replicas, name=f"foo-{replicas}")
         with pytest.raises(RolloutFailed) as failed:
             namespace.roll(name=f"foo-{replicas}", image=f"myimage:v2-{image}", max_surge="100%",

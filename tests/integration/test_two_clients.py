@@ -31,7 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
     Process,
-    started_at,
+    start_time,
 )
 
 REPLICAS = 4
@@ -67,7 +67,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
     Process,
-    started_at,
+    start_time,
 )
 print("ready", flush=True)
 input()
@@ -231,7 +231,7 @@ def finish(namespace):
 def test_forged_lease_blocks_no_task(namespace, name):
     """The Lease lasts 68 years, for a process as old as this machine, with the largest numbers."""
     namespace.make_primary(2)
-    process = Process.mine()._replace(pid="1", start=started_at("1"), task="x")
+    process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task="x")
     metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},
                 "finalizers": ["example.com/never"]}
     namespace.call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
@@ -244,4 +244,4 @@ def test_forged_lease_blocks_no_task(namespace, name):
     began = time.monotonic()
     assert namespace.roll(image="myimage:v2")["changed"]
 
-    assert time.monotonic() - began > lease_room.DURATION and leases(namespace) == {}
+    assert time.monotonic() - began > lease_room.LEASE_DURATION and leases(namespace) == {}

@@ -74,7 +74,7 @@ class Cluster(IdleGateway):
         self.hidden.discard(name)
 
     def wait(self, seconds):
-        assert 0 < seconds <= driver.LOOK_UP
+        assert 0 < seconds <= driver.POLL_INTERVAL
         with self.lock:
             self.clock.sleep(seconds)
             self.happens()

@@ -102,7 +102,7 @@ def of_soak(world):
     request = parse_request({"name": "foo", "kind": str(world.kind), "state": "rolled_back"})
     flow = choose(request)
     watched = WatchedPods(world)
-    watched.look(request,
+    watched.update(request,
                  flow.status(request,
                                flow.find(request, world, world.revisions(["uid of foo"]) or [])))
     return {pod["metadata"]["name"] for pod in watched.new.values()}, {

@@ -200,9 +200,9 @@ class Memory:
             self._caches = caches_type()
         return self._caches
 
-    def note_handover(self, seconds: float, is_whole: bool) -> None:
+    def note_handover(self, seconds: float, is_complete: bool) -> None:
         """Note the time of a handover of pods; list the pods at once if some remain."""
-        self.look_at_pods_from = seconds + (LOOK_AT_PODS_AGAIN if is_whole else 0)
+        self.look_at_pods_from = seconds + (LOOK_AT_PODS_AGAIN if is_complete else 0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Cleanup after a failure: the steps that cannot be left to a later task."""
+"""Cleanup after a failure: stop the creation of failing pods, and restore the autoscaler."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .recorder import Recorder
 
 def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
              memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
-    """Take the steps that are due, unless another task has taken over, and record the failure.
+    """Apply the cleanup steps, unless another task holds the Lease, and record the failure.
 
-    Failures of the cleanup are ignored: the first error is the one to report.
+    A failure of the cleanup itself is ignored, so that the user reads the error of the update.
     """
 
-    def take(step: Step) -> bool:
-        lease.keep()
+    def apply(step: Step) -> bool:
+        lease.renew()
         if is_written := gateway.write(step.write):
             recorder.report_step(step)
         return is_written
@@ -46,17 +46,17 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
             step = flow.halt_step(observed)
-            error.what += (f"; {step.name} creates no more pods" if step and take(step)
+            error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        # An autoscaler that interferes is better than none for a long time.
+        # Nobody may run the task again soon, and until then the service needs its autoscaler.
         if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
-            take(step)
+            apply(step)
     if isinstance(error, RolloutFailed):
         recorder.record_failure(error.what)
 
 
 def _last_observed(request: Request, gateway: Gateway, memory: Memory) -> Observed:
-    """Return the last observed state with the current autoscaler."""
+    """Return the last observation, with the autoscaler read again."""
     read_autoscalers(gateway, memory)
     current = autoscaler.autoscaler_of(request, memory.autoscalers)
     return dataclasses.replace(memory.observed, autoscaler=current)

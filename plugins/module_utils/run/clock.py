@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Clocks: the only access to time below the modules."""
+"""The system clock, and the simulated clock of check mode. No other module reads the time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typing as t
 
 
 class Clock:
-    """System clock."""
+    """The system clock."""
 
-    #: Whether time passes by itself, so that sizes over time have a meaning.
+    #: False for a simulated clock.
     is_real = True
 
     def monotonic(self) -> float:
@@ -24,7 +24,7 @@ class Clock:
     def elapsed(self) -> float:
         """Return the seconds since an arbitrary start, including suspensions of the machine.
 
-        A laptop that wakes up has lost the Lease.
+        A Lease can expire while a laptop is suspended, so a Lease needs this clock.
         """
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
@@ -42,7 +42,7 @@ class Clock:
 
 
 class FixedClock(Clock):
-    """Clock of check mode, which only sleep() advances."""
+    """The simulated clock of check mode, which only sleep() advances."""
 
     is_real = False
 
@@ -59,18 +59,17 @@ class FixedClock(Clock):
 
 
 class Intervals(t.NamedTuple):
-    """Intervals of requests other than steps, in seconds."""
+    """Minimum intervals between requests that write no step, in seconds."""
 
     #: Between two renewals of the Lease.
     renew: float = 2.0
-    #: Without progress until the pods are read for causes.
+    #: Between the last progress and the search for failing pods.
     look_at_pods: float = 1.0
-    #: Between two Events about sizes.
+    #: Between two Events that report a new size.
     events: float = 1.0
-    #: Whether the interval applies to Events of all steps, so that one Event can report several
-    #: steps.
+    #: Whether the interval applies to the Events of all steps, and one Event reports several steps.
     joins_events: bool = False
 
 
-#: Intervals for the only driver of a task.
+#: The intervals of a task for a single controller.
 ALONE = Intervals()

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop of an update: observe, plan, apply one step, wait, until the flow's decision is Done.
+"""The reconcile loop of an update: observe, plan, apply one step, wait, until the plan is Done.
 
-Every decision depends on state that a second client can observe: a killed task that is run again
-continues with the next turn of the loop. The state of a run serves only the report and the
-deadlines.
+Every decision depends on state in the cluster alone, so a task that was killed and runs again
+resumes with the next turn of the loop. The state in memory serves the report and the deadlines.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ from .deadlines import (
     explain_idle_failure,
     next_commands,
 )
-from .lease import Lease, who
+from .lease import Lease, user_and_host
 from .recorder import Recorder
 
 if t.TYPE_CHECKING:
     from .soaking import Soaking
 
-#: Seconds between two checks whether a wait should end.
-LOOK_UP = 0.2
-#: Seconds for which steps of the server's controller are batched. To observe each of them would
-#: take processor time from a controller manager on the same machine.
-BATCH = 0.02
+#: Maximum seconds of a wait until the driver observes the cluster again.
+POLL_INTERVAL = 0.2
+#: Seconds for which steps of the controller manager are collected before the next observation.
+#: More frequent observations would slow down a controller manager on the same machine.
+BATCH_SECONDS = 0.02
 
 
 def run(
@@ -57,16 +56,15 @@ def run(
     stop: t.Callable[[], str] = lambda: "",
     intervals: Intervals = ALONE,
 ) -> Json:
-    """Bring the cluster to the requested state, and return the task's result.
+    """Update the controllers to the requested state, and return the task's result.
 
-    The controller's Lease is held from before the first write to the end, if the request locks.
-    say prints a line for each step and each wait. stop returns why the task should end, or "": it
-    is called before each step, and several times a second during a wait. Raises RolloutError with
+    Holds the Lease of the controller from the first write to the end, unless the request disables
+    the lock. say prints a progress line. stop returns why the task has to stop, or ""; the driver
+    calls stop before each step, and several times a second during a wait. Raises RolloutError with
     the steps so far.
     """
     runner = _Run(flow, request, gateway, clock, say, stop, intervals)
-    # A killed client sends no further request. Tests kill clients with a BaseException: only the
-    # finally clause runs, and clears the memory of the lease.
+    # Tests raise a BaseException in place of a kill, after which the client must send no request.
     try:
         result = runner.run()
     except RolloutError:
@@ -76,21 +74,21 @@ def run(
         error = InternalError.from_exception(exception, runner.request.where,
                                              runner.request.command())
         runner.clean_up(error)
-        with contextlib.suppress(Exception):  # the result may raise the same exception
+        with contextlib.suppress(Exception):  # The status may raise the same exception.
             runner.with_progress(error)
         runner.end()
         raise error from exception
     else:
         runner.end()
         if not runner.memory.has_begun:
-            runner.lease.clean_up()
+            runner.lease.delete_abandoned()
         return result
     finally:
-        runner.lease.forget()
+        runner.lease.end_task()
 
 
 def simulate(flow: Flow, request: Request, real: Gateway) -> Json:
-    """Run in check mode: on a copy of the cluster in memory. Raises RolloutError as run() does."""
+    """Run the task in check mode, on a simulated cluster. Raises RolloutError as run() does."""
     from ..cluster.simulated import SimulatedGateway
 
     clock = FixedClock()
@@ -98,16 +96,16 @@ def simulate(flow: Flow, request: Request, real: Gateway) -> Json:
 
 
 def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Json | None:
-    """Return the task's result if nothing has to be done, else None, without a write or a wait.
+    """Return the task's result if the cluster is in the requested state, else None.
 
-    Raises RolloutError as run() does.
+    Writes nothing and waits for nothing. Raises RolloutError as run() does.
     """
     runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", ALONE)
-    return runner.loop(only_look=True)
+    return runner.loop(is_read_only=True)
 
 
 class _State:
-    """The state of a run, for the report and the deadlines."""
+    """The state of a run, which the report and the deadlines use."""
 
     def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
                  say: t.Callable[[str], None], stop: t.Callable[[], str],
@@ -116,7 +114,7 @@ class _State:
         self.clock, self.stop = clock, stop
         self.recorder = Recorder(request, gateway, clock, say, intervals)
         self.deadlines = Deadlines(gateway, clock, intervals)
-        self.attempts, self.memory = Attempts(), Memory(who=who())
+        self.attempts, self.memory = Attempts(), Memory(who=user_and_host())
         self.soaking = _soaking(request, gateway, clock, say, self.memory.warnings)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
         self.start: Observed | None = None
@@ -141,9 +139,9 @@ class _State:
         return self.flow.status(self.request, observed)
 
     def result(self, observed: Observed, message: str = "") -> Json:
-        """Return the task's result; its message is a summary of the status by default."""
+        """Return the task's result, with a summary of the status unless there is a message."""
         end = self.status(observed)
-        # The first observation of a run was made before the budgets were read.
+        # The first observation precedes the read of the PodDisruptionBudgets.
         start = self.status(dataclasses.replace(self.start or observed, budgets=observed.budgets))
         if self.memory.has_begun:
             self.recorder.sample(end, self.is_watching, is_end=True)
@@ -156,7 +154,7 @@ class _State:
         }
 
     def with_progress(self, error: RolloutError) -> RolloutError:
-        """Return the error with the steps before it, and with the status of the update."""
+        """Return the error, with the applied steps and the status of the update."""
         observed = self.memory.observed
         if observed.in_progress and not isinstance(error, RolloutFailed):
             error.status = report.progress(observed)
@@ -168,13 +166,15 @@ class _State:
 
 
 class _Run(_State):
-    """The turns of a run."""
+    """The loop of a run, one turn at a time."""
 
-    #: Whether a step has grown a controller since update_period, and whether no update is due.
-    has_scaled_up = is_idle = False
+    #: Whether a controller was scaled up since the last wait for update_period.
+    has_scaled_up = False
+    #: Whether the last decision was to wait without an update in progress.
+    is_idle = False
 
     def run(self) -> Json:
-        """Return the result of the loop, after a rollback or a cleanup where the loop fails."""
+        """Return the result of the loop; roll back and clean up after a failure."""
         try:
             return t.cast(Json, self.loop())
         except RolloutFailed as error:
@@ -188,20 +188,20 @@ class _Run(_State):
             self.clean_up(error)
             raise
 
-    def loop(self, only_look: bool = False) -> Json | None:
-        """Take turns until there is a result; with only_look, return None where a turn is due."""
+    def loop(self, is_read_only: bool = False) -> Json | None:
+        """Repeat turns until the result; a read-only loop returns None before its first turn."""
         try:
-            preflight.note_frozen_autoscaler(self.request, self.gateway, self.memory)
+            preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
             while True:
                 observed = self.observe()
                 if reason := self.stop():
                     raise RolloutError(f"stopped ({reason})", where=self.request.where,
                                        next_command=self.request.command())
-                decision = self.decide(observed, only_look)
+                decision = self.decide(observed, is_read_only)
                 self.is_watching = isinstance(decision, Watch)
                 if isinstance(decision, Done):
                     return self.result(observed, "" if self.recorder.steps else decision.message)
-                if only_look:
+                if is_read_only:
                     return None
                 if result := self.turn(observed, decision):
                     return result
@@ -212,22 +212,23 @@ class _Run(_State):
         except RolloutError as error:
             raise self.with_progress(error) from error.__cause__
 
-    def decide(self, observed: Observed, only_look: bool) -> Decision | None:
-        """Return the next decision; None where the lease has to be checked before an error.
+    def decide(self, observed: Observed, is_read_only: bool) -> Decision | None:
+        """Return the next decision, or None if the Lease has to be acquired before the decision.
 
-        If another client holds the lease of an update in progress, the lease is the error.
+        While another task holds the Lease, its unfinished update must not be reported as an error
+        of this task.
         """
         try:
             return self.soaking.decide(self.flow, self.request, observed)
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            if only_look and not self.lease.is_held_by_other_task():
+            if is_read_only and not self.lease.is_held_by_other_task():
                 raise
             return None
 
     def turn(self, observed: Observed, decision: Step | Wait | Watch | None) -> Json | None:
-        """Begin, wait, watch or apply a step; return the result where the task ends with it."""
+        """Begin the run, wait, watch, or apply a step; return the result after the last step."""
         was_idle, self.is_idle = self.is_idle, isinstance(decision, Wait) and decision.is_idle
         if was_idle and not (self.is_idle or self.memory.has_begun):
             raise concurrent_change_error(self.request)
@@ -242,38 +243,38 @@ class _Run(_State):
         return None
 
     def begin(self, observed: Observed) -> None:
-        """Check permissions, take the lease and print warnings, before the first write or wait."""
-        answers = preflight.check_permissions(
+        """Check the permissions, acquire the Lease, and print warnings, before the first write."""
+        responses = preflight.check_permissions(
             self.flow, self.request, self.gateway, self.memory, observed)
         self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
-            self.lease.take()
-            answers |= preflight.request_related(self.flow, self.request, self.gateway, observed)
-            _look_up_all(self.flow, self.request, self.gateway, observed)
-            # The previous holder of the lease may have changed every object.
+            self.lease.acquire()
+            responses |= preflight.request_related(self.flow, self.request, self.gateway, observed)
+            _read_controllers(self.flow, self.request, self.gateway, observed)
+            # The previous holder of the Lease may have changed every object.
             self.request, self.start = self.request.without_revision(), None
             self.memory.revisions = None
-        for warning in preflight.note_related(
-                self.flow, self.request, self.gateway, self.memory, observed, answers):
+        for warning in preflight.store_related(
+                self.flow, self.request, self.gateway, self.memory, observed, responses):
             self.recorder.say(f"warning: {warning}")
         self.memory.has_begun = True
         self.deadlines.reset()
 
     def end(self) -> None:
-        """Write the remaining Events, and release the lease."""
+        """Create the remaining Events, and release the Lease."""
         with contextlib.closing(self.lease):
             self.recorder.record_all()
 
     def apply(self, observed: Observed, step: Step) -> bool:
-        """Apply a step; return whether the planned step was applied. Raises RolloutError."""
+        """Apply a step; return False if the step has to be planned again. Raises RolloutError."""
         self.attempts.refuse_repetition(self.request, step)
         if step.action is Action.SCALE and step.after > step.before:
             if self.has_scaled_up and self.request.update_period:
-                _pause(self.request.update_period, self.clock, self.lease, self.stop)
+                _wait_period(self.request.update_period, self.clock, self.lease, self.stop)
                 self.has_scaled_up = False
-                return False  # the plan from before the pause may be out of date
+                return False  # After the wait, the plan may be out of date.
             self.has_scaled_up = True
-        self.lease.keep()
+        self.lease.renew()
         try:
             is_applied, step = self.write(step)
         except RolloutError as error:
@@ -283,9 +284,9 @@ class _Run(_State):
             return False
         if step.write.kind == AUTOSCALER:
             preflight.read_autoscalers(self.gateway, self.memory)
-        if not is_applied:  # a precondition failed
+        if not is_applied:  # A precondition failed.
             self.memory.revisions, self.memory.look_at_pods_from = None, 0
-            _look_up_all(self.flow, self.request, self.gateway, observed)
+            _read_controllers(self.flow, self.request, self.gateway, observed)
             self.attempts.count_rejection(self.request, step)
             return False
         self.flow.note(step.write, self.memory)
@@ -299,41 +300,41 @@ class _Run(_State):
         return True
 
     def write(self, step: Step) -> tuple[bool, Step]:
-        """Return whether the write was accepted, and the step with the number of pods it reached.
+        """Return whether the write was accepted, and the step to report. Raises RolloutError.
 
-        Raises RolloutError.
+        The step of a handover reports the number of reparented pods.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
 
         def may_continue() -> bool:
-            self.lease.keep()
+            self.lease.renew()
             return not self.stop()
 
         count = self.gateway.hand_over(step.write, may_continue)
-        is_whole = count == len(step.write.pods)
-        self.memory.note_handover(self.clock.monotonic(), is_whole=is_whole)
+        is_complete = count == len(step.write.pods)
+        self.memory.note_handover(self.clock.monotonic(), is_complete=is_complete)
         return count > 0, dataclasses.replace(step, before=count)
 
     def wait(self, observed: Observed, wait: Wait) -> None:
-        """Wait for a change in the cluster; raises RolloutFailed as Deadlines does."""
+        """Wait for a change in the cluster. Raises RolloutFailed after a deadline."""
         causes, remaining = self.deadlines.wait(
             self.request, self.status(observed), wait, self.attempts.distinct_steps)
         self.recorder.report_wait(wait.until, causes)
-        self.lease.keep()
+        self.lease.renew()
         if wait.is_of_server:
-            self.clock.sleep(BATCH)
-        self.gateway.wait(min(remaining, LOOK_UP))
+            self.clock.sleep(BATCH_SECONDS)
+        self.gateway.wait(min(remaining, POLL_INTERVAL))
 
     def watch(self, observed: Observed) -> None:
-        """Wait for a fraction of the soak; raises RolloutFailed as Deadlines does."""
+        """Watch the pods of a soak for a moment. Raises RolloutFailed after the task's timeout."""
         self.deadlines.reset()
-        self.deadlines.refuse_overtime(self.request, self.status(observed))
-        self.lease.keep()
-        self.gateway.wait(LOOK_UP)
+        self.deadlines.check_timeout(self.request, self.status(observed))
+        self.lease.renew()
+        self.gateway.wait(POLL_INTERVAL)
 
     def roll_back(self, error: RolloutFailed) -> None:
-        """Roll back for on_failure=rollback where possible, and add the outcome to the error."""
+        """Roll back if possible (on_failure=rollback), and add the outcome to the error."""
         if self.request.undoes or error.skips_rollback:
             return
         if self.status(self.observe()).is_past_return:
@@ -351,17 +352,17 @@ class _Run(_State):
             error.next_command = second.next_command
 
     def clean_up(self, error: RolloutError) -> None:
-        """Clean up after an error, unless the run has changed nothing."""
+        """Clean up after an error, unless the run failed before its first write."""
         if self.memory.has_begun:
             cleanup.clean_up(self.flow, self.observe, self.request, self.gateway, self.memory,
                              self.lease, self.recorder, error)
 
 
 class _NoSoak:
-    """The soak of a task without pods to watch."""
+    """The soak of a task that requests none."""
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
-        """Require no permission to list pods."""
+        """Read no Events, which need permission to list pods."""
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
         return decide(flow, request, observed)
@@ -371,8 +372,7 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[
              warnings: list[str]) -> Soaking | _NoSoak:
     """Return the soak of a request.
 
-    The module is imported on demand: with all failure reasons, the module is a large part of
-    a task's imports.
+    The import of soaking takes long, since it includes all failure reasons.
     """
     if not soak.is_requested(request):
         return _NoSoak()
@@ -381,22 +381,22 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[
     return Soaking(gateway, clock, say, warnings)
 
 
-def _look_up_all(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> None:
-    """Look up all controllers, the primary last."""
+def _read_controllers(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> None:
+    """Read all controllers of the update again, the primary last."""
     for name in (*flow.lookup_names(observed), request.name):
         gateway.look_up(name)
 
 
-def _pause(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:
-    """Wait for update_period."""
+def _wait_period(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:
+    """Wait for update_period, and renew the Lease meanwhile."""
     end = clock.monotonic() + seconds
     while (remaining := end - clock.monotonic()) > 0 and not stop():
-        lease.keep()
-        clock.sleep(min(remaining, LOOK_UP))
+        lease.renew()
+        clock.sleep(min(remaining, POLL_INTERVAL))
 
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:
-    """Add to the error why no controller has this name, or the nearest name that users may give."""
+    """Add to the error why no controller has this name, or a similar name of a controller."""
     error.why = error.why or gateway.why_absent(name)
     if not (error.why or error.next_command):
         error.what += did_you_mean(name, (

@@ -272,7 +272,7 @@ class _Rolling:
     @property
     def is_broken(self) -> bool:
         """Whether the watches of all kinds have ended."""
-        return all(shared.broken for shared in self.shared.values())
+        return all(shared.error for shared in self.shared.values())
 
     def dispatch_changes(self) -> None:
         """Wait for changes of each kind in turn; wake the drivers of the changed controllers."""

@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The incidents of a soak: differences between a pod and its first observation."""
+"""The incidents of a soak: restarts, lost readiness, lost pods, and warning Events of new pods.
+
+Each pod is compared with its first observation in the soak. A pod that a scale-down removes is no
+incident.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,17 @@ from ..model.fields import Json
 from ..model.observed import Controller, Observed
 from ..model.request import Request
 from .clock import Clock
-from .deadlines import FLICKER
+from .deadlines import CAUSE_TIMEOUT
 from .watched import WatchedPods
 
 
 class View(t.NamedTuple):
-    """An observation of the update, with the flow's answers."""
+    """An observation of the update, with the parts that a soak needs."""
 
     request: Request
     observed: Observed
     status: RolloutStatus
-    #: The controller with the template of the new pods.
+    #: The controller that creates the new pods.
     carrier: Controller | None
 
     @classmethod
@@ -41,7 +45,7 @@ class View(t.NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the requested number of new pods: up to the pause, at the end of all."""
+        """Return the desired number of new pods, at a pause or at the end."""
         new = self.status.new
         return new.replicas if new else self.status.goal or 0
 
@@ -51,9 +55,9 @@ class View(t.NamedTuple):
         return side.name if side else ""
 
     def sizes(self, previous: tuple[int, int]) -> tuple[int, int]:
-        """Return the target size of the update, and the successor's requested size.
+        """Return the desired replicas of the whole update and of the successor.
 
-        A server-driven controller has no successor with a requested size: the previous one stays.
+        A server-driven update has no successor; its size stays as in previous.
         """
         new = self.status.new
         has_successor = new and self.carrier is not self.observed.primary
@@ -61,39 +65,43 @@ class View(t.NamedTuple):
 
 
 class Incidents:
-    """The watched pods in the state of their first observation."""
+    """Compares the watched pods with their first observation."""
 
     def __init__(self, gateway: Gateway, clock: Clock, pods: WatchedPods) -> None:
         self._gateway, self._clock, self._pods = gateway, clock, pods
+        #: The first observation of each watched pod, by uid.
         self.first: dict[str, pod_health.Vitals] = {}
-        self._times: dict[str, int] = {}
+        #: The counts of the Events that are no incident, by uid of the Event.
+        self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: Since when missing pods are the only incident, by the monotonic clock.
-        self.missed_at: float | None = None
+        #: Monotonic time since which missing pods have been the only incident.
+        self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
-        """Ignore Events and sizes from before the soak."""
+        """Ignore the Events before the soak, and note the sizes."""
         self._scale_down = _ScaleDown(view.sizes((0, 0)))
-        self._times = pod_health.event_counts(events)
+        self._ignored_counts = pod_health.event_counts(events)
 
     def add_pods(self, events: list[Json]) -> bool:
-        """Watch pods that were created or became ready; return whether there were any.
+        """Watch the pods that were created or became ready since the last call.
 
-        Events about the start of a pod are no incident.
+        Returns whether there are such pods. Their Events until now are about their start, and no
+        incident.
         """
-        has_more = False
+        has_new_pods = False
         for uid, pod in self._pods.lasting.items():
             first = self.first.get(uid)
             if first is None or (not first.is_ready and pod_health.is_well(pod)):
                 self.first[uid] = pod_health.Vitals.of(pod)
-                self._times |= pod_health.event_counts(pod_health.events_about(events, (uid,)))
-                has_more = True
-        return has_more
+                self._ignored_counts |= pod_health.event_counts(
+                    pod_health.events_about(events, (uid,)))
+                has_new_pods = True
+        return has_new_pods
 
     def find(self, view: View, events: list[Json], old_reasons: frozenset[str]) -> list[Cause]:
         """Return the incidents since the last call.
 
-        old_reasons: reasons of Events about old pods, which are no incident of new pods.
+        An Event whose reason is in old_reasons is no incident: old pods have the same Events.
         """
         request, pods = view.request, self._pods
         self._scale_down.resize(view.sizes(self._scale_down.sizes))
@@ -104,51 +112,52 @@ class Incidents:
         if all(cause.kind == GONE for cause in causes):
             causes += pod_health.past_failures(request, self.first, changes)
         return causes + pod_health.excess_warnings(
-            request, self._established, pods.old, events, self._times, old_reasons)
+            request, self._ready_pods, pods.old, events, self._ignored_counts, old_reasons)
 
-    def may_be_scaled(self, view: View, causes: list[Cause]) -> bool:
-        """Return whether a scale-down may explain the causes: for a moment, and only missing pods.
+    def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
+        """Return whether a scale-down may explain the causes.
 
-        The end of a pod may be observed before the smaller size of its controller.
+        The watch can report the deletion of a pod before the smaller size of its controller, so
+        missing pods are an incident only after CAUSE_TIMEOUT.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != GONE for cause in causes):
-            self.missed_at = None
+            self.missing_since = None
             return False
-        self.missed_at = now if self.missed_at is None else self.missed_at
+        self.missing_since = now if self.missing_since is None else self.missing_since
         if view.observed.primary:
             self._gateway.look_up(view.observed.primary.name)
-        return now - self.missed_at < FLICKER
+        return now - self.missing_since < CAUSE_TIMEOUT
 
     def accept_scale_down(self) -> None:
-        """Stop watching the pods that a scale-down removed."""
-        self._scale_down.take(len(pod_health.lost_pods(self.first, self._pods.new)))
+        """Stop watching the pods that a scale-down has removed."""
+        self._scale_down.subtract(len(pod_health.lost_pods(self.first, self._pods.new)))
         self.first = {uid: first for uid, first in self.first.items() if uid in self._pods.lasting}
 
     @property
-    def _established(self) -> dict[str, Json]:
-        """Return the watched pods by uid, without pods that start or terminate."""
+    def _ready_pods(self) -> dict[str, Json]:
+        """Return the watched pods by uid, except pods that are starting or terminating."""
         return {uid: pod for uid, pod in self._pods.lasting.items()
                 if uid in self.first and self.first[uid].is_ready}
 
 
 class _ScaleDown:
-    """The number of pods that may end because a user has scaled down."""
+    """The number of pods that a scale-down still has to remove."""
 
     def __init__(self, sizes: tuple[int, int] = (0, 0)) -> None:
-        """sizes: the size that the update has to reach, and the successor's requested size.
+        """Start with the desired replicas of the whole update and of the successor.
 
-        Pods may end when either becomes smaller.
+        A decrease of either size removes pods.
         """
         self.sizes, self.remaining = sizes, (0, 0)
 
     def resize(self, sizes: tuple[int, int]) -> None:
-        """Add the difference to a smaller size; a scale-up takes the difference back."""
+        """Add the decrease of each size, or subtract the increase."""
         goal, successor = (max(0, remaining + before - now)
                            for remaining, before, now in zip(self.remaining, self.sizes, sizes))
         self.sizes, self.remaining = sizes, (goal, successor)
 
-    def take(self, count: int) -> None:
-        """Subtract pods that have ended."""
+    def subtract(self, count: int) -> None:
+        """Subtract the number of pods that have ended."""
         goal, successor = self.remaining
         self.remaining = max(0, goal - count), max(0, successor - count)

@@ -2,21 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Mutual exclusion of drivers by a Lease (coordination.k8s.io/v1) for each controller.
+"""Leases (coordination.k8s.io/v1) that admit one task at a time to a controller.
 
-A task holds the Lease from its first write to its end. Before every write a Lease older than a few
-seconds is renewed, so that a driver that has lost the Lease stops there. On a slow connection the
-renewal runs in the background, and a write waits for the renewal only shortly before the expiry. A
-killed task loses the Lease after DURATION, or at once for a task on the same machine whose process
-has certainly ended.
+The rules are those of client-go's leaderelection. A task acquires the Lease of the controller
+before the first write, renews the Lease until the end, and then deletes it. If the holder is
+killed, the Lease expires: a waiting task acquires a Lease of which it has observed no renewal for
+LEASE_DURATION, by its own clock. Another client may have written renewTime and
+leaseDurationSeconds, so a task never acquires a Lease because of these fields. If the holder was a
+process on the same machine that has ended, a task acquires the Lease without waiting.
 
-The fields of a Lease are never a reason to take the Lease: neither renewTime nor
-leaseDurationSeconds. A Lease has expired after DURATION by this machine's clock without an observed
-renewal, as in client-go's leaderelection.
+Unlike leaderelection, a Lease also fences writes: before each write, the task renews a Lease that
+is older than RENEW_INTERVAL, and stops if another task has acquired the Lease. On a slow
+connection the renewal is sent in the background, and the write waits for the renewal only after
+RENEW_DEADLINE.
 
-A Lease is named after kind and name of the controller. Earlier versions left out the kind: to
-exclude them, a task also holds the Lease without the kind, and shares that Lease with tasks of this
-version for other kinds.
+The name of a Lease contains the kind and the name of the controller. Earlier versions named Leases
+without the kind. To exclude tasks of earlier versions, each task also acquires the Lease without
+the kind, and shares that Lease with tasks of this version for controllers of other kinds.
 """
 
 from __future__ import annotations
@@ -37,37 +39,36 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, display_text
 from ..model.kinds import Kind
 from ..model.request import Request
-from .process import AT_WORK, Process
+from .process import ACTIVE_TASKS, Process
 
-#: Seconds without a renewal after which a Lease has expired, for any leaseDurationSeconds.
-DURATION = 15
-#: Default seconds between two renewals; a live holder can be recognised after this time.
-RENEW_AFTER = 2.0
-#: Seconds after which no write begins before a renewal: the other half of DURATION is left for
-#: writes under way.
-RENEW_BEFORE = DURATION / 2
-#: Seconds since the last renewal, by the API server's clock, after which a task without changes
+#: Seconds without an observed renewal after which a Lease expires.
+LEASE_DURATION = 15
+#: Default seconds between two renewals by the holder.
+RENEW_INTERVAL = 2.0
+#: Seconds since the last renewal after which the holder writes nothing before a further renewal.
+#: The rest of LEASE_DURATION is time for the requests in flight.
+RENEW_DEADLINE = LEASE_DURATION / 2
+#: Seconds between two attempts to acquire a Lease.
+RETRY_PERIOD = 0.5
+#: Seconds since renewTime, by the API server's clock, after which a task that changes nothing
 #: deletes a Lease.
-ABANDONED_AFTER = 4 * DURATION
-#: Seconds between two reads of another task's Lease.
-RETRY_INTERVAL = 0.5
-#: Seconds between two renewals of the Lease shared with tasks for other kinds; a client of an
-#: earlier version observes two renewals within DURATION.
-RENEW_SHARED_AFTER = 5.0
-#: Attempts to write a Lease that this task still holds and that tasks for other kinds write as
-#: well.
-WRITERS_LIMIT = 10
-#: Upper limit for the annotation with the holders, in characters: enough for tasks of all kinds.
-TEXT_LIMIT = 1500
-#: Upper limit of leaseTransitions in the API.
-TRANSITIONS_LIMIT = 2**31 - 1
+ABANDONED_AFTER = 4 * LEASE_DURATION
+#: Minimum seconds between two renewals of the shared Lease. Tasks of earlier versions compete for
+#: this Lease and must observe a renewal within LEASE_DURATION.
+SHARED_RENEW_INTERVAL = 5.0
+#: Attempts to write a Lease that other tasks write at the same time.
+MAX_WRITE_ATTEMPTS = 10
+#: Maximum length of the annotation with the holders: enough for one task of each kind.
+MAX_HOLDERS_LENGTH = 1500
+#: Maximum of leaseTransitions in the API (int32).
+MAX_TRANSITIONS = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredLease:
-    """Lease as stored in the cluster; fields that another client wrote can be missing or wrong."""
+    """A Lease as stored in the cluster. Another client may have written any field."""
 
-    #: The holders: several for a shared Lease, none for an annotation that does not parse.
+    #: Processes of the holders: several for a shared Lease, none for an invalid annotation.
     processes: tuple[Process, ...]
     holder: str
     renew_time: str
@@ -79,8 +80,8 @@ class StoredLease:
     @classmethod
     def from_api(cls, manifest: Json) -> StoredLease:
         metadata, spec = fields.mapping(manifest, "metadata"), fields.mapping(manifest, "spec")
-        texts = object_meta.holder(fields.mapping(metadata, "annotations"))[:TEXT_LIMIT].split(" ")
-        processes = [Process.from_text(text) for text in texts]
+        holders = object_meta.holder(fields.mapping(metadata, "annotations"))
+        processes = [Process.from_text(text) for text in holders[:MAX_HOLDERS_LENGTH].split(" ")]
         return cls(
             processes=() if None in processes else tuple(t.cast("list[Process]", processes)),
             holder=display_text(fields.text(spec, "holderIdentity"))[:200],
@@ -92,12 +93,12 @@ class StoredLease:
 
     @property
     def renewal(self) -> tuple[object, ...]:
-        """Return a value that changes with each renewal and with each change of the holder."""
+        """Return the fields that a renewal or a new holder changes."""
         return self.processes, self.holder, self.renew_time
 
     @property
     def is_shared(self) -> bool:
-        """Return whether all holders are of a version that shares the Lease between kinds."""
+        """Return whether tasks of this version hold the Lease, which share it between kinds."""
         return bool(self.processes) and all(process.kind for process in self.processes)
 
     def __str__(self) -> str:
@@ -105,7 +106,7 @@ class StoredLease:
 
 
 class Task(t.NamedTuple):
-    """Context of all Leases of a task."""
+    """The parameters that all Leases of a task have in common."""
 
     gateway: Gateway
     request: Request
@@ -117,116 +118,119 @@ class Task(t.NamedTuple):
 
 
 class Lease:
-    """The right to change one controller."""
+    """All Leases that a task needs to update one controller."""
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
                  sleep: t.Callable[[float], None], stop: t.Callable[[], str],
-                 say: t.Callable[[str], None], renew_after: float = RENEW_AFTER,
+                 say: t.Callable[[str], None], renew_interval: float = RENEW_INTERVAL,
                  process: Process | None = None) -> None:
-        self.process = process or Process.mine(str(request.kind))
+        self.process = process or Process.of_new_task(str(request.kind))
         self._gateway, self._request = gateway, request
         task = Task(gateway, request, elapsed, sleep, stop, say, self.process)
-        shared = _Shared(task, identity.lease_name_without_kind(request.name),
-                         max(renew_after, RENEW_SHARED_AFTER))
-        self._leases = [*(_Exclusive(task, identity.lease_name(kind, request.name), renew_after)
-                          for kind in locked_kinds(request)), shared]
+        shared = _SharedLease(task, identity.lease_name_without_kind(request.name),
+                         max(renew_interval, SHARED_RENEW_INTERVAL))
+        exclusive = [
+            _ExclusiveLease(task, identity.lease_name(kind, request.name), renew_interval)
+            for kind in locked_kinds(request)]
+        self._leases = [*exclusive, shared]
 
     @property
     def is_lost(self) -> bool:
-        """Return whether another task has taken over one of the Leases."""
+        """Return whether another task has acquired one of this task's Leases."""
         return any(lease.is_lost for lease in self._leases)
 
-    def take(self) -> None:
-        """Acquire the Leases; wait up to lock_timeout seconds for a live holder.
+    def acquire(self) -> None:
+        """Acquire all Leases, after a wait of at most lock_timeout seconds for a live holder.
 
-        A holder on the same machine is known to be alive at once, another one by its next renewal.
-        Raises RolloutError with the holder.
+        Raises RolloutError if the holder is still alive then.
         """
-        AT_WORK.add(self.process.task)
+        ACTIVE_TASKS.add(self.process.task)
         for lease in self._leases[1:]:
             lease.begin_creation()
         for lease in self._leases:
-            lease.take(self.keep)
+            lease.acquire(self.renew)
 
     def is_held_by_other_task(self) -> bool:
-        """Return whether another task holds a Lease and may be alive. Raises RolloutError."""
+        """Return whether another task holds a Lease and may still run. Raises RolloutError."""
         return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
-    def keep(self) -> None:
-        """Renew the Leases that are due. Raises RolloutError after another task took one over."""
+    def renew(self) -> None:
+        """Renew all Leases that are due. Raises RolloutError if another task has acquired one."""
         for lease in self._leases:
-            lease.keep()
+            lease.renew()
 
     def release(self) -> None:
-        """Release the Leases; after a failure, the next task waits for DURATION."""
-        answers = [prefetch(self._gateway, lease.release) for lease in self._leases]
-        for answer in answers:
-            with contextlib.suppress(RolloutError):
-                answer()
-        self.forget()
+        """Release all Leases. A Lease whose release fails expires after LEASE_DURATION."""
+        self._send_all([lease.release for lease in self._leases])
+        self.end_task()
 
     close = release
 
-    def clean_up(self) -> None:
-        """Delete the Leases of a task that died after its last write; ignore failures.
+    def delete_abandoned(self) -> None:
+        """Delete Leases whose holder was killed, at the end of a task that changed nothing.
 
-        Called by a task without changes, which acquires no Lease. A holder on another machine
-        counts as dead by renewTime alone: a live holder creates the Lease again at its next
-        renewal.
+        Here renewTime is enough to delete the Lease of a holder on another machine: if the holder
+        is alive, its next renewal creates the Lease again. Failures are ignored.
         """
         if self._request.lock:
-            answers = [prefetch(self._gateway, lease.clean_up) for lease in self._leases]
-            for answer in answers:
-                with contextlib.suppress(RolloutError):
-                    answer()
+            self._send_all([lease.delete_abandoned for lease in self._leases])
 
-    def forget(self) -> None:
-        """Note the end of the task: a later task of the same process may take the Leases."""
-        AT_WORK.discard(self.process.task)
+    def _send_all(self, requests: t.Iterable[t.Callable[[], None]]) -> None:
+        """Send the requests at the same time, wait for the responses, and ignore failures."""
+        for wait_for_response in [prefetch(self._gateway, request) for request in requests]:
+            with contextlib.suppress(RolloutError):
+                wait_for_response()
+
+    def end_task(self) -> None:
+        """Let later tasks of this Python process acquire the Leases."""
+        ACTIVE_TASKS.discard(self.process.task)
 
 
-class _Exclusive:
-    """Lease with a single holder."""
+class _ExclusiveLease:
+    """A Lease with a single holder."""
 
-    def __init__(self, task: Task, name: str, renew_after: float) -> None:
-        self._task, self._name, self._renew_after = task, name, renew_after
+    def __init__(self, task: Task, name: str, renew_interval: float) -> None:
+        self._task, self._name, self._renew_interval = task, name, renew_interval
         self._gateway, self._request, self._elapsed = task.gateway, task.request, task.elapsed
-        self._held: Json | None = None
-        self._renewal_time = 0.0
-        #: The renewal or creation under way.
-        self._renewal: concurrent.futures.Future[bool] | None = None
+        #: The Lease as last written by this task; None unless this task holds the Lease.
+        self._own_lease: Json | None = None
+        #: Time of the last renewal, by the clock of this machine.
+        self._renewed_at = 0.0
+        #: A renewal or creation in flight.
+        self._pending_write: concurrent.futures.Future[bool] | None = None
         self.is_lost = False
 
     def begin_creation(self) -> None:
-        """Begin to create the Lease in the background of a slow connection, for take()."""
-        self._renewal = self._gateway.start_in_background(functools.partial(self._put, None))
+        """On a slow connection, send the request that creates the Lease in the background."""
+        self._pending_write = self._gateway.start_in_background(functools.partial(self._put, None))
 
-    def take(self, meanwhile: t.Callable[[], None]) -> None:
-        """Acquire the Lease; call meanwhile during waits. Raises RolloutError."""
-        creation, self._renewal = self._renewal, None
-        is_under_way = creation is not None and not creation.cancel()
-        # Usually no Lease exists: try to create before reading.
-        if creation.result() if creation and is_under_way else self._put(None):
+    def acquire(self, renew_others: t.Callable[[], None]) -> None:
+        """Acquire the Lease, and call renew_others during waits. Raises RolloutError."""
+        creation, self._pending_write = self._pending_write, None
+        is_in_flight = creation is not None and not creation.cancel()
+        # Most controllers have no Lease, so the first attempt creates the Lease without a read.
+        if creation.result() if creation and is_in_flight else self._put(None):
             return
         start = changed_at = self._elapsed()
         renewal: tuple[object, ...] | None = None
         is_alive = is_reported = False
         while True:
-            lease, now = self._stored_lease(), self._elapsed()
+            lease, now = self._read(), self._elapsed()
             if lease and lease.renewal != renewal:
                 is_alive = is_alive or renewal is not None
                 renewal, changed_at = lease.renewal, now
-            if lease is None or self._has_ended(lease, unchanged_for=now - changed_at):
+            if lease is None or self._has_expired(lease, unchanged_for=now - changed_at):
                 if self._put(lease):
                     return
-                if now - start > 2 * DURATION + self._request.lock_timeout:
+                if now - start > 2 * LEASE_DURATION + self._request.lock_timeout:
                     raise RolloutError(
-                        f"could not acquire the Lease {self._name}: other tasks kept getting it "
+                        f"could not acquire the Lease {self._name}: other tasks kept acquiring it "
                         f"first",
                         where=self._request.where, next_command=self._request.command())
-                self._pause(meanwhile)
+                self._pause(renew_others)
                 continue
-            # Refuse for live holders only: the commonest predecessor of a task is a killed one.
+            # Only a live holder is an error. Most often the holder was killed a moment ago, and the
+            # Lease is about to expire.
             if ((is_alive or self._is_live_process(lease))
                     and now - start >= self._request.lock_timeout):
                 raise RolloutError(
@@ -241,67 +245,68 @@ class _Exclusive:
             if not is_reported:
                 is_reported = True
                 self._task.say(f"waiting for the task of {lease} to end")
-            self._pause(meanwhile)
+            self._pause(renew_others)
 
-    def _pause(self, meanwhile: t.Callable[[], None]) -> None:
-        self._task.sleep(RETRY_INTERVAL)
-        meanwhile()
+    def _pause(self, renew_others: t.Callable[[], None]) -> None:
+        self._task.sleep(RETRY_PERIOD)
+        renew_others()
 
     def is_held_by_other_task(self) -> bool:
-        """Return whether another task holds the Lease and may be alive. Raises RolloutError."""
-        lease = self._stored_lease()
-        return lease is not None and not self._has_ended(lease, unchanged_for=0)
+        lease = self._read()
+        return lease is not None and not self._has_expired(lease, unchanged_for=0)
 
-    def keep(self) -> None:
-        """Renew a held Lease that is due. Raises RolloutError after another task took over."""
-        if self._held is None or self._renew_if_due():
+    def renew(self) -> None:
+        """Renew the Lease if it is due. Raises RolloutError if another task has acquired it."""
+        if self._own_lease is None or self._renew_if_due():
             return
         lease: StoredLease | None = None
-        for _try in range(WRITERS_LIMIT):
-            lease = self._stored_lease()
-            if lease is not None and not self._is_mine(lease):
+        for _attempt in range(MAX_WRITE_ATTEMPTS):
+            lease = self._read()
+            if lease is not None and not self._is_own(lease):
                 break
             if self._put(lease):
                 return
-        age = self._elapsed() - self._renewal_time
-        self._held, self.is_lost = None, True
+        age = self._elapsed() - self._renewed_at
+        self._own_lease, self.is_lost = None, True
         raise RolloutError(
             f"stopped: {lease or 'another task'} took over, because this task had not renewed its "
-            f"Lease for {DURATION} s"
-            if age > DURATION else
+            f"Lease for {LEASE_DURATION} s"
+            if age > LEASE_DURATION else
             f"stopped: {lease or 'another task'} has written the Lease {self._name}, which this "
             f"task renewed {age:.0f} s ago",
             where=self._request.where, next_command=self._request.command())
 
     def _renew_if_due(self) -> bool:
-        """Renew a Lease that is due; False if another client has written the Lease since."""
-        age = self._elapsed() - self._renewal_time
-        if self._renewal is None and age < self._renew_after:
+        """Renew the Lease if it is due; return False after a conflict with another client."""
+        age = self._elapsed() - self._renewed_at
+        if self._pending_write is None and age < self._renew_interval:
             return True
-        self._renewal = self._renewal or self._gateway.start_in_background(self._renew)
-        if self._renewal and not self._renewal.done() and age < RENEW_BEFORE:
+        self._pending_write = (self._pending_write
+                               or self._gateway.start_in_background(self._write_renewal))
+        if self._pending_write and not self._pending_write.done() and age < RENEW_DEADLINE:
             return True
-        renewal, self._renewal = self._renewal, None
-        if renewal is None or renewal.cancel():  # not sent yet, and connections may be busy
-            return self._renew()
+        renewal, self._pending_write = self._pending_write, None
+        # A renewal that waits for a free connection is canceled, and sent in the foreground.
+        if renewal is None or renewal.cancel():
+            return self._write_renewal()
         if not renewal.result():
             return False
-        # An answer from before a suspension of the process proves nothing about the present.
-        return self._elapsed() - self._renewal_time < RENEW_BEFORE or self._renew()
+        # If the process was suspended, the Lease may have expired since the response.
+        return self._elapsed() - self._renewed_at < RENEW_DEADLINE or self._write_renewal()
 
-    def _renew(self) -> bool:
-        return self._held is not None and self._put(StoredLease.from_api(self._held))
+    def _write_renewal(self) -> bool:
+        return self._own_lease is not None and self._put(StoredLease.from_api(self._own_lease))
 
     def release(self) -> None:
-        """Delete the Lease if held. Raises RolloutError."""
-        if self._renewal and not self._renewal.cancel():
-            concurrent.futures.wait([self._renewal])
-        held, self._held = self._held, None
-        if held is not None:
-            self._give_up(held)
+        """Delete the Lease if this task holds it. Raises RolloutError."""
+        if self._pending_write and not self._pending_write.cancel():
+            concurrent.futures.wait([self._pending_write])
+        lease, self._own_lease = self._own_lease, None
+        if lease is not None:
+            self._delete(lease)
 
-    def clean_up(self) -> None:
-        """Delete a Lease whose holders have all ended. Raises RolloutError."""
+    def delete_abandoned(self) -> None:
+        """Delete the Lease if all its holders have ended. Raises RolloutError."""
         stored = self._gateway.lease(self._name)
         if stored and self._is_abandoned(StoredLease.from_api(stored)):
             self._gateway.drop_lease(stored)
@@ -312,112 +317,118 @@ class _Exclusive:
                   and self._gateway.server_time() - renew_time > ABANDONED_AFTER)
         return is_old or self._has_certainly_ended(lease)
 
-    def _give_up(self, held: Json) -> None:
-        self._gateway.drop_lease(held)
+    def _delete(self, lease: Json) -> None:
+        self._gateway.drop_lease(lease)
 
-    def _stored_lease(self) -> StoredLease | None:
+    def _read(self) -> StoredLease | None:
         lease = self._gateway.lease(self._name)
         return None if lease is None else StoredLease.from_api(lease)
 
     def _put(self, lease: StoredLease | None) -> bool:
-        """Write this task's Lease over the stored one; False if another client was faster."""
+        """Write this task into the Lease; return False if the stored Lease has changed."""
         start = self._elapsed()
-        processes = [*(self._other_processes(lease) if lease else ()), self._task.process]
+        processes = [*(self._other_holders(lease) if lease else ()), self._task.process]
         stored = self._write(lease, processes)
         if stored is None:
             return False
-        self._held, self._renewal_time = stored, start
+        self._own_lease, self._renewed_at = stored, start
         return True
 
     def _write(self, lease: StoredLease | None, processes: t.Iterable[Process]) -> Json | None:
-        """Write a Lease of these processes over the stored one.
+        """Replace the holders of the stored Lease, or create the Lease.
 
-        None if another client was faster. Raises RolloutError.
+        Returns None if the stored Lease has changed. Raises RolloutError.
         """
-        is_mine = lease is not None and self._is_mine(lease)
+        is_own = lease is not None and self._is_own(lease)
         now = _micro_time(self._gateway.server_time())
         metadata = {"name": self._name, "namespace": self._request.namespace,
                     "annotations": {object_meta.HOLDER: " ".join(map(str, processes))}}
         if lease is not None:
             metadata |= {"uid": lease.uid, "resourceVersion": lease.version}
-        transitions = lease.transitions + (not is_mine) if lease else 0
-        if not 0 <= transitions <= TRANSITIONS_LIMIT:
+        transitions = lease.transitions + (not is_own) if lease else 0
+        if not 0 <= transitions <= MAX_TRANSITIONS:
             transitions = 0
         return self._gateway.put_lease({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-            "spec": {"holderIdentity": f"{who()}, process {os.getpid()}",
-                     "leaseDurationSeconds": DURATION, "renewTime": now,
-                     "acquireTime": (lease.acquire_time if lease and is_mine else "") or now,
+            "spec": {"holderIdentity": f"{user_and_host()}, process {os.getpid()}",
+                     "leaseDurationSeconds": LEASE_DURATION, "renewTime": now,
+                     "acquireTime": (lease.acquire_time if lease and is_own else "") or now,
                      "leaseTransitions": transitions}})
 
-    def _other_processes(self, lease: StoredLease) -> list[Process]:
-        """Return the other processes that stay holders."""
+    def _other_holders(self, lease: StoredLease) -> list[Process]:
+        """Return the holders that share the Lease with this task."""
         return []
 
-    def _has_ended(self, lease: StoredLease, unchanged_for: float) -> bool:
-        return self._is_mine(lease) or unchanged_for > DURATION or self._has_certainly_ended(lease)
+    def _has_expired(self, lease: StoredLease, unchanged_for: float) -> bool:
+        return (self._is_own(lease) or unchanged_for > LEASE_DURATION
+                or self._has_certainly_ended(lease))
 
     def _has_certainly_ended(self, lease: StoredLease) -> bool:
         return not lease.holder or (self._is_on_this_machine(lease)
                                     and all(process.has_ended() for process in lease.processes))
 
     def _is_on_this_machine(self, lease: StoredLease) -> bool:
-        """Return whether the annotation names only processes of this machine."""
-        return bool(lease.processes) and all(process.is_on_machine_of(self._task.process)
+        """Return whether all holders are processes of this machine."""
+        return bool(lease.processes) and all(process.is_on_same_machine(self._task.process)
                                              for process in lease.processes)
 
     def _is_live_process(self, lease: StoredLease) -> bool:
-        """Return whether the holders are processes of this machine that renew the Lease.
+        """Return whether the holders are processes of this machine that still renew the Lease.
 
-        Without a recent renewal, the annotation of a holder on this machine can be forged.
+        The annotation alone is no proof: another client can write it.
         """
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
-                and abs(self._gateway.server_time() - renew_time) <= DURATION)
+                and abs(self._gateway.server_time() - renew_time) <= LEASE_DURATION)
 
-    def _is_mine(self, lease: StoredLease) -> bool:
+    def _is_own(self, lease: StoredLease) -> bool:
         return self._task.process in lease.processes
 
 
-class _Shared(_Exclusive):
-    """Lease for all kinds: held by a task of an earlier version, or shared by current tasks."""
+class _SharedLease(_ExclusiveLease):
+    """The Lease without a kind, which tasks of this version share.
 
-    def _other_processes(self, lease: StoredLease) -> list[Process]:
-        """Return live tasks for other kinds; exclusive Leases cover the kinds of this task."""
+    A task of an earlier version is its only holder.
+    """
+
+    def _other_holders(self, lease: StoredLease) -> list[Process]:
+        """Return the live tasks for other kinds.
+
+        The exclusive Leases of this task already exclude tasks for the same kinds.
+        """
         if not lease.is_shared:
             return []
-        mine, kinds = self._task.process, set(map(str, locked_kinds(self._request)))
+        own, kinds = self._task.process, set(map(str, locked_kinds(self._request)))
         return [process for process in lease.processes
                 if process.kind not in kinds
-                and not (process.is_on_machine_of(mine) and process.has_ended())]
+                and not (process.is_on_same_machine(own) and process.has_ended())]
 
-    def _has_ended(self, lease: StoredLease, unchanged_for: float) -> bool:
-        return lease.is_shared or super()._has_ended(lease, unchanged_for)
+    def _has_expired(self, lease: StoredLease, unchanged_for: float) -> bool:
+        return lease.is_shared or super()._has_expired(lease, unchanged_for)
 
-    def _give_up(self, held: Json) -> None:
-        """Delete the Lease, or leave the Lease to its other holders."""
-        lease: StoredLease | None = StoredLease.from_api(held)
-        for _try in range(WRITERS_LIMIT):
-            if lease is None or not self._is_mine(lease):
+    def _delete(self, lease: Json) -> None:
+        """Remove this task from the holders, and delete the Lease without other holders."""
+        stored: Json | None = lease
+        for _attempt in range(MAX_WRITE_ATTEMPTS):
+            current = StoredLease.from_api(stored) if stored else None
+            if stored is None or current is None or not self._is_own(current):
                 return
-            processes = self._other_processes(lease)
-            if self._write(lease, processes) if processes else self._gateway.drop_lease(held):
+            processes = self._other_holders(current)
+            if self._write(current, processes) if processes else self._gateway.drop_lease(stored):
                 return
             stored = self._gateway.lease(self._name)
-            held, lease = stored or {}, StoredLease.from_api(stored) if stored else None
 
 
 def locked_kinds(request: Request) -> tuple[Kind, ...]:
-    """Return the kinds of the objects to be changed: a migration also writes a Deployment."""
+    """Return the kinds of the controllers that the task writes."""
     migrates = request.state.migrates or request.kind.may_only_be_migrated
     return (request.kind, Kind.DEPLOYMENT) if migrates else (request.kind,)
 
 
-def who() -> str:
-    """Return user and host of the task."""
+def user_and_host() -> str:
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
+    except (KeyError, OSError):  # the uid of a container often has no entry in /etc/passwd
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Progress lines for the parent process (Ansible), and detection of its end.
+"""Progress lines for the parent process (Ansible), and detection of a parent that has died.
 
-Ansible reads a module's output only at the end. For progress lines, the action plugin names a file
-in BATON_PROGRESS and reads the file, locally or over ssh. Without a writable file there are no
-progress lines, and no failure.
+Ansible reads the output of a module only after the module has ended. The action plugin therefore
+passes the path of a file in BATON_PROGRESS, and reads progress lines from the file, locally or over
+ssh. The file is optional: a task without a writable file writes no progress lines.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ import signal
 import threading
 import time
 
-#: Seconds after the last sign of life of a reader: a cut network closes no file descriptor.
-SILENCE = 60.0
-#: Seconds until the first sign of life of a reader, where a reader exists.
-FIRST_CONTACT = 5.0
+#: Seconds without a keep-alive after which the reader counts as dead. After a network partition,
+#: standard output stays open.
+KEEPALIVE_TIMEOUT = 60.0
+#: Seconds until the first keep-alive of a reader.
+FIRST_KEEPALIVE_TIMEOUT = 5.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ParentProcess:
-    """Connection to Ansible (a context manager, thread-safe)."""
+    """The connection to Ansible: a context manager, safe for threads."""
 
     def __enter__(self) -> ParentProcess:
         self._signal = ""
@@ -46,35 +47,36 @@ class ParentProcess:
         self._signal = signal.Signals(number).name
 
     def say(self, line: str) -> None:
-        """Write a progress line at once."""
+        """Write a progress line."""
         if self._file:
             self._file.write(line)
 
     def reason_to_stop(self) -> str:
-        """Return the reason to end the task, or "".
+        """Return why the task has to stop, or "" while Ansible waits for the result.
 
-        The reason is a signal, or a result without a reader: Ansible was killed or ssh has ended.
+        A task stops after a signal, and if Ansible was killed or its ssh connection has ended.
         """
         poll = select.poll()
         poll.register(1, 0)
         is_closed = any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0))
         if not self._signal and is_closed:
             return "Ansible has ended"
-        if not self._signal and self._file and self._file.silence() > SILENCE:
-            return f"no contact with Ansible for {SILENCE:g} s"
+        if (not self._signal and self._file
+                and self._file.seconds_since_keepalive() > KEEPALIVE_TIMEOUT):
+            return f"no contact with Ansible for {KEEPALIVE_TIMEOUT:g} s"
         return self._signal
 
 
 class _File:
-    """File of progress lines; a last line with the file's base name marks the end.
+    """The file of progress lines. A last line with the file's base name marks the end.
 
-    The reader touches the file as a sign of life: read permission is enough, and the new mtime
-    differs from the mtime of the last write.
+    As a keep-alive, the reader touches the file, so that its mtime differs from the mtime of the
+    last write.
     """
 
     @classmethod
     def create(cls, path: str | None) -> _File | None:
-        """Create a new file that only the reader can read; None if impossible."""
+        """Create the file, for the reader alone; return None if the file cannot be created."""
         user, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
         if not path or (user.isdecimal() and int(user) not in (0, euid) and euid != 0):
             return None
@@ -85,7 +87,7 @@ class _File:
             return None
         if euid == 0 and user.isdecimal():
             with contextlib.suppress(OSError):
-                os.fchown(file, int(user), -1)  # the user of the connection, who reads the file
+                os.fchown(file, int(user), -1)  # After become, the login user reads the file.
         return cls(path, file)
 
     def __init__(self, path: str, file: int) -> None:
@@ -94,32 +96,37 @@ class _File:
         self._is_empty = True
         self._mtime = os.fstat(file).st_mtime_ns
         self._start = time.monotonic()
-        self._contact_time: float | None = None
+        self._keepalive_time: float | None = None
 
     def write(self, line: str) -> None:
-        with self._lock, contextlib.suppress(OSError):  # a full disk
+        with self._lock, contextlib.suppress(OSError):  # The disk may be full.
             os.write(self._file, " ".join(line.splitlines()).encode("utf-8", "replace") + b"\n")
             self._is_empty = False
             self._mtime = os.fstat(self._file).st_mtime_ns
 
-    def silence(self) -> float:
-        """Return the seconds since the reader last touched the file.
+    def seconds_since_keepalive(self) -> float:
+        """Return the seconds since the last keep-alive of the reader.
 
-        0 if the reader never did (for lack of permission), or if the file was deleted.
+        Returns 0 without any keep-alive, since the reader may lack the permission to touch the
+        file, and 0 for a deleted file.
         """
         now = time.monotonic()
         with self._lock:
             status = os.fstat(self._file)
             if not status.st_nlink:
-                self._contact_time = None
+                self._keepalive_time = None
             elif status.st_mtime_ns != self._mtime:
-                self._mtime, self._contact_time = status.st_mtime_ns, now
-            return 0 if self._contact_time is None else now - self._contact_time
+                self._mtime, self._keepalive_time = status.st_mtime_ns, now
+            return 0 if self._keepalive_time is None else now - self._keepalive_time
 
     def close(self, is_read: bool) -> None:
-        """Write the end mark for the reader, who deletes the file; delete an unread one at once."""
-        is_late = self._contact_time is None and time.monotonic() - self._start > FIRST_CONTACT
-        if is_read and not is_late and not self._is_empty:
+        """Write the end mark, after which the reader deletes the file.
+
+        Without a reader or without lines, delete the file here.
+        """
+        is_unread = (self._keepalive_time is None
+                     and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
+        if is_read and not is_unread and not self._is_empty:
             self.write(os.path.basename(self._path))
         else:
             with contextlib.suppress(OSError):

@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks before the first write: permissions, and objects related to the update."""
+"""Checks before the first write: permissions, and warnings about related objects.
+
+Related objects are Services, PodDisruptionBudgets, HorizontalPodAutoscalers, ResourceQuotas and
+nodes. On a slow connection, the requests for these objects are sent at the same time.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +20,35 @@ from ..model.fields import Json
 from ..model.observed import Observed
 from ..model.request import Request
 
-#: Resources of the fields of RelatedObjects.
+#: The resource of each field of RelatedObjects.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
-#: Resources of steps, which a previous holder of the Lease may have changed.
-REREAD = ("budgets", "autoscalers")
-#: Pending answers of the API server by name; a call waits for the answer.
-Answers: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
+#: Fields with objects that the planner uses. A previous holder of the Lease may have written these
+#: objects, so they are read only after the Lease is acquired.
+REQUIRED_BY_STEPS = ("budgets", "autoscalers")
+#: Responses of the API server by field; a call waits for the response.
+Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 
 def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
-                      observed: Observed) -> Answers:
-    """Raise RolloutError for missing permissions; disable optional features that are not allowed.
+                      observed: Observed) -> Responses:
+    """Check the permissions of the task, and disable optional features without permission.
 
-    Returns the answers of requests sent meanwhile, for objects that no step depends on: safe to
-    read before the Lease is held.
+    Also requests the objects that only warnings depend on: these can be read before the Lease is
+    acquired. Raises RolloutError for a missing permission.
     """
     from ..explain import permissions
 
-    answers: Answers = {}
-    if _makes_new_pods(flow, observed):
-        answers = _request(gateway, "services", "quotas", "nodes")
+    responses: Responses = {}
+    if _creates_pods(flow, observed):
+        responses = _request(gateway, "services", "quotas", "nodes")
     if source := flow.handover_source(request, observed):
-        answers["refusal"] = prefetch(gateway, functools.partial(gateway.refuse_hand_over, source))
+        responses["refusal"] = prefetch(
+            gateway, functools.partial(gateway.refuse_hand_over, source))
     rules = gateway.rules()
     if rules is None:
-        return answers
+        return responses
     watches = soak.is_requested(request)
     needs = [*flow.needs(request), *(soak.NEEDS if watches else ())]
     permissions.refuse_missing(rules, needs, request)
@@ -51,51 +57,52 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     if watches and (missing := permissions.missing(rules, soak.OPTIONAL_PERMISSIONS)):
         memory.warnings.append("the soak does not compare warnings of new and old pods, which are "
                                f"Events: not allowed: {missing}")
-    return answers
+    return responses
 
 
-def request_related(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Answers:
-    """Request the objects that a previous holder of the Lease may have changed.
+def request_related(
+        flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
+    """Request the objects that the planner uses, after the Lease is acquired.
 
-    The history, which is only needed later, is included on a slow connection.
+    On a slow connection, also request the ControllerRevisions, which the planner uses later.
     """
-    answers = _request(gateway, *REREAD)
-    if flow.optional_permissions(request) and _makes_new_pods(flow, observed) and observed.primary:
+    responses = _request(gateway, *REQUIRED_BY_STEPS)
+    if flow.optional_permissions(request) and _creates_pods(flow, observed) and observed.primary:
         pending = gateway.start_in_background(
             functools.partial(gateway.revisions, [observed.primary.uid]))
-        answers |= {"revisions": pending.result} if pending else {}
-    return answers
+        responses |= {"revisions": pending.result} if pending else {}
+    return responses
 
 
-def _makes_new_pods(flow: Flow, observed: Observed) -> bool:
+def _creates_pods(flow: Flow, observed: Observed) -> bool:
     return bool(flow.makes_pods and observed.primary and not observed.in_progress)
 
 
-def _request(gateway: Gateway, *fields: str) -> Answers:
+def _request(gateway: Gateway, *fields: str) -> Responses:
     return {field: prefetch(gateway, functools.partial(gateway.objects, RESOURCES[field]))
             for field in fields}
 
 
-def note_frozen_autoscaler(request: Request, gateway: Gateway, memory: Memory) -> None:
-    """Read the autoscalers for a rollback, in case a killed task had frozen one."""
+def read_frozen_autoscaler(request: Request, gateway: Gateway, memory: Memory) -> None:
+    """Read the autoscalers before a rollback: a killed task may have left one frozen."""
     if request.state.undoes and not memory.has_begun:
         read_autoscalers(gateway, memory)
 
 
-def note_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory, observed: Observed,
-                 answers: Answers) -> list[str]:
-    """Note related objects and preflight warnings.
+def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
+                  observed: Observed, responses: Responses) -> list[str]:
+    """Store the related objects and the preflight warnings in memory.
 
-    Raises RolloutError if pods cannot be reparented.
-
-    Returns the flow's own warnings, which are about irreversible steps.
+    Returns the warnings about irreversible steps, which the user should read before the first
+    write. Raises RolloutError if pods cannot be reparented.
     """
     from ..explain import gitops
     from ..explain.preflight_warnings import RelatedObjects, warnings
 
-    if "budgets" not in answers:
-        answers = {**_request(gateway, *REREAD), **answers}
-    values: dict[str, list[Json] | None] = {field: answer() for field, answer in answers.items()}
+    if "budgets" not in responses:
+        responses = {**_request(gateway, *REQUIRED_BY_STEPS), **responses}
+    values: dict[str, list[Json] | None] = {
+        field: response() for field, response in responses.items()}
     memory.budgets, memory.autoscalers = values["budgets"], values["autoscalers"]
     values.pop("refusal", None)
     if "revisions" in values:
@@ -112,5 +119,5 @@ def note_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
 
 
 def read_autoscalers(gateway: Gateway, memory: Memory) -> None:
-    """Read the HorizontalPodAutoscalers; without permission, none exist."""
+    """Store the HorizontalPodAutoscalers in memory; None without permission to list them."""
     memory.autoscalers = gateway.objects(RESOURCES["autoscalers"])

@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Identity of a task's process, and the check whether a process has ended."""
+"""The identity of the process that runs a task, and the check whether the process has ended.
+
+A Lease stores the identity in an annotation, so that a task on the same machine does not wait for
+the Lease of a killed task to expire.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +15,24 @@ import pathlib
 import typing as t
 import uuid
 
-#: Tasks of this process that hold or acquire a Lease; each controller of a fleet is a separate
-#: task.
-AT_WORK: set[str] = set()
+#: Running tasks of this Python process. Each controller of a fleet is a task of its own.
+ACTIVE_TASKS: set[str] = set()
 
 
 class Process(t.NamedTuple):
-    """Process of a task, distinct from every other process past or present."""
+    """The process that runs a task, identified uniquely even after its pid is reused."""
 
-    #: Scope of the pid: boot id and pid namespace; "" if unknown.
+    #: Boot id and pid namespace, within which the pid is unique; "" if unknown.
     machine: str
     pid: str
-    #: Start time, in clock ticks since boot.
+    #: Start time of the process, in clock ticks since boot.
     start: str
-    #: Random number and, since Leases are named by kind, the kind of the controller.
+    #: A random number, and the kind of the controller unless an earlier version wrote the Lease.
     task: str
 
     @classmethod
-    def mine(cls, kind: str = "") -> Process:
-        """Return the process of a new task of this Python process."""
+    def of_new_task(cls, kind: str = "") -> Process:
+        """Return this Python process, with a new task."""
         try:
             boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
             machine = f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
@@ -37,11 +40,11 @@ class Process(t.NamedTuple):
             machine = ""
         pid = str(os.getpid())
         task = uuid.uuid4().hex[:8] + (f".{kind}" if kind else "")
-        return cls(machine, pid, started_at(pid) or "", task)
+        return cls(machine, pid, start_time(pid) or "", task)
 
     @classmethod
     def from_text(cls, text: str) -> Process | None:
-        """Parse the annotation of a Lease; None for a different format."""
+        """Parse an entry of the annotation of a Lease; return None for invalid text."""
         parts = text.split("/")
         if len(parts) != 4 or len(text) > 200 or not text.isascii() or not parts[1].isdigit():
             return None
@@ -52,35 +55,35 @@ class Process(t.NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Kind of the controller; "" for a version whose Leases are not named by kind."""
+        """The kind of the controller; "" if an earlier version wrote the Lease."""
         return self.task.partition(".")[2]
 
-    def is_on_machine_of(self, process: Process) -> bool:
+    def is_on_same_machine(self, process: Process) -> bool:
         return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Return whether a process on this machine has certainly ended.
+        """Return whether a process of this machine has certainly ended.
 
-        A task of this process has ended unless in AT_WORK. Another user's process can be hidden in
-        /proc, but not from a signal.
+        /proc can hide a process of another user (hidepid); signal 0 detects the process.
         """
         if self.pid == str(os.getpid()):
-            return self.task not in AT_WORK
+            return self.task not in ACTIVE_TASKS
         try:
             os.kill(int(self.pid), 0)
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # exists, and belongs to another user
-        return started_at(self.pid) not in (None, self.start)
+            pass  # The process belongs to another user.
+        return start_time(self.pid) not in (None, self.start)
 
 
-def started_at(pid: str) -> str | None:
-    """Return the start time of a process; None if missing or hidden, "" for a zombie."""
+def start_time(pid: str) -> str | None:
+    """Return the start time of a process: "" for a zombie, None for an unknown process."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    # The name in parentheses can have spaces; field 3 is the state, field 22 the start (proc(5)).
+    # The name in parentheses can contain spaces. Field 3 is the state, field 22 the start time
+    # (proc(5)).
     stat = text.rpartition(")")[2].split()
     return "" if stat[0] in "ZX" else stat[19]

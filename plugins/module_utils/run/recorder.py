@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Recorder of a run: steps, progress lines, Events and sizes. Never decides an outcome."""
+"""The recorder of a run: steps, progress lines, Events and sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINE_INTERVAL = 1.0
 
 
 class Recorder:
-    """Steps of a run, with the progress lines and Events that report them."""
+    """Records each step in the result, in a progress line and in an Event."""
 
     def __init__(self, request: Request, gateway: Gateway, clock: Clock,
                  say: t.Callable[[str], None], intervals: Intervals) -> None:
@@ -35,11 +35,11 @@ class Recorder:
         self._records, self._returns_sizes = request.record_events, request.return_sizes
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
-        #: The user's controller as last observed: the object of the Events.
+        #: The primary as last observed, to which the Events refer.
         self.primary: Controller | None = None
         self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: Steps without an Event so far: first size, number of steps, last step.
+        #: Steps that no Event reports yet: size before the first step, number of steps, last step.
         self._unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
@@ -47,12 +47,12 @@ class Recorder:
         self._say(line)
 
     def report_step(self, step: Step) -> None:
-        """Record a step of this task or of the server's controller, and write its progress line."""
+        """Add a step of this task or of the controller manager to the result; print its line."""
         self.steps.append(report.entry(step, self._clock.stamp()))
         self._say(report.line(step))
 
     def report_wait(self, until: str, causes: t.Sequence[Cause]) -> None:
-        """Write a line for a change: a new cause at once, sizes every LINE_INTERVAL seconds."""
+        """Print a line for each new cause of failure, and for new sizes every LINE_INTERVAL."""
         now = self._clock.monotonic()
         new = [cause for cause in causes if cause.kind not in self._reported_causes]
         if new or (until != self._last_wait and now - self._line_time >= LINE_INTERVAL):
@@ -64,7 +64,7 @@ class Recorder:
             self._reported_causes.update(cause.kind for cause in new)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
-        """Add the sizes of both controllers to a result with sizes; is_watched: during a soak."""
+        """Add the current sizes to the result, if requested; is_watched is True during a soak."""
         if self._clock.is_real and self._returns_sizes:
             report.add_sample(self.sizes, status, self._clock.instant(), is_end, is_watched)
 
@@ -75,17 +75,17 @@ class Recorder:
                 "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
 
     def record(self, step: Step, may_wait: bool) -> None:
-        """Create an Event for a step; changes of a size within a short time share an Event."""
-        is_size = step.action is Action.SCALE
-        key = (step.name if is_size else "", 0 if is_size else len(self.steps))
+        """Create an Event for a step. Scale steps within a short time share an Event."""
+        is_scale = step.action is Action.SCALE
+        key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))
         first, steps, _last = self._unrecorded.get(key, (step.before, 0, step))
         self._unrecorded[key] = first, steps + 1, step
-        may_wait = may_wait or is_size or self._intervals.joins_events
+        may_wait = may_wait or is_scale or self._intervals.joins_events
         if not may_wait or self._clock.monotonic() - self._event_time >= self._intervals.events:
             self.record_all()
 
     def record_all(self) -> None:
-        """Create the Events of all steps without one."""
+        """Create the Events for all steps that no Event reports yet."""
         lines = []
         for first, steps, last in self._unrecorded.values():
             line = report.line(dataclasses.replace(last, before=first))
@@ -102,7 +102,7 @@ class Recorder:
         self._event("Warning", "RollingUpdateFailed", what)
 
     def _event(self, kind: str, reason: str, message: str) -> None:
-        """Create an Event on the user's controller, without retries; a failure is ignored."""
+        """Create an Event for the primary, without retries; ignore a failure."""
         if self._records and self.primary:
             self._event_time = self._clock.monotonic()
             event = report.event(self.primary, self._namespace, kind, reason, message,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A shared cluster for many drivers: a watch for all, and a cache for equal requests."""
+"""The connection that the drivers of a fleet share: one watch, and a cache for equal requests."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
 
-#: Seconds without changes until a driver observes the controller again.
-LOOK_UP = 1.0
+#: Seconds after which a driver observes its controller again, without an event of the watch.
+RESYNC_INTERVAL = 1.0
 
 
 class SharedCluster:
-    """Cached responses and watch events for all controllers of a kind."""
+    """The watch events and the cached responses for all controllers of a kind."""
 
     def __init__(self, flow: Flow, gateway: KubernetesGateway, names: t.Iterable[str]) -> None:
         self.flow, self.gateway = flow, gateway
-        #: The error that ends every driver.
-        self.broken: RolloutError | None = None
+        #: The error that ends all drivers.
+        self.error: RolloutError | None = None
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
         self._rules: list[list[Json] | None] = []
         self._revisions: list[Json] | None = None
-        #: uids of the controllers that have used the cached revisions.
-        self._used_by: set[str] = set()
+        #: The uids of the controllers that have read the cached revisions.
+        self._readers: set[str] = set()
 
     def gateway_for(self, name: str) -> SharedGateway:
-        """Return the gateway for a controller's driver."""
+        """Return the gateway for the driver of a controller."""
         return self._gateways[name]
 
     def dispatch_changes(self, seconds: float) -> None:
-        """Wait up to this time for changes, and wake the drivers of the changed controllers."""
-        if self.broken:
+        """Wait for changes, and wake the drivers of the changed controllers."""
+        if self.error:
             return
         try:
             names = self.gateway.wait(seconds)
         except RolloutError as error:
             self.end(error)
             return
-        except Exception as surprise:
-            self.end(InternalError.from_exception(surprise, str(self.gateway.kind)))
+        except Exception as exception:
+            self.end(InternalError.from_exception(exception, str(self.gateway.kind)))
             return
         for name in self._gateways if names is None else self._gateways.keys() & names:
             self._gateways[name].woken.set()
 
     def end(self, error: RolloutError) -> None:
-        """End every driver that waits for changes with an error."""
-        self.broken = self.broken or error
+        """Wake all drivers, and end them with this error."""
+        self.error = self.error or error
         for gateway in self._gateways.values():
             gateway.woken.set()
 
@@ -78,14 +78,14 @@ class SharedCluster:
             return self._objects[resource]
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Read the revisions of all controllers once, and again for a controller's second call.
+        """Return the ControllerRevisions of these controllers, from a cache for all controllers.
 
-        A driver asks again after a write was refused.
+        A driver that calls twice had a write rejected, so the cache is out of date for it.
         """
         with self._lock:
-            if self._revisions is None or self._used_by.issuperset(uids):
-                self._revisions, self._used_by = self.gateway.revisions(()), set()
-            self._used_by.update(uids)
+            if self._revisions is None or self._readers.issuperset(uids):
+                self._revisions, self._readers = self.gateway.revisions(()), set()
+            self._readers.update(uids)
             if self._revisions is None:
                 return None
             return [item for item in self._revisions if object_meta.owner_uid(item) in uids]
@@ -96,14 +96,14 @@ class SharedCluster:
 
 
 class SharedGateway:
-    """The gateway for a controller's drivers; the first driver only observes."""
+    """The gateway for the driver of a single controller."""
 
     def __init__(self, cluster: SharedCluster) -> None:
         self._cluster, self._gateway = cluster, cluster.gateway
         self._dry_run: tuple[tuple[str, str] | None, Json] | None = None
         self.woken = threading.Event()
 
-    # Shared answers
+    # Requests that all drivers share
 
     def rules(self) -> list[Json] | None:
         return self._cluster.rules()
@@ -115,7 +115,7 @@ class SharedGateway:
         return self._cluster.revisions(uids)
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """Ask once for each template that the write changes, for all drivers of the controller."""
+        """Return the response of a dry run, cached for each template that the write changes."""
         base = self._gateway.controllers().get(write.name)
         key = (base.uid + digest(base.template), repr(write)) if base else None
         if key is None or self._dry_run is None or self._dry_run[0] != key:
@@ -123,10 +123,10 @@ class SharedGateway:
         return self._dry_run[1]
 
     def wait(self, seconds: float) -> None:
-        self.woken.wait(max(seconds, LOOK_UP))
+        self.woken.wait(max(seconds, RESYNC_INTERVAL))
         self.woken.clear()
-        if self._cluster.broken:
-            raise copy.copy(self._cluster.broken)
+        if self._cluster.error:
+            raise copy.copy(self._cluster.error)
 
     def write(self, write: Write) -> bool:
         try:

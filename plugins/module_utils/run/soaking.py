@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The soak: new pods are watched at a pause, and before the end of an update.
+"""The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-The seconds that this task has watched count. Of the time before the task, from the soak's
-annotation on the controller onwards, only the seconds count in which no pod reports an incident:
-a restart, a loss of readiness, a replacement and an Event each leave a timestamp.
+An interrupted soak resumes: the time between the annotation of the soak and the start of this task
+counts, from the last incident on. Restarts, readiness changes, pod creations and Events have
+timestamps in the cluster that show when the last incident was.
 """
 
 from __future__ import annotations
@@ -30,29 +30,31 @@ from .deadlines import failure
 from .incidents import Incidents, View
 from .watched import WatchedPods, pods_not_listed_error
 
-#: At most this many progress lines for a soak, and at least so many seconds between two of them.
-LINES, LINE_INTERVAL = 10, 1.0
-#: Seconds by which an annotation may be ahead of an API server's clock; there may be several.
+#: Maximum number of progress lines for a soak, and the minimum seconds between two lines.
+MAX_LINES, LINE_INTERVAL = 10, 1.0
+#: Maximum difference between the clocks of two API servers, in seconds.
 CLOCK_SKEW = 5.0
-#: Seconds by which a timestamp of the cluster may be too early: timestamps have whole seconds.
+#: Resolution of the timestamps in objects, in seconds.
 RESOLUTION = 1.0
 
 
 class Soaking:
-    """The pods that a soak watches, in the state of their first observation."""
+    """Watches the new pods, and holds back the next step until the soak has passed."""
 
     def __init__(self, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
                  warnings: list[str]) -> None:
-        """say prints a progress line; warnings are reported at the end of the task."""
+        """Create the soak of a task, which adds its warnings to the task's result."""
         self._gateway, self._clock, self._say, self._warnings = gateway, clock, say, warnings
-        #: Reasons of Events about old pods: the same reason of a new pod is no incident.
+        #: Reasons of Events about old pods. An Event about a new pod with such a reason is no
+        #: incident.
         self._old_reasons: frozenset[str] = frozenset()
         self._reset()
 
     def _reset(self) -> None:
-        #: The hash of the watched template (flows/soak.subject), and whether the soak has passed.
-        self._subject, self._is_over = "", False
-        #: The uid of the user's controller.
+        #: The hash of the new pods' template (flows/soak.subject); "" before the soak.
+        self._subject = ""
+        self._has_passed = False
+        #: The uid of the primary.
         self._uid = ""
         self._pods = WatchedPods(self._gateway)
         self._incidents = Incidents(self._gateway, self._clock, self._pods)
@@ -60,10 +62,10 @@ class Soaking:
         self._reported_at = float("-inf")
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
-        """Read the Events about old pods, before the first change.
+        """Read the Events about old pods, before the first write.
 
-        At the end of an update no old pod is left to tell their Events apart. Raises RolloutError
-        where pods may not be listed.
+        After the update, the old pods no longer exist, and their Events could not be attributed.
+        Raises RolloutError without permission to list pods.
         """
         if self._gateway.objects("pods") is None:
             raise pods_not_listed_error(request)
@@ -71,48 +73,47 @@ class Soaking:
             self._old_reasons = pod_health.reasons(events, _old_pods(self._gateway, status))
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
-        """Return the flow's next decision, or a Watch before it.
+        """Return the flow's next decision, or the decision of the soak that comes first.
 
-        Raises RolloutFailed for an incident of a watched pod.
+        Raises RolloutFailed for an incident.
         """
-        if self._subject and not self._is_over:
+        if self._subject and not self._has_passed:
             self._warn_of_deletion(request, observed)
             self._check(View.from_observed(flow, request, observed))
         decision = decide(flow, request, observed)
         if not isinstance(decision, Watch):
             return decision
-        answer = self._watch(View.from_observed(flow, request, observed), decision)
-        if isinstance(answer, str):
-            return decide(flow, request, dataclasses.replace(observed, passed_soak=answer))
-        return answer
+        outcome = self._watch(View.from_observed(flow, request, observed), decision)
+        if isinstance(outcome, str):
+            return decide(flow, request, dataclasses.replace(observed, passed_soak=outcome))
+        return outcome
 
     def _check(self, view: View) -> None:
         """Compare the watched pods with their first observation.
 
-        Raises RolloutFailed for an incident. A soak of another template ends here: its flow decides
-        how the update continues.
+        Ends the soak if the update has another template now. Raises RolloutFailed for an incident.
         """
         request = view.request
         if request.state.undoes or view.subject != self._subject:
             self._reset()
             return
-        self._look(view)
+        self._read_pods(view)
         events = self._gateway.warnings()
         causes = self._incidents.find(view, events, self._old_reasons)
-        if self._incidents.may_be_scaled(view, causes):
+        if self._incidents.may_be_scale_down(view, causes):
             return
         if causes:
             progress = (f"{self._watch_time.seconds:.0f} of {request.soak:g} s had passed"
                         if self._watch_time.seconds >= 1 else "it had just begun")
             raise failure(request, self._gateway, NOT_PASSED, progress, causes)
         self._incidents.accept_scale_down()
-        self._note(events)
+        self._add_pods(events)
         self._refuse_endless_soak(request)
 
     def _warn_of_deletion(self, request: Request, observed: Observed) -> None:
-        """Warn that another client deleted the controller, and end the soak.
+        """End the soak with a warning if another client has deleted the primary.
 
-        The flow decides how the update continues, and knows nothing of the unfinished soak.
+        The flow may then end the update, and its result would not show that the soak did not pass.
         """
         primary = observed.primary
         if request.state.undoes or (primary and primary.uid == self._uid):
@@ -124,7 +125,7 @@ class Soaking:
         self._reset()
 
     def _refuse_endless_soak(self, request: Request) -> None:
-        """Raise RolloutFailed where new pods keep coming: each new pod restarts the soak."""
+        """Raise RolloutFailed if new pods are created again and again: each restarts the soak."""
         if self._watch_time.since_longest() > request.soak + request.progress_deadline:
             longest = f"at most {self._watch_time.longest:.0f} of {request.soak:g} s"
             raise failure(
@@ -140,56 +141,56 @@ class Soaking:
         primary = view.observed.primary
         if primary is None:
             return ""
-        pods = self._look(view)
+        pods = self._read_pods(view)
         now = self._gateway.server_time()
         stored = _stored_soak(view, now)
-        if decision.is_paused and stored and _has_passed(view, stored, pods, now):
+        if decision.is_paused and stored and _is_stored_as_passed(view, stored, pods, now):
             return stored.text
-        has_more = pods.lasting.keys() - self._incidents.first.keys()
-        if self._clock.is_real and self._is_over and has_more:
+        has_new_pods = pods.lasting.keys() - self._incidents.first.keys()
+        if self._clock.is_real and self._has_passed and has_new_pods:
             self._reset()
-            self._look(view)
+            self._read_pods(view)
         if not self._subject:
             self._start(view, primary, stored, now)
-        begun = stored or Soak(self._subject, now, usual=tuple(self._old_reasons))
+        current = stored or Soak(self._subject, now, usual=tuple(self._old_reasons))
         if view.size:
-            start = None if stored else _start_step(view, primary, begun)
-            delay = (self._delay(view, decision, start) if self._clock.is_real
-                     else self._simulate(start))
-            if delay:
-                return delay
-        self._is_over = True
-        return dataclasses.replace(begun, passed=view.size, seconds=view.request.soak).text
+            start_step = None if stored else _start_step(view, primary, current)
+            decision_before_end = (self._before_end(view, decision, start_step)
+                                   if self._clock.is_real else self._simulate(start_step))
+            if decision_before_end:
+                return decision_before_end
+        self._has_passed = True
+        return dataclasses.replace(current, passed=view.size, seconds=view.request.soak).text
 
-    def _simulate(self, start: Step | None) -> Step | None:
-        """Return the step that begins a soak in check mode, without pods to watch."""
-        if self._is_over:
+    def _simulate(self, start_step: Step | None) -> Step | None:
+        """Return the step that begins the soak, once; in check mode the soak then passes."""
+        if self._has_passed:
             return None
-        self._is_over = start is not None
-        return start
+        self._has_passed = start_step is not None
+        return start_step
 
-    def _delay(self, view: View, decision: Watch,
-               start: Step | None) -> Step | Wait | Watch | None:
-        """Return the step, wait or watch that the end of the soak depends on, or None."""
+    def _before_end(self, view: View, decision: Watch,
+                    start_step: Step | None) -> Step | Wait | Watch | None:
+        """Return the decision to take before the soak can pass, or None for a passed soak."""
         if self._pods.ready < view.size:
             return Wait(f"{view.size} new pods of {view.name} are ready")
-        if start:
-            self._is_over = False
-            return start
-        if self._is_short(view.request):
+        if start_step:
+            self._has_passed = False
+            return start_step
+        if self._is_too_short(view.request):
             self._report(view)
             return Watch(decision.is_paused)
-        if not self._is_over:
-            # Pods that are only listed from time to time were out of sight until now.
+        if not self._has_passed:
+            # Pods without a watch are listed only from time to time, so list them a last time.
             self._gateway.relist_pods()
             self._check(view)
-            if self._is_short(view.request):
+            if self._is_too_short(view.request):
                 return Watch(decision.is_paused)
             self._say(self._summary(view))
         return None
 
-    def _is_short(self, request: Request) -> bool:
-        return self._watch_time.seconds < request.soak or self._incidents.missed_at is not None
+    def _is_too_short(self, request: Request) -> bool:
+        return self._watch_time.seconds < request.soak or self._incidents.missing_since is not None
 
     def _start(self, view: View, primary: Controller, stored: Soak | None, now: float) -> None:
         events = self._gateway.warnings()
@@ -198,24 +199,25 @@ class Soaking:
         self._watch_time.restart()
         self._old_reasons |= pod_health.reasons(events, self._pods.old)
         self._old_reasons |= {*(stored.usual if stored else ())}
-        self._note(events)
+        self._add_pods(events)
         self._pods.changes()
         if stored:
-            quiet = now - _quiet_since(stored, events, self._pods, now)
-            self._watch_time.earlier = min(max(0.0, quiet), view.request.soak)
+            healthy_for = now - _healthy_since(stored, events, self._pods, now)
+            self._watch_time.earlier = min(max(0.0, healthy_for), view.request.soak)
         self._reported_at = self._clock.monotonic()
 
-    def _note(self, events: list[Json]) -> None:
+    def _add_pods(self, events: list[Json]) -> None:
+        """Watch the new pods since the last call, which restart the soak."""
         if self._incidents.add_pods(events):
             self._watch_time.restart()
 
-    def _look(self, view: View) -> WatchedPods:
-        self._pods.look(view.request, view.status)
+    def _read_pods(self, view: View) -> WatchedPods:
+        self._pods.update(view.request, view.status)
         return self._pods
 
     def _report(self, view: View) -> None:
         now, length = self._clock.monotonic(), view.request.soak
-        if now - self._reported_at >= max(LINE_INTERVAL, length / LINES):
+        if now - self._reported_at >= max(LINE_INTERVAL, length / MAX_LINES):
             self._reported_at = now
             progress = f"{self._watch_time.seconds:.0f} of {length:g} s"
             self._say(f"watching: {view.name} {view.size} new, {progress}")
@@ -233,36 +235,37 @@ class _WatchTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since = 0.0
-        #: Seconds before this task that count.
+        self._start = 0.0
+        #: Seconds before the start of this task that count.
         self.earlier = 0.0
-        #: The most seconds without another new pod, and the time of that record.
+        #: The maximum of seconds so far, and the time at which it was reached.
         self.longest, self._longest_at = 0.0, clock.monotonic()
 
     @property
     def seconds(self) -> float:
-        return self.earlier + self._clock.monotonic() - self._since
+        return self.earlier + self._clock.monotonic() - self._start
 
     def restart(self) -> None:
-        self._since, self.earlier = self._clock.monotonic(), 0.0
+        self._start, self.earlier = self._clock.monotonic(), 0.0
 
     def since_longest(self) -> float:
-        """Record the longest time, and return the seconds since the last record."""
+        """Update the maximum, and return the seconds since it was reached."""
         now = self._clock.monotonic()
         if self.seconds > self.longest:
             self.longest, self._longest_at = self.seconds, now
         return now - self._longest_at
 
 
-def _start_step(view: View, primary: Controller, begun: Soak) -> Step:
+def _start_step(view: View, primary: Controller, current: Soak) -> Step:
     pods = f"{view.size} new pod{'s' if view.size != 1 else ''}"
-    return soak.annotate_soak(primary, begun.text, f"watching {pods} for {view.request.soak:g} s")
+    return soak.annotate_soak(
+        primary, current.text, f"watching {pods} for {view.request.soak:g} s")
 
 
 def _stored_soak(view: View, now: float) -> Soak | None:
-    """Return the soak in the controller's annotation.
+    """Return the soak in the primary's annotation.
 
-    None where the annotation is about another template, or begins in the future.
+    Returns None if the annotation is about another template, or if its start is in the future.
     """
     primary = view.observed.primary
     stored = object_meta.soak(primary.annotations) if primary else None
@@ -270,10 +273,11 @@ def _stored_soak(view: View, now: float) -> Soak | None:
     return stored if is_valid else None
 
 
-def _has_passed(view: View, stored: Soak, pods: WatchedPods, now: float) -> bool:
-    """Return whether the soak of this pause is stored as passed, and may have been.
+def _is_stored_as_passed(view: View, stored: Soak, pods: WatchedPods, now: float) -> bool:
+    """Return whether the annotation records a passed soak for this pause.
 
-    Another client may have written the annotation: no new pod may be younger than the soak.
+    Another client may have written the annotation. It is rejected if a new pod is younger than the
+    soak.
     """
     if stored.passed is None or stored.passed != view.status.paused:
         return False
@@ -282,8 +286,8 @@ def _has_passed(view: View, stored: Soak, pods: WatchedPods, now: float) -> bool
         time is not None and time + view.request.soak <= now + RESOLUTION for time in created)
 
 
-def _quiet_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
-    """Return since when no new pod reports an incident; now where a pod reports no time."""
+def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
+    """Return the time of the last incident of a new pod; now if a pod's status has no times."""
     since = [pod_health.healthy_since(pod) for pod in pods.lasting.values()]
     times = [time for time in since if time is not None]
     if not times or len(times) < len(since):
@@ -294,7 +298,7 @@ def _quiet_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float
 def _old_pods(gateway: Gateway, status: RolloutStatus) -> set[str]:
     """Return the uids of the pods that the update replaces.
 
-    Where no label separates old pods of a controller from new ones, none of its pods is included.
+    The pods of a controller without labels that distinguish old and new pods are left out.
     """
     in_progress = status.phase != "complete"
     return {pod.uid for holder in status.holders if holder.is_known

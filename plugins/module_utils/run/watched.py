@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The pods that a soak compares several times a second.
+"""The pods that a soak watches, classified as old or new.
 
-There may be thousands of pods: each is parsed once per change.
+A soak reads the pods several times a second, and there may be thousands of pods. Each pod is parsed
+again only after a change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..model.template import labels_of
 
 
 class _PodState(t.NamedTuple):
-    """Cached answers about a pod."""
+    """A pod with its parsed properties."""
 
     pod: Json
     labels: Json
@@ -35,32 +36,33 @@ class _PodState(t.NamedTuple):
 
 
 class WatchedPods:
-    """Pods of an update by uid, as of the last look()."""
+    """The pods of an update by uid, as of the last update()."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        #: The controllers of the pods by uid, including controllers that have no pod any more.
+        #: Controllers by uid. A controller without pods stays, because the watch can still report
+        #: the deletion of its last pods.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
         self._changes: list[Json] = []
         self._clear()
 
     def _clear(self) -> None:
-        #: All new pods; lasting new pods; lasting old pods. Lasting pods have not ended and do not
-        #: terminate.
+        #: All new pods, also pods that have ended or terminate.
         self.new: dict[str, Json] = {}
+        #: New pods that have neither ended nor terminate.
         self.lasting: dict[str, Json] = {}
+        #: Old pods that have neither ended nor terminate.
         self.old: dict[str, Json] = {}
         #: The number of ready new pods.
         self.ready = 0
 
-    def look(self, request: Request, status: RolloutStatus) -> None:
+    def update(self, request: Request, status: RolloutStatus) -> None:
         """Read the current pods. Raises RolloutError."""
-        # A controller without pods is no holder any more, but the end of its last pods counts.
         for holder in status.holders:
             uid = holder.controller.uid
             labels = self._holders.get(uid, holder).new_labels
-            # While revisions may not be listed, the labels from before still separate the pods.
+            # If the revisions cannot be listed now, the labels of the last call still apply.
             if not holder.is_known and labels is not None:
                 holder = holder._replace(new_labels=labels)
             self._holders[uid] = holder
@@ -71,14 +73,14 @@ class WatchedPods:
             if pods is None:
                 raise pods_not_listed_error(request)
             for pod in pods:
-                self._take(pod, holder, before)
+                self._classify(pod, holder, before)
         self.ready = sum(self._states[uid].is_well for uid in self.lasting)
 
-    def _take(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
+    def _classify(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
         uid = pod["metadata"]["uid"]
         state = self._states.get(uid) or before.get(uid)
-        is_same = state is not None and state.pod is pod
-        state = state if state is not None and is_same else _PodState.from_pod(pod)
+        is_unchanged = state is not None and state.pod is pod
+        state = state if state is not None and is_unchanged else _PodState.from_pod(pod)
         self._states[uid] = state
         if holder.is_new(state.labels):
             self.new[uid] = pod
@@ -86,19 +88,18 @@ class WatchedPods:
                 self.lasting[uid] = pod
             else:
                 self.lasting.pop(uid, None)
-            if not is_same:
+            if not is_unchanged:
                 self._changes.append(pod)
         elif state.is_lasting:
             self.old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """Return all states of changed new pods since the last call, the current state last."""
+        """Return each state of a new pod that was read since the last call, in order."""
         changes, self._changes = self._changes, []
         return changes
 
 
 def pods_not_listed_error(request: Request) -> RolloutError:
-    """Return the error for a soak without permission to list pods."""
     return RolloutError(
         "its pods cannot be listed, and soak needs to watch them", where=request.where,
         why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")

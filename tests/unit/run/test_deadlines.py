@@ -36,11 +36,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import (
-    GLANCES,
-    MANY,
-    REFUSED_LIMIT,
-    REJECTED_LIMIT,
-    SAME_STEP_LIMIT,
+    CHEAP_CHECK_SECONDS,
+    LARGE_CONTROLLER,
+    MAX_REJECTED_PODS,
+    MAX_REJECTED_WRITES,
+    MAX_REPETITIONS,
     Deadlines,
     explain_idle_failure,
     failure,
@@ -206,7 +206,9 @@ def test_the_pods_explain_nothing_before_the_controller_manager_has_acted():
 
 
 @pytest.mark.parametrize("replicas, starts, first",
-                         [(MANY + 1, 4, 4), (MANY + 1, 100, GLANCES), (MANY, 100, 1)],
+                         [(LARGE_CONTROLLER + 1, 4, 4),
+                          (LARGE_CONTROLLER + 1, 100, CHEAP_CHECK_SECONDS),
+                          (LARGE_CONTROLLER, 100, 1)],
                          ids=["until they do more than start", "not for long",
                               "few are read at once"])
 def test_many_pods_that_only_start_are_not_read(replicas, starts, first):
@@ -289,7 +291,7 @@ def test_a_step_that_is_undone_again_and_again_is_given_up():
                         r"it was taken 5 times", error.what)
     sizes = collections.Counter((write.name, write.operations[-1]["value"])
                                 for _at, write in cluster.writes)
-    assert max(sizes.values()) == SAME_STEP_LIMIT == 5
+    assert max(sizes.values()) == MAX_REPETITIONS == 5
     assert error.next_command == (
         f"find out who changes it (an autoscaler?), then:\n{ROLL} 'name=foo image=myimage:v2'")
 
@@ -301,9 +303,9 @@ def test_writes_that_are_refused_each_time_are_given_up():
     error = cluster.refusal()
 
     assert error.what == (
-        f"{SUCCESSOR} keeps changing: {REFUSED_LIMIT} writes in a row were rejected")
+        f"{SUCCESSOR} keeps changing: {MAX_REJECTED_WRITES} writes in a row were rejected")
     assert error.where == f"ReplicationController default/{SUCCESSOR}"
-    assert len(cluster.tries) == REFUSED_LIMIT + 1
+    assert len(cluster.tries) == MAX_REJECTED_WRITES + 1
 
 
 class Rejecting(Cluster):
@@ -369,8 +371,8 @@ def waits(gateway, available, *looks):
 
 
 @pytest.mark.parametrize("available, bearable",
-                         [(2, REJECTED_LIMIT - 1), (1, 2 * REJECTED_LIMIT - 1),
-                          (3, REJECTED_LIMIT - 1)])
+                         [(2, MAX_REJECTED_PODS - 1), (1, 2 * MAX_REJECTED_PODS - 1),
+                          (3, MAX_REJECTED_PODS - 1)])
 def test_as_many_rejected_pods_as_rule_out_another_node(available, bearable):
     """The limit applies per missing pod, or once if no pod is missing."""
     waits(Nodes(), available, (0, 1, 0), (0, 1 + bearable, 0))
@@ -380,8 +382,8 @@ def test_as_many_rejected_pods_as_rule_out_another_node(available, bearable):
 
 
 def test_rejected_pods_are_counted_from_the_last_progress_on():
-    waits(Nodes(), 2, (0, 1, 0), (1, 1 + REJECTED_LIMIT, 0), (1, 2 * REJECTED_LIMIT, 0),
-          (1, 2 * REJECTED_LIMIT, 0))
+    waits(Nodes(), 2, (0, 1, 0), (1, 1 + MAX_REJECTED_PODS, 0), (1, 2 * MAX_REJECTED_PODS, 0),
+          (1, 2 * MAX_REJECTED_PODS, 0))
 
 
 def test_terminating_pods_are_counted_from_the_last_progress_on():
@@ -397,7 +399,7 @@ def test_where_more_pods_are_missing_more_may_be_rejected():
 
     fails(cluster, failure_grace=100, max_surge=Size(3))
 
-    assert 6 + 3 * REJECTED_LIMIT <= cluster.rejected <= 6 + 3 * REJECTED_LIMIT + 3
+    assert 6 + 3 * MAX_REJECTED_PODS <= cluster.rejected <= 6 + 3 * MAX_REJECTED_PODS + 3
 
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])

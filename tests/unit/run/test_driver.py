@@ -35,7 +35,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import ALONE
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import REFUSED_LIMIT
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import (
+    MAX_REJECTED_WRITES,
+)
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -214,7 +216,7 @@ def test_writes_that_are_refused_now_and_then_are_planned_again():
 
     result = cluster.run()
 
-    assert len(cluster.tries) == 2 * len(result["steps"]) > REFUSED_LIMIT
+    assert len(cluster.tries) == 2 * len(result["steps"]) > MAX_REJECTED_WRITES
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 

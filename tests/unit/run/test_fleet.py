@@ -310,7 +310,7 @@ def in_progress(**holder):
 
     class Held(Cluster):
         def lease(self, name):
-            process = Process.mine()._replace(**holder)
+            process = Process.of_new_task()._replace(**holder)
             return {"metadata": {"annotations": {object_meta.HOLDER: str(process)}},
                     "spec": {"holderIdentity": "jane"}}
 
@@ -515,7 +515,7 @@ def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
             super().wait(seconds)
             return set()
 
-    monkeypatch.setattr(shared, "LOOK_UP", 0.01)
+    monkeypatch.setattr(shared, "RESYNC_INTERVAL", 0.01)
 
     assert run(Silent(*controllers("one")), names=["one"])["changed"]
 
@@ -542,10 +542,10 @@ def test_a_driver_without_news_looks_up_once_in_a_while_or_as_seldom_as_it_wants
     waits = []
     view.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
 
-    view.wait(shared.LOOK_UP / 5)
-    view.wait(shared.LOOK_UP * 5)
+    view.wait(shared.RESYNC_INTERVAL / 5)
+    view.wait(shared.RESYNC_INTERVAL * 5)
 
-    assert waits == [shared.LOOK_UP, shared.LOOK_UP * 5]
+    assert waits == [shared.RESYNC_INTERVAL, shared.RESYNC_INTERVAL * 5]
 
 
 def test_news_wake_a_driver_once_and_the_end_of_all_news_is_an_error_of_its_own_for_each():

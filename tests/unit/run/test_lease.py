@@ -34,11 +34,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
     process as processes_of_tasks,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import DURATION, Lease
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import (
+    LEASE_DURATION,
+    Lease,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
-    AT_WORK,
+    ACTIVE_TASKS,
     Process,
-    started_at,
+    start_time,
 )
 
 NAME = "baton-kubernetes.replicationcontroller.foo"
@@ -115,14 +118,14 @@ class Client:
 
     def __init__(self, server, machine="", lock_timeout=0, others=lambda: None,
                  kind=Kind.REPLICATION_CONTROLLER,
-                 process=None, renew_after=lease.RENEW_AFTER, **options):
+                 process=None, renew_interval=lease.RENEW_INTERVAL, **options):
         self.server, self.others, self.lines, self.slept, self.clock = server, others, [], 0.0, 0.0
         self.reason = ""
         request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
                           lock_timeout=lock_timeout, **options)
-        process = process or Process.mine(str(kind))._replace(machine=machine)
+        process = process or Process.of_new_task(str(kind))._replace(machine=machine)
         self.lease = Lease(server, request, lambda: self.clock, self.sleep, lambda: self.reason,
-                           self.lines.append, renew_after, process)
+                           self.lines.append, renew_interval, process)
 
     def sleep(self, seconds):
         assert self.slept < 120, "this wait has no end"
@@ -137,8 +140,8 @@ class Client:
 
     def works(self):
         """Renew the Lease while another client sleeps."""
-        self.clock += lease.RETRY_INTERVAL
-        self.lease.keep()
+        self.clock += lease.RETRY_PERIOD
+        self.lease.renew()
 
 
 @pytest.fixture
@@ -149,11 +152,11 @@ def server():
 def test_it_is_there_while_it_is_held_and_gone_afterwards(server):
     client = Client(server)
 
-    client.lease.take()
+    client.lease.acquire()
     held = server.leases[NAME]
     client.lease.release()
 
-    assert (held["spec"]["leaseDurationSeconds"] == DURATION
+    assert (held["spec"]["leaseDurationSeconds"] == LEASE_DURATION
             and ", process " in held["spec"]["holderIdentity"])
     assert held["spec"]["renewTime"] == held["spec"]["acquireTime"] == "1970-01-12T13:46:40.000000Z"
     assert server.leases == {} and client.lines == []
@@ -161,29 +164,29 @@ def test_it_is_there_while_it_is_held_and_gone_afterwards(server):
 
 def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
     first = Client(server)
-    first.lease.take()
+    first.lease.acquire()
     second = Client(server, others=first.works)
 
     with pytest.raises(RolloutError) as error:
-        second.lease.take()
+        second.lease.acquire()
 
     holder = server.leases[NAME]["spec"]["holderIdentity"]
     assert error.value.what == (
         f"another task is already working on it: {holder}, since 1970-01-12T13:46:40.000000Z")
     assert ("lock_timeout" in error.value.next_command
             and error.value.where == "ReplicationController shop/foo")
-    assert (second.slept <= lease.RENEW_AFTER + lease.RETRY_INTERVAL
+    assert (second.slept <= lease.RENEW_INTERVAL + lease.RETRY_PERIOD
             and second.lines == [f"waiting for the task of {holder} to end"])
 
 
 def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its_duration(server):
-    Client(server).lease.take()
+    Client(server).lease.acquire()
     server.now += 4
     second = Client(server)
 
-    second.lease.take()
+    second.lease.acquire()
 
-    assert DURATION <= second.slept <= DURATION + 2 * lease.RETRY_INTERVAL
+    assert LEASE_DURATION <= second.slept <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
     assert server.leases[NAME]["spec"]["leaseTransitions"] == 1
 
 
@@ -202,15 +205,15 @@ def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes)
 
     server.server_time = wrong
     first = Client(server)
-    first.lease.take()
+    first.lease.acquire()
     server.server_time = right
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Client(server, others=work).lease.take()
+        Client(server, others=work).lease.acquire()
 
     second = Client(server)
-    second.lease.take()
-    assert second.slept <= DURATION + 2 * lease.RETRY_INTERVAL
+    second.lease.acquire()
+    assert second.slept <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
 
 
 @pytest.mark.parametrize("seconds", [-3600, -12, 12, 3600])
@@ -222,52 +225,53 @@ def test_a_fleet_s_holder_that_writes_its_own_time_is_not_robbed(server, seconds
             super().works()
             server.server_time = now
 
-    first = Elsewhere(server, renew_after=7.0)
+    first = Elsewhere(server, renew_interval=7.0)
     server.server_time = lambda: server.now + seconds
-    first.lease.take()
+    first.lease.acquire()
     del server.server_time
     second = Client(server, others=first.works)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.take()
+        second.lease.acquire()
 
     assert 6 <= second.slept <= 8 and not first.lease.is_lost
 
 
 def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monkeypatch):
     first = Client(server, machine="here")
-    first.lease.take()
+    first.lease.acquire()
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
     second = Client(server, machine="here")
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.take()
+        second.lease.acquire()
 
     assert second.slept == 0
 
 
 def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        child = Process.mine("ReplicationController")._replace(machine="here", pid=str(process.pid),
-                                                               start=started_at(str(process.pid)))
-        Client(server, process=child).lease.take()
+        child = Process.of_new_task("ReplicationController")
+        child = child._replace(machine="here", pid=str(process.pid),
+                               start=start_time(str(process.pid)))
+        Client(server, process=child).lease.acquire()
         with pytest.raises(RolloutError, match="another task is already working on it"):
-            Client(server, machine="here").lease.take()
+            Client(server, machine="here").lease.acquire()
         process.kill()
         process.wait()
 
     second = Client(server, machine="here")
-    second.lease.take()
+    second.lease.acquire()
 
     assert second.slept == 0
 
 
 def test_a_process_number_that_is_used_again_is_another_process():
-    mine = Process.mine()
+    mine = Process.of_new_task()
 
     assert Process.from_text(str(mine)) == mine and mine.pid in str(mine)
     assert mine._replace(pid="1", start="another time").has_ended()
-    assert not mine._replace(pid="1", start=started_at("1")).has_ended()
+    assert not mine._replace(pid="1", start=start_time("1")).has_ended()
 
 
 @pytest.mark.parametrize("answer, has_ended",
@@ -283,9 +287,9 @@ def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
             raise answer
 
     monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(processes_of_tasks, "started_at", lambda pid: None)
+    monkeypatch.setattr(processes_of_tasks, "start_time", lambda pid: None)
 
-    assert Process.mine()._replace(pid="7").has_ended() is has_ended
+    assert Process.of_new_task()._replace(pid="7").has_ended() is has_ended
     assert signals == [(7, 0)]
 
 
@@ -302,7 +306,8 @@ def test_what_no_task_has_written_is_no_process(text):
 
 def a_living_process_of_this_machine():
     """Return a holder annotation that any reader of a Lease from this machine can forge."""
-    return str(Process.mine()._replace(machine="here", pid="1", start=started_at("1"), task="x"))
+    init = Process.of_new_task()._replace(machine="here", pid="1", start=start_time("1"), task="x")
+    return str(init)
 
 
 FORGED = {
@@ -326,15 +331,15 @@ FORGED = {
                          ids=["nobody", "process 1 of this machine", "a list", "nonsense"])
 @pytest.mark.parametrize("forged", [{}, *FORGED.values()], ids=["nothing", *FORGED])
 def test_no_lease_locks_out_for_longer_than_our_own_duration(server, forged, process):
-    Client(server).lease.take()
+    Client(server).lease.acquire()
     server.leases[NAME]["spec"] |= {"holderIdentity": "somebody", **forged}
     server.leases[NAME]["metadata"]["annotations"] = {object_meta.HOLDER: process()}
-    server.now += 1 + DURATION
+    server.now += 1 + LEASE_DURATION
 
     client = Client(server, machine="here")
-    client.lease.take()
+    client.lease.acquire()
 
-    assert client.slept <= DURATION + 2 * lease.RETRY_INTERVAL
+    assert client.slept <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
     assert 0 <= server.leases[NAME]["spec"]["leaseTransitions"] < 2**31
 
 
@@ -347,14 +352,14 @@ def test_a_lease_without_anything_is_nobody_s(server, nothing):
     server.lease = lambda name: server.leases.setdefault(
         NAME, {"metadata": {"resourceVersion": ""}}) and nothing
 
-    client.lease.take()
+    client.lease.acquire()
 
     assert client.slept == 0
 
 
 def test_it_waits_for_a_holder_at_work_until_it_ends(server):
     first = Client(server)
-    first.lease.take()
+    first.lease.acquire()
 
     def work():
         if second.slept < 40:
@@ -363,18 +368,18 @@ def test_it_waits_for_a_holder_at_work_until_it_ends(server):
             first.lease.release()
 
     second = Client(server, lock_timeout=60, others=work)
-    second.lease.take()
+    second.lease.acquire()
 
     assert 40 <= second.slept <= 41
 
 
 def test_the_wait_for_a_holder_at_work_ends(server):
     first = Client(server)
-    first.lease.take()
+    first.lease.acquire()
     second = Client(server, lock_timeout=30, others=first.works)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.take()
+        second.lease.acquire()
 
     assert 30 <= second.slept <= 31
 
@@ -383,8 +388,9 @@ def test_a_lease_that_can_never_be_taken_is_an_error(server):
     server.put_lease = lambda item: None
 
     with pytest.raises(RolloutError,
-                       match=r"could not acquire the Lease .*: other tasks kept getting it first"):
-        Client(server).lease.take()
+                       match=r"could not acquire the Lease .*: other tasks kept acquiring it "
+                             r"first"):
+        Client(server).lease.acquire()
 
 
 def test_a_lease_that_other_tasks_keep_getting_is_waited_for_as_long_as_the_task_may(server):
@@ -392,9 +398,9 @@ def test_a_lease_that_other_tasks_keep_getting_is_waited_for_as_long_as_the_task
     client = Client(server, lock_timeout=20)
 
     with pytest.raises(RolloutError, match=r"could not acquire the Lease"):
-        client.lease.take()
+        client.lease.acquire()
 
-    assert client.slept > 20 + 2 * lease.DURATION - lease.RETRY_INTERVAL
+    assert client.slept > 20 + 2 * lease.LEASE_DURATION - lease.RETRY_PERIOD
 
 
 def test_a_process_that_nobody_has_waited_for_yet_has_ended():
@@ -403,7 +409,7 @@ def test_a_process_that_nobody_has_waited_for_yet_has_ended():
         while stat.read_text().rpartition(") ")[2][0] != "Z":
             time.sleep(0.01)
 
-        assert started_at(str(process.pid)) == ""
+        assert start_time(str(process.pid)) == ""
 
 
 @pytest.mark.parametrize("state, started", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
@@ -412,23 +418,23 @@ def test_when_a_process_has_started_and_whether_only_its_number_is_left(
     fields = " ".join([state, *map(str, range(1, 50))])
     monkeypatch.setattr(Path, "read_text", lambda *_args: f"7 (a b) c) {fields}\n")
 
-    assert started_at("7") == started
+    assert start_time("7") == started
 
 
 def test_a_signal_ends_the_wait(server):
-    Client(server).lease.take()
+    Client(server).lease.acquire()
     second = Client(server, others=lambda: setattr(second, "reason", "SIGTERM"))
 
     with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\) before anything was changed"):
-        second.lease.take()
+        second.lease.acquire()
 
 
 def test_it_is_renewed_in_time_and_not_at_every_turn(server):
     client = Client(server)
-    client.lease.take()
+    client.lease.acquire()
     for _turn in range(40):
         client.later(0.1)
-        client.lease.keep()
+        client.lease.renew()
 
     assert server.writes[NAME] in (2, 3) and server.writes[WITHOUT_KIND] == 1
     assert server.leases[NAME]["spec"]["acquireTime"] < server.leases[NAME]["spec"]["renewTime"]
@@ -441,40 +447,40 @@ def test_its_age_counts_from_before_the_request_that_has_renewed_it(server):
 
     def late(item):
         put.append(item["metadata"]["name"])
-        client.later(lease.RENEW_SHARED_AFTER if put[-1] == WITHOUT_KIND else 0)
+        client.later(lease.SHARED_RENEW_INTERVAL if put[-1] == WITHOUT_KIND else 0)
         return write(item)
 
     server.put_lease = late
-    client.lease.take()
-    client.lease.keep()
+    client.lease.acquire()
+    client.lease.renew()
 
     assert put == [NAME, WITHOUT_KIND, NAME, WITHOUT_KIND]
 
 
 def test_a_driver_that_has_lost_it_stops(server):
     first, second = Client(server), Client(server)
-    first.lease.take()
-    first.later(DURATION + 1)
-    second.lease.take()
+    first.lease.acquire()
+    first.later(LEASE_DURATION + 1)
+    second.lease.acquire()
 
     with pytest.raises(RolloutError) as error:
-        first.lease.keep()
+        first.lease.renew()
     first.lease.release()
 
     assert "took over" in error.value.what and server.leases[NAME]["metadata"]["annotations"]
-    second.later(lease.RENEW_AFTER)
-    second.lease.keep()
+    second.later(lease.RENEW_INTERVAL)
+    second.lease.renew()
 
 
 def test_a_lease_that_somebody_deletes_or_touches_is_held_again(server):
     client = Client(server)
-    client.lease.take()
+    client.lease.acquire()
     for spoil in (server.leases.clear,
                   lambda: server.leases[NAME]["metadata"].update(
                       resourceVersion="7", labels={"a": "b"})):
         spoil()
-        client.later(lease.RENEW_AFTER)
-        client.lease.keep()
+        client.later(lease.RENEW_INTERVAL)
+        client.lease.renew()
         assert server.leases[NAME]["metadata"]["annotations"] == {
             object_meta.HOLDER: str(client.lease.process)}
 
@@ -483,22 +489,22 @@ def test_a_lease_that_somebody_deletes_or_touches_is_held_again(server):
 def slow(server):
     """Return a client on a slow line whose Lease is due for renewal."""
     client = Client(server)
-    client.lease.take()
+    client.lease.acquire()
     server.beside_others = []
-    client.later(lease.RENEW_AFTER)
+    client.later(lease.RENEW_INTERVAL)
     return client
 
 
 def test_on_a_slow_line_nothing_waits_for_a_renewal_that_is_in_time(server, slow):
     for _turn in range(3):
-        slow.lease.keep()
+        slow.lease.renew()
         slow.later(1)
     assert len(server.beside_others) == 1 and server.writes[NAME] == 1
 
     server.beside_others[0].answer()
-    slow.lease.keep()
-    slow.later(lease.RENEW_AFTER)
-    slow.lease.keep()
+    slow.lease.renew()
+    slow.later(lease.RENEW_INTERVAL)
+    slow.lease.renew()
 
     assert len(server.beside_others) == 3 and server.writes[NAME] == 2  # of both Leases
 
@@ -506,7 +512,7 @@ def test_on_a_slow_line_nothing_waits_for_a_renewal_that_is_in_time(server, slow
 def test_on_a_slow_line_both_leases_are_created_and_deleted_at_once(server):
     server.beside_others = []
     client = Client(server)
-    client.lease.take()
+    client.lease.acquire()
     assert len(server.beside_others) == 1 and server.writes == {NAME: 1, WITHOUT_KIND: 1}
 
     client.lease.release()
@@ -517,12 +523,12 @@ def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server,
     monkeypatch.setattr(concurrent.futures, "wait",
                         lambda under_way: [call.answer() for call in under_way])
     first = Client(server)
-    first.lease.take()
+    first.lease.acquire()
     del server.leases[WITHOUT_KIND]
     server.beside_others = []
     second = Client(server, others=first.works)
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.take()
+        second.lease.acquire()
 
     second.lease.release()
 
@@ -530,41 +536,41 @@ def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server,
 
 
 def test_nothing_is_done_any_more_before_a_renewal_that_is_late(server, slow):
-    slow.lease.keep()
-    slow.later(lease.RENEW_BEFORE - lease.RENEW_AFTER)
+    slow.lease.renew()
+    slow.later(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
     assert server.writes[NAME] == 1
 
-    slow.lease.keep()
+    slow.lease.renew()
 
     assert server.writes[NAME] == 2
 
 
 def test_a_renewal_that_was_answered_long_ago_is_none(server, slow):
     """After many retries of a write, or a suspended machine, another client may hold the Lease."""
-    slow.lease.keep()
+    slow.lease.renew()
     server.beside_others[0].answer()
-    slow.later(DURATION + 1)
+    slow.later(LEASE_DURATION + 1)
     second = Client(server)
-    second.lease.take()
+    second.lease.acquire()
 
     with pytest.raises(RolloutError, match="took over"):
-        slow.lease.keep()
+        slow.lease.renew()
 
 
 def test_a_renewal_that_waits_for_a_connection_is_sent_without_when_it_is_late(server, slow):
     """In a large fleet, hundreds of requests may be queued before the renewal."""
     server.is_free = False
-    slow.lease.keep()
-    slow.later(lease.RENEW_BEFORE - lease.RENEW_AFTER)
+    slow.lease.renew()
+    slow.later(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
 
-    slow.lease.keep()
+    slow.lease.renew()
 
     assert server.writes[NAME] == 2 and server.beside_others[0].cancelled()
 
 
 def test_a_lease_is_let_go_without_a_renewal_that_was_not_sent(server, slow):
     server.is_free = False
-    slow.lease.keep()
+    slow.lease.renew()
 
     slow.lease.release()
 
@@ -572,14 +578,14 @@ def test_a_lease_is_let_go_without_a_renewal_that_was_not_sent(server, slow):
 
 
 def test_a_renewal_beside_that_finds_another_holder_stops_the_driver(server, slow):
-    slow.lease.keep()
-    slow.later(DURATION + 1)
+    slow.lease.renew()
+    slow.later(LEASE_DURATION + 1)
     second = Client(server)
-    second.lease.take()
+    second.lease.acquire()
     server.beside_others[0].answer()
 
     with pytest.raises(RolloutError, match="took over"):
-        slow.lease.keep()
+        slow.lease.renew()
 
     assert slow.lease.is_lost
 
@@ -590,17 +596,17 @@ def test_a_renewal_beside_that_fails_is_told_by_the_next_one_who_needs_the_lease
         raise RolloutError("the API server cannot be reached")
 
     monkeypatch.setattr(server, "put_lease", fails)
-    slow.lease.keep()
+    slow.lease.renew()
     server.beside_others[0].answer()
 
     with pytest.raises(RolloutError, match="cannot be reached"):
-        slow.lease.keep()
+        slow.lease.renew()
 
 
 def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
                         lambda under_way: [call.answer() for call in under_way])
-    slow.lease.keep()
+    slow.lease.renew()
 
     slow.lease.release()
 
@@ -626,7 +632,7 @@ class Earlier(Client):
         super().__init__(server, **options)
         task = self.lease._leases[0]._task._replace(
             process=self.lease.process._replace(task=self.lease.process.task[:8]))
-        self.lease._leases = [lease._Exclusive(task, WITHOUT_KIND, lease.RENEW_AFTER)]
+        self.lease._leases = [lease._ExclusiveLease(task, WITHOUT_KIND, lease.RENEW_INTERVAL)]
 
 
 @pytest.mark.parametrize("machine", ["", "here"])
@@ -636,22 +642,22 @@ def test_two_kinds_of_one_name_are_worked_on_at_once(server, machine):
     A third task for either kind is refused.
     """
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
-    fleet = [Client(server, machine, kind=kind, renew_after=7.0) for kind in kinds]
+    fleet = [Client(server, machine, kind=kind, renew_interval=7.0) for kind in kinds]
     for client in fleet:
-        client.lease.take()
-    for _second in range(2 * DURATION):
+        client.lease.acquire()
+    for _second in range(2 * LEASE_DURATION):
         server.now += 1
         for client in fleet:
             client.clock += 1
-            client.lease.keep()
+            client.lease.renew()
 
     assert [client.slept for client in fleet] == [0, 0]
     for kind in kinds:
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine, kind=kind,
-                   others=lambda: [client.works() for client in fleet]).lease.take()
+                   others=lambda: [client.works() for client in fleet]).lease.acquire()
     for client in fleet:
-        client.lease.keep()
+        client.lease.renew()
         client.lease.release()
     assert server.leases == {}
 
@@ -664,26 +670,26 @@ def test_a_version_without_kinds_and_this_one_exclude_each_other(
     # an earlier version runs in another process
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
     earlier = first(server, machine=machine, kind=kind)
-    earlier.lease.take()
+    earlier.lease.acquire()
     later = second(server, machine=machine, others=earlier.works)
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        later.lease.take()
+        later.lease.acquire()
     later.lease.release()
-    earlier.lease.keep()
+    earlier.lease.renew()
     earlier.lease.release()
 
     assert server.leases == {}
-    second(server, machine=machine).lease.take()
+    second(server, machine=machine).lease.acquire()
 
 
 def test_the_lease_without_kind_stays_for_the_last_who_shares_it(server):
     earlier, later = Client(server), Client(server, kind=Kind.DEPLOYMENT)
-    earlier.lease.take()
-    later.lease.take()
+    earlier.lease.acquire()
+    later.lease.acquire()
     earlier.lease.release()
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Earlier(server, others=later.works).lease.take()
+        Earlier(server, others=later.works).lease.acquire()
 
     later.lease.release()
     assert server.leases == {}
@@ -691,29 +697,29 @@ def test_the_lease_without_kind_stays_for_the_last_who_shares_it(server):
 
 def test_a_task_of_an_earlier_version_is_waited_for_while_the_own_lease_is_renewed(server):
     earlier = Earlier(server)
-    earlier.lease.take()
+    earlier.lease.acquire()
 
     def work():
         earlier.works() if client.slept < 40 else earlier.lease.release()
 
     client = Client(server, lock_timeout=60, others=work)
-    client.lease.take()
+    client.lease.acquire()
 
-    assert 40 <= client.slept <= 41 and server.writes[NAME] > 40 / lease.RENEW_AFTER / 2
+    assert 40 <= client.slept <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
 
 
 @pytest.mark.parametrize("state", [State.MIGRATED, State.UPDATED])
 def test_a_migration_keeps_tasks_for_the_deployment_out(server, state):
     migrates = state is State.MIGRATED
     first = Client(server, state=state)
-    first.lease.take()
+    first.lease.acquire()
     second = Client(server, kind=Kind.DEPLOYMENT, others=first.works)
 
     if migrates:
         with pytest.raises(RolloutError, match="another task is already working on it"):
-            second.lease.take()
+            second.lease.acquire()
     else:
-        second.lease.take()
+        second.lease.acquire()
     second.lease.release()
     first.lease.release()
     assert server.leases == {}
@@ -722,24 +728,24 @@ def test_a_migration_keeps_tasks_for_the_deployment_out(server, state):
 def test_a_task_that_ended_in_this_process_is_followed_at_once(server):
     """The process knows the end of the task even if the release of the Lease failed."""
     first = Client(server, machine="here")
-    first.lease.take()
-    first.lease.forget()
+    first.lease.acquire()
+    first.lease.end_task()
 
     second = Client(server, machine="here")
-    second.lease.take()
+    second.lease.acquire()
 
     assert second.slept == 0
 
 
 def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(server):
     client = Client(server)
-    client.lease.take()
+    client.lease.acquire()
     client.later(3)
     server.leases[NAME] = {"metadata": {"name": NAME, "resourceVersion": "99"},
                            "spec": {"holderIdentity": "somebody"}}
 
     with pytest.raises(RolloutError) as error:
-        client.lease.keep()
+        client.lease.renew()
 
     assert error.value.what == (
         f"stopped: somebody has written the Lease {NAME}, which this task renewed 3 s ago")
@@ -747,8 +753,8 @@ def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(serve
 
 
 #: Holders of a Lease, and the time at which another process's task acquires the Lease: at once,
-#: later (after DURATION) or never (while the holder renews).
-ENDED, LIVES = {"pid": "1", "start": "0"}, {"pid": "1", "start": started_at("1")}
+#: later (after LEASE_DURATION) or never (while the holder renews).
+ENDED, LIVES = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 WHO = {
     "nobody": (None, "at once"),
     "a process here that has ended": (dict(machine="here", **ENDED), "at once"),
@@ -777,8 +783,8 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
     kinds = ["ReplicationController"] if is_own else SHARES[share]
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
-        processes = [Process.mine(kind)._replace(**fields) for kind in kinds]
-        AT_WORK.update(process.task for process in processes if holder.get("is_at_work"))
+        processes = [Process.of_new_task(kind)._replace(**fields) for kind in kinds]
+        ACTIVE_TASKS.update(process.task for process in processes if holder.get("is_at_work"))
         server.put_lease({"metadata": {"name": name,
                                        "annotations": {object_meta.HOLDER: " ".join(
                                            map(str, processes))}},
@@ -796,11 +802,11 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
     client = Client(server, machine="here", others=work)
     if expected == "never":
         with pytest.raises(RolloutError, match="another task is already working on it: jane"):
-            client.lease.take()
+            client.lease.acquire()
     else:
-        client.lease.take()
+        client.lease.acquire()
         assert {"at once": client.slept == 0,
-                "later": DURATION < client.slept < DURATION + 2}[expected]
+                "later": LEASE_DURATION < client.slept < LEASE_DURATION + 2}[expected]
     client.lease.release()
 
     if expected == "never" or (not is_own and share != "an earlier version" and who not in (
@@ -893,14 +899,14 @@ class Racer:
 
     def run(self, racers):
         try:
-            self.lease.take()
+            self.lease.acquire()
             self.is_holding = True
             for _step in range(self.left):
-                self.lease.keep()
+                self.lease.renew()
                 self.works += 1
                 assert not [racer for racer in racers
                             if racer is not self and self.excludes(racer) and racer.may_work()]
-                self.turns.wait(self.turns.chance.choice((0, 1, 3, 3, 2 * DURATION)))
+                self.turns.wait(self.turns.chance.choice((0, 1, 3, 3, 2 * LEASE_DURATION)))
         except RolloutError as error:
             self.error = error
         except AssertionError as overlap:
@@ -914,7 +920,7 @@ class Racer:
     def may_work(self):
         """Return whether the task may write without a renewal of the Lease."""
         return (self.is_holding
-                and all(self.turns.now - member._renewal_time < lease.RENEW_BEFORE
+                and all(self.turns.now - member._renewed_at < lease.RENEW_DEADLINE
                         for member in self.lease._leases))
 
 
@@ -938,43 +944,44 @@ def test_no_order_of_requests_lets_two_tasks_work_at_once(seeds):
 
 def test_a_task_with_nothing_to_change_deletes_the_leases_of_one_that_died_here(server):
     Client(server, machine="here",
-           process=Process("here", "1", "0", "1.ReplicationController")).lease.take()
+           process=Process("here", "1", "0", "1.ReplicationController")).lease.acquire()
 
-    Client(server, machine="here").lease.clean_up()
+    Client(server, machine="here").lease.delete_abandoned()
 
     assert server.leases == {}
 
 
 @pytest.mark.parametrize("seconds, stays",
-                         [(0, True), (DURATION + 1, True), (lease.ABANDONED_AFTER + 1, False)])
+                         [(0, True), (LEASE_DURATION + 1, True),
+                          (lease.ABANDONED_AFTER + 1, False)])
 def test_a_task_with_nothing_to_change_deletes_leases_that_were_not_renewed_for_long(
         server, seconds, stays):
-    Client(server, machine="elsewhere").lease.take()
+    Client(server, machine="elsewhere").lease.acquire()
     server.now += seconds
 
-    Client(server, machine="here").lease.clean_up()
+    Client(server, machine="here").lease.delete_abandoned()
 
     assert bool(server.leases) == stays
 
 
 def test_a_holder_whose_lease_was_taken_for_abandoned_has_it_again(server):
     client = Client(server, machine="elsewhere")
-    client.lease.take()
+    client.lease.acquire()
     for item in server.leases.values():
         # Any client with permission to update Leases can forge renewTime.
         item["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"
-    Client(server, machine="here").lease.clean_up()
-    client.later(lease.RENEW_AFTER + lease.RENEW_SHARED_AFTER)
+    Client(server, machine="here").lease.delete_abandoned()
+    client.later(lease.RENEW_INTERVAL + lease.SHARED_RENEW_INTERVAL)
 
-    client.lease.keep()
+    client.lease.renew()
 
     assert set(server.leases) == {NAME, WITHOUT_KIND} and not client.lease.is_lost
 
 
 def test_without_a_lock_a_task_with_nothing_to_change_leaves_leases_alone(server):
-    Client(server, machine="elsewhere").lease.take()
+    Client(server, machine="elsewhere").lease.acquire()
     server.now += lease.ABANDONED_AFTER + 1
 
-    Client(server, machine="here", lock=False).lease.clean_up()
+    Client(server, machine="here", lock=False).lease.delete_abandoned()
 
     assert server.leases

@@ -76,7 +76,7 @@ def test_where_nobody_reads_nothing_is_left(path):
 def test_where_nobody_was_able_to_read_nothing_is_left(path, clock):
     with ParentProcess() as ansible:
         ansible.say("one")
-        clock[0] += parent_process.FIRST_CONTACT + 1
+        clock[0] += parent_process.FIRST_KEEPALIVE_TIMEOUT + 1
 
     assert not path.exists()
 
@@ -143,7 +143,7 @@ def test_a_reader_that_falls_silent_is_the_reason_to_stop(path, clock):
         ansible.say("one")
         os.utime(path, (1, 1))
         assert ansible.reason_to_stop() == ""
-        clock[0] += parent_process.SILENCE - 1
+        clock[0] += parent_process.KEEPALIVE_TIMEOUT - 1
         ansible.say("two")  # the task's own writes prove no contact with Ansible
         assert ansible.reason_to_stop() == ""
         clock[0] += 2
@@ -161,7 +161,7 @@ def test_a_reader_that_cannot_be_heard_is_none(path, clock, happens):
         ansible.say("one")
         happens(path)
         assert ansible.reason_to_stop() == ""
-        clock[0] += 10 * parent_process.SILENCE
+        clock[0] += 10 * parent_process.KEEPALIVE_TIMEOUT
 
         assert ansible.reason_to_stop() == ""
 
@@ -171,4 +171,4 @@ def test_a_reader_that_is_heard_now_and_then_is_there(path, clock):
         for second in range(10):
             os.utime(path, (second, second))
             assert ansible.reason_to_stop() == ""
-            clock[0] += parent_process.SILENCE / 2
+            clock[0] += parent_process.KEEPALIVE_TIMEOUT / 2

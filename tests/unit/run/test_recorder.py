@@ -43,7 +43,7 @@ def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
 
     waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
     assert len(waits) > 10 and len(lines) > 60
-    assert all(LINE_INTERVAL <= after - before < LINE_INTERVAL + driver.LOOK_UP + 0.1
+    assert all(LINE_INTERVAL <= after - before < LINE_INTERVAL + driver.POLL_INTERVAL + 0.1
                for (before, _line), (after, _later) in itertools.pairwise(waits))
 
 

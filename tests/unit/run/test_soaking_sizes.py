@@ -117,9 +117,9 @@ class Followed:
         return self.soaking.decide(self, REQUEST, self.seen)
 
     def fails(self, *args, **kwargs):
-        self.look(*args, **kwargs)  # a pod must be missing for FLICKER seconds
+        self.look(*args, **kwargs)  # a pod must be missing for CAUSE_TIMEOUT seconds
         with pytest.raises(RolloutFailed) as failed:
-            self.look(*args, **{**kwargs, "seconds": incidents.FLICKER})
+            self.look(*args, **{**kwargs, "seconds": incidents.CAUSE_TIMEOUT})
         return [(cause["kind"], cause["pod"]) for cause in failed.value.causes]
 
 

@@ -235,7 +235,7 @@ def analysis(params: Json) -> Json:
 
 def _analysis(params: Json) -> Json:
     # Invalid options are refused before the first request.
-    spec, request = analyses.analysis_from(params), _look_only(params)
+    spec, request = analyses.parse_analysis(params), _look_only(params)
     query = _query_source(spec, params)
     flow = choose(request)
     closing = contextlib.closing(_gateway(params, request, flow))
@@ -262,7 +262,7 @@ def _query_source(spec: analyses.Analysis,
         return lambda query, stop: Reading(None, "nobody is asked", is_answer=False)
     if not params.get("prometheus_url"):
         raise RolloutError(f"metric {metric} needs prometheus_url")
-    return prometheus.Prometheus(params).ask
+    return prometheus.Prometheus(params).query
 
 
 def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subject:

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import analysis_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import parse_analysis
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
@@ -42,7 +42,7 @@ def _refused(options: Json) -> str:
     message = "; ".join(valid.error_messages)
     try:
         if not message and params.get("metrics") is not None:
-            analysis_from(params)
+            parse_analysis(params)
         if not message and params.get("prometheus_url"):
             prometheus.check_address(params)
     except RolloutError as error:

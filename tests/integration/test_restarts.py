@@ -125,7 +125,7 @@ def test_long_outage_is_named_in_the_error(
     ends as usual.
     """
     monkeypatch.setattr(http, "BACKOFF", (0.1, 0.3))
-    monkeypatch.setattr(http, "ANSWER_TIMEOUT", 2.0)
+    monkeypatch.setattr(http, "READ_TIMEOUT", 2.0)
     namespace.make_primary(REPLICAS)
     outage = Outage(cluster, component, moment, is_short=False)
 

@@ -114,7 +114,7 @@ def world(monkeypatch):
     def make(kind):
         simulated = World(kind)
         monkeypatch.setattr(task, "_gateway", lambda *args, **more: simulated)
-        monkeypatch.setattr(task.prometheus.Prometheus, "ask",
+        monkeypatch.setattr(task.prometheus.Prometheus, "query",
                             lambda self, query, stop: Reading(1.0))
         return simulated
     return make

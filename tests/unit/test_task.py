@@ -284,7 +284,7 @@ def analysis(**arguments):
 def queries(monkeypatch):
     """Return the recorded queries; Prometheus answers each query with the time."""
     queries = []
-    monkeypatch.setattr(task.prometheus.Prometheus, "ask",
+    monkeypatch.setattr(task.prometheus.Prometheus, "query",
                         lambda self, query, stop: queries.append(query) or Reading(1.0))
     return queries
 

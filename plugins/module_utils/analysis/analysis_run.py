@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop of an analysis: observe the pods, measure each metric, decide, wait; without a write."""
+"""Run an analysis: observe the pods, measure each metric, decide, wait; write nothing."""
 
 from __future__ import annotations
 
@@ -12,45 +12,57 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..run.clock import Clock
 from . import queries, report
-from .outcome import Measurement, Outcome, Reading, Readings, is_decided, judge, of_all, of_metric
+from .outcome import (
+    Measurement,
+    Outcome,
+    Reading,
+    Readings,
+    evaluate,
+    is_decided,
+    metric_outcome,
+    overall_outcome,
+)
 from .report import Subject
 from .spec import Analysis, ErrorLines, Metric
 
-#: The most new (and old) pods in a query, and for logs: an even sample of a longer list.
-MOST_PODS, MOST_LOGGED = 500, 20
-#: The most warnings of a task.
-MOST_WARNINGS = 10
-#: Seconds between two checks whether the task should end.
-TURN = 0.2
+#: Maximum number of new (and of old) pods in a query, and of pods whose logs are read. A longer
+#: list is sampled evenly.
+MAX_PODS, MAX_PODS_FOR_LOGS = 500, 20
+#: Maximum number of warnings of a task.
+MAX_WARNINGS = 10
+#: Seconds between two checks for a reason to stop.
+POLL_INTERVAL = 0.2
 
 
 class Sources(t.NamedTuple):
-    """The sources of measurements; each raises RolloutError where a retry cannot help."""
+    """The sources of measurements. Each raises RolloutError for an error that a retry cannot fix.
+    """
 
     #: Returns the result of a query.
-    ask: t.Callable[[str], Reading]
-    #: Returns the value of pods' logs, and their number of lines.
-    read: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
+    query: t.Callable[[str], Reading]
+    #: Returns the value that the logs of the given pods yield, and the number of their lines.
+    read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
-def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subject],
+def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], Subject],
         sources: Sources,
-        clock: Clock, say: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
+        clock: Clock, print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is decided, and return the task's result.
 
-    Raises RolloutError with the measurements so far for a failed or inconclusive analysis.
+    stop returns a reason to end the task, or "". Raises RolloutError with the measurements so far
+    for a failed or inconclusive analysis.
     """
-    measured: list[Measurement] = []
-    subject = look()
+    measurements: list[Measurement] = []
+    subject = observe()
     began_in_progress = subject.in_progress
-    warnings = dict.fromkeys(_left_out(analysis, subject))
-    say(report.beginning(name, analysis, subject))
-    due = clock.monotonic() + analysis.initial_delay
+    warnings = dict.fromkeys(_sampling_warnings(analysis, subject))
+    print_line(report.first_line(name, analysis, subject))
+    next_start = clock.monotonic() + analysis.initial_delay
     for number in range(1, analysis.count + 1):
-        _wait(due, subject, clock, stop)
-        due = clock.monotonic() + analysis.interval
-        subject = look()
-        # all pods would count as new, old pods included
+        _wait(next_start, subject, clock, stop)
+        next_start = clock.monotonic() + analysis.interval
+        subject = observe()
+        # Without an update in progress, all pods count as new, and there is no comparison.
         if began_in_progress and not subject.in_progress:
             raise RolloutError("the update ended during the analysis", where=subject.where,
                                next_command="check whether another client rolled it back or "
@@ -60,98 +72,103 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
                                next_command="pause the update at a number of new pods (pause_at), "
                                             "and run the same task again")
         for metric in analysis.metrics:
-            readings = _read(metric, _values(namespace, analysis, subject), subject, sources, stop)
+            readings = _measure(metric, _placeholder_values(namespace, analysis, subject), subject,
+                                sources, stop)
             warnings |= dict.fromkeys(
                 warning for reading in readings.all() for warning in reading.warnings)
-            outcome, reason = judge(metric, readings, analysis.passes_without_old)
-            measured.append(Measurement(metric.name, number, clock.stamp(), outcome, reason,
-                                        readings))
-            say(report.line(name, analysis, measured[-1]))
-        outcomes = report.outcomes_by_metric(analysis, measured)
+            outcome, reason = evaluate(metric, readings, analysis.passes_without_old_pods)
+            measurements.append(Measurement(metric.name, number, clock.stamp(), outcome, reason,
+                                            readings))
+            print_line(report.measurement_line(name, analysis, measurements[-1]))
+        outcomes = report.outcomes_by_metric(analysis, measurements)
         if any(is_decided(outcomes[metric.name], analysis) for metric in analysis.metrics):
             break
-    result = {**report.result(name, analysis, measured, subject),
-              "warnings": list(warnings)[:MOST_WARNINGS]}
-    outcomes = report.outcomes_by_metric(analysis, measured)
-    outcome = of_all(of_metric(sequence, analysis) for sequence in outcomes.values())
+    result = {**report.result(name, analysis, measurements, subject),
+              "warnings": list(warnings)[:MAX_WARNINGS]}
+    outcomes = report.outcomes_by_metric(analysis, measurements)
+    outcome = overall_outcome(metric_outcome(sequence, analysis) for sequence in outcomes.values())
     if (outcome is Outcome.PASSED
             or (outcome is Outcome.INCONCLUSIVE and analysis.passes_inconclusive)):
-        return {**result, "msg": report.message(name, analysis, measured)}
-    error = report.error(analysis, measured, subject)
+        return {**result, "msg": report.message(name, analysis, measurements)}
+    error = report.error(analysis, measurements, subject)
     error.progress = result
     raise error
 
 
-def _read(metric: Metric, values: dict[str, dict[str, str]], subject: Subject, sources: Sources,
-          stop: t.Callable[[], str]) -> Readings:
-    """Raise RolloutError where a retry cannot help, and where the task should end."""
+def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject, sources: Sources,
+             stop: t.Callable[[], str]) -> Readings:
+    """Return the readings of a metric for the new and the old pods.
+
+    values are the values of the placeholders, by the group of pods that the query is about: "new"
+    or "old". Raises RolloutError for a reason to stop, or for an error that a retry cannot fix.
+    """
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
     if metric.lines:
-        return _read_logs(metric.lines, subject, sources, stop)
+        return _measure_logs(metric.lines, subject, sources, stop)
 
-    def asked(query: str, whose: str) -> Reading:
-        _heed(stop, subject)
-        reading = sources.ask(queries.rendered(query, values[whose]))
-        _heed(stop, subject)  # the source may have stopped early for the same reason
+    def send(query: str, group: str) -> Reading:
+        _raise_if_stopped(stop, subject)
+        reading = sources.query(queries.render(query, values[group]))
+        _raise_if_stopped(stop, subject)  # a stop also ends the retries of the source
         return reading
 
-    asks_old = bool(subject.old) and metric.is_of_either
+    measures_old = bool(subject.old) and metric.applies_to_old_pods
     return Readings(
-        new=asked(metric.query, "new"),
-        old=asked(metric.query, "old") if asks_old else None,
-        new_samples=asked(metric.samples, "new") if metric.samples else None,
-        old_samples=asked(metric.samples, "old") if metric.samples and asks_old
+        new=send(metric.query, "new"),
+        old=send(metric.query, "old") if measures_old else None,
+        new_samples=send(metric.samples, "new") if metric.samples else None,
+        old_samples=send(metric.samples, "old") if metric.samples and measures_old
         and metric.is_relative else None)
 
 
-def _read_logs(metric: ErrorLines, subject: Subject, sources: Sources,
-               stop: t.Callable[[], str]) -> Readings:
-    """Raise RolloutError where a retry cannot help, and where the task should end."""
+def _measure_logs(metric: ErrorLines, subject: Subject, sources: Sources,
+                  stop: t.Callable[[], str]) -> Readings:
+    """Return the readings of a metric on logs. Raises RolloutError as _measure does."""
     readings = []
     for names in (subject.new, subject.old):
-        _heed(stop, subject)
-        readings.append(sources.read(metric, _spread(names, MOST_LOGGED)) if names
+        _raise_if_stopped(stop, subject)
+        readings.append(sources.read_logs(metric, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        _heed(stop, subject)  # the source may have stopped early for the same reason
+        _raise_if_stopped(stop, subject)  # a stop also ends the retries of the source
     (new, lines), (old, old_lines) = readings
     return Readings(new, old, lines, old_lines)
 
 
-def _values(namespace: str, analysis: Analysis, subject: Subject) -> dict[str, dict[str, str]]:
+def _placeholder_values(namespace: str, analysis: Analysis,
+                        subject: Subject) -> dict[str, dict[str, str]]:
     """Return the values of the placeholders, for queries about new and about old pods."""
-    new, old = (queries.alternation(_spread(names, MOST_PODS))
+    new, old = (queries.pod_name_pattern(_sample(names, MAX_PODS))
                 for names in (subject.new, subject.old))
     common = {"new_pods": new, "old_pods": old, "namespace": namespace, "window": analysis.window}
     return {"new": {**common, "pods": new}, "old": {**common, "pods": old}}
 
 
-def _spread(names: t.Sequence[str], most: int) -> list[str]:
-    """Return an even sample of at most `most` names."""
-    return ([names[place * len(names) // most] for place in range(most)] if len(names) > most
+def _sample(names: t.Sequence[str], limit: int) -> list[str]:
+    """Return all names, or an evenly spaced sample of a list that is longer than the limit."""
+    return ([names[place * len(names) // limit] for place in range(limit)] if len(names) > limit
             else list(names))
 
 
-def _left_out(analysis: Analysis, subject: Subject) -> list[str]:
-    kinds = {(MOST_LOGGED, "the logs of ", "read") if metric.lines else (MOST_PODS, "", "measured")
-             for metric in analysis.metrics}
-    return [f"{what}only {most} of the {len(names)} {whose} pods are {done}, taken from all over "
-            "the list"
-            for most, what, done in sorted(kinds)
-            for whose, names in (("new", subject.new), ("old", subject.old)) if len(names) > most]
+def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
+    kinds = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
+             else (MAX_PODS, "", "measured") for metric in analysis.metrics}
+    return [f"{what}only {limit} of the {len(names)} {group} pods are {action}, taken from all "
+            "over the list"
+            for limit, what, action in sorted(kinds)
+            for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
 
 
 def _wait(until: float, subject: Subject, clock: Clock, stop: t.Callable[[], str]) -> None:
-    """Raise RolloutError where the task should end."""
+    """Sleep until a monotonic time. Raises RolloutError for a reason to stop."""
     while True:
-        _heed(stop, subject)
+        _raise_if_stopped(stop, subject)
         if (remaining := until - clock.monotonic()) <= 0:
             return
-        clock.sleep(min(TURN, remaining))
+        clock.sleep(min(POLL_INTERVAL, remaining))
 
 
-def _heed(stop: t.Callable[[], str], subject: Subject) -> None:
-    """Raise RolloutError where the task should end."""
+def _raise_if_stopped(stop: t.Callable[[], str], subject: Subject) -> None:
     if reason := stop():
         raise RolloutError(f"stopped ({reason})", where=subject.where,
                            next_command="run the same task again")

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Logs of pods: the logs to read, the time that each covers, and the number of lines. Pure.
+"""Select the logs of a pod to read, parse their lines, and compute readings. Pure.
 
-Lines may contain secrets: only numbers and pod names leave this module.
+Log lines may contain secrets, so readings contain only numbers and pod names.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ from ..model.fields import Json, display_text, mapping, number, objects, seconds
 from .outcome import Reading
 from .spec import ErrorLines, Per
 
-#: Characters of a line that the pattern is compared with.
-LONGEST_LINE = 4096
-#: The least seconds that a truncated log covers: a burst must not count as a high rate.
-LEAST = 1.0
+#: Maximum number of characters of a line that the pattern is applied to.
+MAX_LINE_LENGTH = 4096
+#: Minimum duration of a truncated log: a burst of lines must not count as a high rate.
+MIN_SECONDS = 1.0
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
-#: Escape sequences for colors, which would hide the beginning of a word from the pattern.
+#: ANSI escape sequences for colors. The last character of a sequence is a letter, so \b would not
+#: match between the sequence and the word that it colors.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 class Log(t.NamedTuple):
-    """A readable log, of a container or of its last terminated instance (previous)."""
+    """A readable log of a container, or of its instance before the last restart (previous)."""
 
     pod: str
     container: str
     previous: bool
-    #: The seconds of the window that the log covers.
+    #: Duration of the part of the window that the log covers.
     seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
-class Lines:
+class LogLines:
     """The lines of a log, without empty lines."""
 
     log: Log
     texts: tuple[str, ...]
     seconds: float
     #: Whether the log was longer than the limit.
-    is_cut: bool
+    is_truncated: bool
 
 
-def logs_of(pod: Json, containers: t.Sequence[str], window: float, now: float) -> list[Log]:
-    """Return the logs of containers that ran in the window, which ends now.
+def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: float) -> list[Log]:
+    """Return the logs of the containers of a pod that ran within the window, which ends now.
 
-    containers: names; empty for all but init containers. Raises ValueError for a name that the pod
-    does not have.
+    containers are names; an empty list selects all containers except init containers. Raises
+    ValueError for the name of a container that the pod does not have.
     """
     name = text(mapping(pod, "metadata"), "name")
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
@@ -70,79 +71,85 @@ def logs_of(pod: Json, containers: t.Sequence[str], window: float, now: float) -
 
 def _container_logs(pod: str, container: str, status: t.Any, window: float,
                     now: float) -> list[Log]:
-    """Return up to two logs of a container: of the current instance, and of the last before."""
+    """Return the log of a container, and the log before its last restart if within the window."""
     begin = now - window
-    present = mapping(status, "state", "running") or mapping(status, "state", "terminated")
-    before = mapping(status, "lastState", "terminated")
-    current = present or before  # before a restart, the last instance's log is current
+    latest = mapping(status, "state", "running") or mapping(status, "state", "terminated")
+    previous = mapping(status, "lastState", "terminated")
+    # In CrashLoopBackOff, the state is waiting, and the log is that of the terminated instance.
+    current = latest or previous
     if not current:
         return []
     started = max(begin, seconds(text(current, "startedAt")) or begin)
     logs = [Log(pod, container, False, max(0.0, now - started))]
-    if (present and before and number(status, "restartCount")
-            and (seconds(text(before, "finishedAt")) or 0) > begin):
-        first = max(begin, seconds(text(before, "startedAt")) or begin)
-        logs.append(Log(pod, container, True, max(0.0, started - first)))
+    if (latest and previous and number(status, "restartCount")
+            and (seconds(text(previous, "finishedAt")) or 0) > begin):
+        previous_start = max(begin, seconds(text(previous, "startedAt")) or begin)
+        logs.append(Log(pod, container, True, max(0.0, started - previous_start)))
     return logs
 
 
-def lines_of(log: Log, data: bytes, limit: int) -> Lines:
-    """Return the lines of a log of at most `limit` bytes, each with a timestamp.
+def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
+    """Parse a response of the log API, in which each line begins with a timestamp.
+
+    A response of `limit` bytes is truncated, so its last line may be incomplete.
 
     >>> log = Log("foo", "web", False, 60)
     >>> data = (b"2026-11-23T08:00:00.000000000Z one\\n"
     ...         b"2026-11-23T08:00:20.000000000Z two\\n2026-11-2")
-    >>> lines_of(log, data, 80).seconds
+    >>> parse_lines(log, data, 80).seconds
     20.0
     """
-    is_cut = len(data) >= limit
+    is_truncated = len(data) >= limit
     raw = [line for line in data.split(b"\n") if line]
-    raw = raw[:-1] if is_cut and len(raw) > 1 else raw
-    stamps = [match for match in map(_STAMP.match, (raw[0], raw[-1]) if is_cut and raw else ())
-              if match]
-    covered = (_moment(stamps[-1]) - _moment(stamps[0])) if stamps else log.seconds
-    return Lines(log, tuple(filter(str.strip, map(_text, raw))),
-                 max(LEAST, covered) if is_cut else log.seconds, is_cut)
+    raw = raw[:-1] if is_truncated and len(raw) > 1 else raw
+    ends = (raw[0], raw[-1]) if is_truncated and raw else ()
+    stamps = [match for match in map(_STAMP.match, ends) if match]
+    covered = (_timestamp(stamps[-1]) - _timestamp(stamps[0])) if stamps else log.seconds
+    return LogLines(log, tuple(filter(str.strip, map(_text, raw))),
+                    max(MIN_SECONDS, covered) if is_truncated else log.seconds, is_truncated)
 
 
 def _text(line: bytes) -> str:
-    """Return the beginning of a line without timestamp and escape sequences."""
+    """Return a line without its timestamp and escape sequences, truncated."""
     stamp = _STAMP.match(line)
-    words = line[stamp.end() if stamp else 0:][:4 * LONGEST_LINE].decode(errors="replace")
-    return _ESCAPES.sub("", words)[:LONGEST_LINE]
+    words = line[stamp.end() if stamp else 0:][:4 * MAX_LINE_LENGTH].decode(errors="replace")
+    return _ESCAPES.sub("", words)[:MAX_LINE_LENGTH]
 
 
-def _moment(stamp: re.Match[bytes]) -> float:
-    whole, part, zone = (group.decode() for group in stamp.groups(b""))
-    return seconds(f"{whole}.{part:0<6}{zone}") or 0.0
+def _timestamp(stamp: re.Match[bytes]) -> float:
+    whole, fraction, zone = (group.decode() for group in stamp.groups(b""))
+    return seconds(f"{whole}.{fraction:0<6}{zone}") or 0.0
 
 
-def reading(metric: ErrorLines,
-            counted: t.Sequence[tuple[Lines, int]]) -> tuple[Reading, Reading]:
+def log_readings(metric: ErrorLines,
+                 counts: t.Sequence[tuple[LogLines, int]]) -> tuple[Reading, Reading]:
     """Return the number of matching lines in the requested unit, and the number of all lines.
 
-    counted: logs with the number of their matching lines. Pods may exist for only a part of the
-    window: the lines of a container in all pods are divided by the time that its logs cover, and
-    the rates of the containers of a pod are added.
+    counts are logs with the number of their matching lines. A log may cover only a part of the
+    window. The rate per minute is therefore computed for each container name: its matching lines in
+    all pods, divided by the time that these logs cover. The rates of the containers are added.
     """
-    lines = sum(len(log_lines.texts) for log_lines, _count in counted)
-    errors = sum(count for _log_lines, count in counted)
-    samples = Reading(float(lines))
-    if not lines:
+    total = sum(len(log_lines.texts) for log_lines, _count in counts)
+    errors = sum(count for _log_lines, count in counts)
+    samples = Reading(float(total))
+    if not total:
         return Reading(None, "no lines in the logs"), samples
-    by_pod: collections.Counter[str] = collections.Counter()
-    by_container: dict[str, list[float]] = {}
-    for log_lines, count in counted:
-        by_pod[log_lines.log.pod] += count
-        sums = by_container.setdefault(log_lines.log.container, [0.0, 0.0])
+    errors_by_pod: collections.Counter[str] = collections.Counter()
+    sums_by_container: dict[str, list[float]] = {}
+    for log_lines, count in counts:
+        errors_by_pod[log_lines.log.pod] += count
+        sums = sums_by_container.setdefault(log_lines.log.container, [0.0, 0.0])
         sums[0] += count
         sums[1] += log_lines.seconds
-    worst, most = by_pod.most_common(1)[0]
-    note = f"{errors} of {lines} lines, {most} of them in pod {worst}" if errors else ""
-    cut = next((log_lines.log for log_lines, _count in counted if log_lines.is_cut), None)
-    warnings = (f"the log of pod {cut.pod} is too long to be read to its end: only its first part "
-                "is counted; use a shorter window",
-                ) if cut else ()
-    by_minute = sum(60 * count / max(LEAST, time) for count, time in by_container.values())
-    return Reading(errors / lines if metric.per is Per.LINE else by_minute, warnings=warnings,
+    worst_pod, errors_of_pod = errors_by_pod.most_common(1)[0]
+    note = (f"{errors} of {total} lines, {errors_of_pod} of them in pod {worst_pod}" if errors
+            else "")
+    truncated = next((log_lines.log for log_lines, _count in counts if log_lines.is_truncated),
+                     None)
+    warnings = (f"the log of pod {truncated.pod} is too long to be read to its end: only its first "
+                "part is counted; use a shorter window",
+                ) if truncated else ()
+    per_minute = sum(60 * count / max(MIN_SECONDS, time)
+                     for count, time in sums_by_container.values())
+    return Reading(errors / total if metric.per is Per.LINE else per_minute, warnings=warnings,
                    note=note), samples

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Outcomes of measurements, metrics and an analysis. Pure.
+"""Evaluate the outcomes of measurements, of metrics, and of an analysis. Pure.
 
-A violated threshold fails a measurement, even where other values are unknown. An unknown value is
-inconclusive, and passes no threshold.
+A violated threshold fails a measurement, even if other values are unknown. A measurement with an
+unknown value is inconclusive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typing as t
 
 from ..model.fields import Json
 from ..model.kinds import Word
-from .spec import Analysis, Metric, OnEmpty
+from .spec import RELATIVE, Analysis, Metric, OnEmpty
 
 
 class Outcome(Word):
@@ -26,14 +26,14 @@ class Outcome(Word):
 
 
 class Reading(t.NamedTuple):
-    """A number from Prometheus or from logs, or the reason why there is none."""
+    """A number from Prometheus or from logs, or the reason for a missing number."""
 
     value: float | None
     #: "no data", "NaN", or the error of the source.
     why: str = ""
-    #: Whether the source answered: on_empty applies only to an answer.
+    #: Whether the source responded: on_empty applies only to a response.
     is_answer: bool = True
-    #: Warnings of the source, for instance of partial data.
+    #: Warnings of the source, for example about partial data.
     warnings: tuple[str, ...] = ()
     #: Details that explain a failure.
     note: str = ""
@@ -41,9 +41,9 @@ class Reading(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """The values of a metric at one time; None for a value that was not queried.
+    """The readings of one measurement of a metric.
 
-    A metric may not need the value, or there may be no old pods.
+    A reading is None if the metric does not need the value, or if there are no old pods.
     """
 
     new: Reading | None
@@ -52,7 +52,7 @@ class Readings:
     old_samples: Reading | None = None
 
     def all(self) -> list[Reading]:
-        """Return the values that were queried."""
+        """Return the readings that are not None."""
         return [reading for reading in (self.new, self.old, self.new_samples, self.old_samples)
                 if reading]
 
@@ -61,8 +61,9 @@ class Readings:
 class Measurement:
     """A measurement of a metric, with its outcome."""
 
+    #: Name of the metric.
     metric: str
-    #: The number, starting with 1, and the time in RFC 3339.
+    #: Ordinal number of the measurement, from 1, and its time in RFC 3339.
     number: int
     at: str
     outcome: Outcome
@@ -77,30 +78,32 @@ class Measurement:
                 "samples": _json(readings.new_samples)}
 
 
-def judge(metric: Metric, readings: Readings, passes_without_old: bool) -> tuple[Outcome, str]:
+def evaluate(metric: Metric, readings: Readings,
+             passes_without_old_pods: bool) -> tuple[Outcome, str]:
     """Return the outcome of a measurement, and its reason.
 
     >>> metric = Metric("errors", "$pods", "", {"max": 0.05}, 0, OnEmpty.INCONCLUSIVE)
-    >>> judge(metric, Readings(Reading(0.06)), False)
+    >>> evaluate(metric, Readings(Reading(0.06)), False)
     (<Outcome.FAILED: 'failed'>, '0.06 is more than 0.05 (max)')
     """
     if readings.new is None:
-        return _without_old(passes_without_old)
-    empty = {OnEmpty.PASS: Outcome.PASSED, OnEmpty.FAIL: Outcome.FAILED}.get(
+        return _outcome_without_old_pods(passes_without_old_pods)
+    outcome_if_empty = {OnEmpty.PASS: Outcome.PASSED, OnEmpty.FAIL: Outcome.FAILED}.get(
         metric.on_empty, Outcome.INCONCLUSIVE)
-    value, outcome, reason = _value(metric, readings.new, readings.new_samples, "new", empty)
+    value, outcome, reason = _value(metric, readings.new, readings.new_samples, "new",
+                                    outcome_if_empty)
     if value is None:
         return outcome, reason
-    if broken := _beyond(value, metric.thresholds):
-        outcome, reason = Outcome.FAILED, broken
+    if violation := _absolute_violation(value, metric.thresholds):
+        outcome, reason = Outcome.FAILED, violation
     elif metric.is_relative:
-        outcome, reason = _compared(metric, value, readings, passes_without_old)
+        outcome, reason = _compare_with_old_pods(metric, value, readings, passes_without_old_pods)
     return (outcome,
             f"{reason}: {readings.new.note}" if outcome is Outcome.FAILED
             and readings.new.note else reason)
 
 
-def _beyond(value: float, thresholds: t.Mapping[str, float]) -> str:
+def _absolute_violation(value: float, thresholds: t.Mapping[str, float]) -> str:
     """Return a sentence about a violated absolute threshold, or ""."""
     if "min" in thresholds and value < thresholds["min"]:
         return f"{number(value)} is less than {number(thresholds['min'])} (min)"
@@ -109,10 +112,10 @@ def _beyond(value: float, thresholds: t.Mapping[str, float]) -> str:
     return ""
 
 
-def _compared(metric: Metric, value: float, readings: Readings,
-              passes_without_old: bool) -> tuple[Outcome, str]:
+def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
+                           passes_without_old_pods: bool) -> tuple[Outcome, str]:
     if readings.old is None:
-        return _without_old(passes_without_old)
+        return _outcome_without_old_pods(passes_without_old_pods)
     old, outcome, reason = _value(metric, readings.old, readings.old_samples, "old",
                                   Outcome.INCONCLUSIVE)
     if old is None:
@@ -121,57 +124,55 @@ def _compared(metric: Metric, value: float, readings: Readings,
     if math.isinf(old) or (has_ratio and old < 0):
         return (Outcome.INCONCLUSIVE,
                 f"the old pods have {number(old)}, to which nothing can be compared")
-    for option, least, most in (("min_ratio_to_old", old, None), ("max_ratio_to_old", None, old),
-                                ("max_decrease", old, None), ("max_increase", None, old)):
-        if option not in metric.thresholds:
-            continue
-        threshold = metric.thresholds[option]
+    for option, threshold in ((option, metric.thresholds[option]) for option in RELATIVE
+                              if option in metric.thresholds):
+        is_lower_bound = option in ("min_ratio_to_old", "max_decrease")
         bound = (threshold * old if "ratio" in option
-                 else old + threshold * (1 if least is None else -1))
-        if value < bound if most is None else value > bound:
-            word = "less" if most is None else "more"
+                 else old + threshold * (-1 if is_lower_bound else 1))
+        if value < bound if is_lower_bound else value > bound:
+            word = "less" if is_lower_bound else "more"
             return (Outcome.FAILED,
                     f"{number(value)} is {word} than {number(bound)} ({option} "
                     f"{number(threshold)}, old {number(old)})")
     return Outcome.PASSED, ""
 
 
-def _value(metric: Metric, reading: Reading, samples: Reading | None, whose: str,
-           empty: Outcome) -> tuple[float | None, Outcome, str]:
+def _value(metric: Metric, reading: Reading, samples: Reading | None, group: str,
+           outcome_if_empty: Outcome) -> tuple[float | None, Outcome, str]:
     """Return the number to compare, or None with the outcome and its reason.
 
-    empty: the outcome of an answer without a number.
+    group is "new" or "old"; outcome_if_empty applies to a response without a number.
     """
     if not reading.is_answer:
         return None, Outcome.INCONCLUSIVE, reading.why
-    if too_few := _too_few(samples, metric.min_samples, whose):
-        return None, Outcome.INCONCLUSIVE, too_few
+    if shortage := _sample_shortage(samples, metric.min_samples, group):
+        return None, Outcome.INCONCLUSIVE, shortage
     if reading.value is None and metric.on_empty is not OnEmpty.ZERO:
-        return None, empty, f"{reading.why} for the {whose} pods"
+        return None, outcome_if_empty, f"{reading.why} for the {group} pods"
     return 0.0 if reading.value is None else reading.value, Outcome.PASSED, ""
 
 
-def _without_old(passes: bool) -> tuple[Outcome, str]:
+def _outcome_without_old_pods(passes: bool) -> tuple[Outcome, str]:
     return (Outcome.PASSED if passes
             else Outcome.INCONCLUSIVE), "there are no old pods to compare with"
 
 
-def _too_few(samples: Reading | None, least: float, whose: str) -> str:
+def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str:
     """Return a sentence about too few samples, or ""; a counter without a series counts 0."""
-    if not least or samples is None:
+    if not minimum or samples is None:
         return ""
     if not samples.is_answer:
         return samples.why
     count = samples.value or 0.0
-    return (f"{number(count)} samples of the {whose} pods, fewer than {number(least)} (min_samples)"
-            if count < least else "")
+    return (f"{number(count)} samples of the {group} pods, fewer than {number(minimum)} "
+            "(min_samples)" if count < minimum else "")
 
 
-def of_metric(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
+def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
     """Return the outcome of a metric after some of its measurements.
 
-    A metric without a passed measurement is inconclusive; after the last measurement, one failed
-    measurement fails such a metric: a failure is proven, a success is not.
+    A metric without a passed measurement is inconclusive. After the last measurement, a metric
+    without a passed measurement fails if at least one measurement has failed.
     """
     failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
     has_passed = Outcome.PASSED in outcomes
@@ -186,11 +187,11 @@ def of_metric(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
 def is_decided(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
     """Return whether no further measurement can change the outcome of the analysis."""
     is_inconclusive = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
-    return (of_metric(outcomes, analysis) is Outcome.FAILED
+    return (metric_outcome(outcomes, analysis) is Outcome.FAILED
             or (is_inconclusive and not analysis.passes_inconclusive))
 
 
-def of_all(outcomes: t.Iterable[Outcome]) -> Outcome:
+def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
     """Return the outcome of an analysis: the worst outcome of a metric."""
     distinct = set(outcomes)
     return next(outcome for outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED)

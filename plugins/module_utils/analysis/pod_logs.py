@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Logs of pods, read with limits, and the number of their lines that match a pattern.
+"""Read the logs of pods, with limits, and count the lines that match a pattern.
 
-A transient error (a kubelet that does not answer) is a reading without a number. A permanent error
-(no permission, a pattern that takes too long) is a RolloutError.
+A transient error, for example a kubelet that does not respond, yields a reading without a number. A
+permanent error, for example a missing permission, raises RolloutError.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ import time
 import typing as t
 from urllib.parse import urlencode
 
-from ..cluster.http import RETRIED, Http, Refused, TooLarge, Unreachable, quoted
+from ..cluster.http import RETRIED, Http, Refused, ResponseTooLarge, Unreachable, quoted
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .log_lines import Lines, Log, lines_of, logs_of, reading
+from .log_lines import Log, LogLines, log_readings, parse_lines, readable_logs
 from .outcome import Reading
 from .spec import ErrorLines
 
-#: Bytes of a log, and of all logs of a reading.
-MOST_OF_ONE, MOST_OF_ALL = 2**18, 2**22
-#: Logs of a reading, and concurrent requests.
-MOST_LOGS, CONNECTIONS = 200, 8
-#: Seconds: the timeout of a request, the pauses between retries, the timeout of the pattern.
-TIMEOUT, BACKOFF, MATCHING = 10.0, (0.2, 1.0), 10.0
-#: Only the end of its process stops a regular expression that backtracks forever. An alarm ends the
-#: process even if the task was killed. The output is "1" or "0" for each line.
-_MATCH = ("import json, re, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
+#: Maximum size in bytes of one log, and of all logs of a reading.
+MAX_LOG_BYTES, MAX_TOTAL_BYTES = 2**18, 2**22
+#: Maximum number of logs of a reading, and of concurrent requests.
+MAX_LOGS, MAX_CONNECTIONS = 200, 8
+#: Timeout of a request, pauses between retries, and timeout of the pattern, in seconds.
+REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
+#: The program that applies the pattern; its output is "1" or "0" for each line. Python cannot
+#: interrupt a regular expression that backtracks exponentially, so the search runs in a process of
+#: its own. SIGALRM ends that process even if the task was killed.
+_MATCH_PROGRAM = ("import json, re, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
           "signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1])); "
           "data = sys.stdin.buffer; search = re.compile(json.loads(data.readline())).search; "
           "lines = data.read().split(b'\\n'); "
@@ -42,78 +43,90 @@ _MATCH = ("import json, re, signal, sys; signal.signal(signal.SIGALRM, signal.SI
 _NO_MATCH = "the lines of the logs cannot be matched with the pattern"
 
 
-class _Unknown(Exception):
-    """A transient error of reading a log."""
+class _TransientError(Exception):
+    """A log could not be read, but may be readable later."""
 
 
 class Logs:
-    """The logs of the pods of a namespace."""
+    """A reader of the logs of pods in a namespace."""
 
     def __init__(self, http: Http, namespace: str, window: float, now: t.Callable[[], float],
                  stop: t.Callable[[], str]) -> None:
-        """now returns seconds since 1970 by the API server's clock, stop a reason to end, or ""."""
+        """Initialize the reader.
+
+        now returns the API server's time in seconds since 1970; stop returns a reason to stop the
+        task, or "".
+        """
         self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
 
     def read(self, metric: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
-        """Return the value of the pods' logs, and their number of lines.
+        """Return the value of a metric for these pods, and the number of lines in their logs.
 
-        Raises RolloutError where a retry cannot help.
+        Raises RolloutError for an error that a retry cannot fix.
         """
         try:
-            with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
-                logs = _all(pool, lambda pod: self._logs(pod, metric.containers), pods)
-                read_logs = [log for logs_of_pod in logs for log in logs_of_pod][:MOST_LOGS]
-                limit = min(MOST_OF_ONE, MOST_OF_ALL // max(1, len(read_logs)))
-                lines = _all(pool, lambda log: self._lines(log, limit), read_logs)
-        except _Unknown as unknown:
-            why = Reading(None, str(unknown), is_answer=False)
-            return why, why
+            with concurrent.futures.ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
+                logs = _map_concurrently(pool, lambda pod: self._logs(pod, metric.containers), pods)
+                read_logs = [log for logs_of_pod in logs for log in logs_of_pod][:MAX_LOGS]
+                limit = min(MAX_LOG_BYTES, MAX_TOTAL_BYTES // max(1, len(read_logs)))
+                lines = _map_concurrently(pool, lambda log: self._lines(log, limit), read_logs)
+        except _TransientError as error:
+            unknown = Reading(None, str(error), is_answer=False)
+            return unknown, unknown
         existing = [log_lines for log_lines in lines if log_lines]
-        return reading(metric, self._counted(metric.pattern, existing))
+        return log_readings(metric, self._count_matches(metric.pattern, existing))
 
     def _logs(self, pod: str, containers: t.Sequence[str]) -> list[Log]:
-        """Return the logs of a pod; empty for a deleted pod. Raises _Unknown, RolloutError."""
-        query = {"fieldSelector": f"metadata.name={pod}"}  # permission to list is enough
+        """Return the readable logs of a pod; an empty list if the pod was deleted.
+
+        Raises _TransientError and RolloutError.
+        """
+        # A list with a field selector needs only the verb list, which the module needs anyway.
+        query = {"fieldSelector": f"metadata.name={pod}"}
         try:
             items: list[Json] = self._http.page(self._path, query).get("items") or []
             return [log for item in items
-                    for log in logs_of(item, containers, self._window, self._now())]
+                    for log in readable_logs(item, containers, self._window, self._now())]
         except Refused as refused:
             raise refused.as_error(self._where) from refused
         except ValueError as error:
-            raise _Unknown(str(error)) from error
+            raise _TransientError(str(error)) from error
 
-    def _lines(self, log: Log, limit: int) -> Lines | None:
-        """Return the lines of a log; None for a missing log. Raises _Unknown, RolloutError."""
+    def _lines(self, log: Log, limit: int) -> LogLines | None:
+        """Read a log, and return its lines; None if the log does not exist.
+
+        Raises _TransientError and RolloutError.
+        """
         query = urlencode({"container": log.container, "previous": str(log.previous).lower(),
                            "sinceSeconds": self._window, "limitBytes": limit,
                            "timestamps": "true"})
         path = f"{self._path}/{quoted(log.pod)}/log?{query}"
         why = ""
         for pause in (*BACKOFF, 0):
-            generation, began = self._http.connection.generation, time.monotonic()
+            generation, start = self._http.connection.generation, time.monotonic()
             try:
-                status, _headers, data = self._http.once("GET", path, accept="*/*", most=2 * limit,
-                                                         seconds=TIMEOUT)
-            except TooLarge as error:
-                raise _Unknown(_unread(log, error.what)) from None
+                status, _headers, data = self._http.send_once(
+                    "GET", path, accept="*/*", max_bytes=2 * limit, timeout=REQUEST_TIMEOUT)
+            except ResponseTooLarge as error:
+                raise _TransientError(_read_error(log, error.what)) from None
             except Unreachable as error:
                 why = str(error)
-                if time.monotonic() - began > TIMEOUT / 2 or self._stop():
-                    break  # a second timeout would only delay the analysis
+                if time.monotonic() - start > REQUEST_TIMEOUT / 2 or self._stop():
+                    break  # after a timeout, a retry would probably time out again
                 time.sleep(pause)
                 continue
             if status == 200:
-                return lines_of(log, data, limit)
+                return parse_lines(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
-            # The container has not started, its last log was removed, or the pod was deleted.
+            # The kubelet responds 400 for a container that has not started, and for the log of a
+            # previous instance that it has removed.
             has_no_log = log.previous or "is waiting to start" in refused.reason
             if status == 404 or (status == 400 and has_no_log):
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            # A body other than a Status may be a part of the log.
+            # A body that is not a Status may be part of the log, and must not appear in a message.
             why = refused.reason if refused.details else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)
@@ -122,20 +135,21 @@ class Logs:
             if self._stop():
                 break
             time.sleep(pause)
-        raise _Unknown(_unread(log, why))
+        raise _TransientError(_read_error(log, why))
 
-    def _counted(self, pattern: str, lines: t.Sequence[Lines]) -> list[tuple[Lines, int]]:
-        """Return each log with the number of its matching lines. Raises RolloutError."""
+    def _count_matches(self, pattern: str,
+                       lines: t.Sequence[LogLines]) -> list[tuple[LogLines, int]]:
+        """Return each log with the number of its lines that match. Raises RolloutError."""
         texts = [text for log in lines for text in log.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
-        program = [sys.executable, "-I", "-S", "-c", _MATCH, str(2 * MATCHING)]
+        program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
-            # In a new session, as Ctrl-C is for the task, which prints its own message.
-            process = subprocess.run(program, input=content, capture_output=True, timeout=MATCHING,
-                                     check=False, start_new_session=True)
+            # In a new session, Ctrl-C reaches only the task, which prints its own message.
+            process = subprocess.run(program, input=content, capture_output=True,
+                                     timeout=MATCH_TIMEOUT, check=False, start_new_session=True)
         except subprocess.TimeoutExpired as error:
             raise RolloutError(
-                f"the pattern takes more than {MATCHING:g} s for {len(texts)} lines",
+                f"the pattern takes more than {MATCH_TIMEOUT:g} s for {len(texts)} lines",
                 where=self._where,
                 next_command="give a simpler pattern, without nested repetition") from error
         except OSError as error:
@@ -153,16 +167,16 @@ Item = t.TypeVar("Item")
 Result = t.TypeVar("Result")
 
 
-def _all(pool: concurrent.futures.Executor, work: t.Callable[[Item], Result],
+def _map_concurrently(pool: concurrent.futures.Executor, function: t.Callable[[Item], Result],
          items: t.Iterable[Item]) -> list[Result]:
-    """Return the results of the work on each item; after the first error, start no further work."""
-    running = [pool.submit(work, item) for item in items]
+    """Call a function for each item, concurrently; the first error cancels the remaining calls."""
+    futures = [pool.submit(function, item) for item in items]
     try:
-        return [future.result() for future in running]
+        return [future.result() for future in futures]
     finally:
-        for future in running:
+        for future in futures:
             future.cancel()
 
 
-def _unread(log: Log, why: str) -> str:
+def _read_error(log: Log, why: str) -> str:
     return f"the log of pod {log.pod}, container {log.container}, cannot be read: {why}"

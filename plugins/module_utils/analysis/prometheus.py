@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Instant queries to Prometheus, or a server with its HTTP API (Thanos, Mimir, VictoriaMetrics).
+"""Send instant queries to Prometheus, or to a server with its API (Thanos, Mimir, VictoriaMetrics).
 
-A transient error (a restart, an overload) is a reading without a number. A permanent error (the
-query, the credentials, another server at the address) is a RolloutError.
+A transient error, for example during a restart of the server, yields a reading without a number. A
+permanent error, for example in the query or the credentials, raises RolloutError.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import time
 import typing as t
 from urllib.parse import unquote, urlencode, urlsplit
 
-from ..cluster import secrets as hidden
+from ..cluster import secrets as cluster_secrets
 from ..cluster.connection import USER_AGENT
-from ..cluster.http import CONNECT_TIMEOUT, RETRIED, brief, whole
+from ..cluster.http import CONNECT_TIMEOUT, RETRIED, innermost_reason, read_body
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, pairs, text, values
 from ..model.options import duration
 from .outcome import Reading
 
-#: no_log for each option that may contain a secret: a URL may contain a password.
+#: Each option that may contain a secret has no_log; so has the URL, for its password.
 ARGUMENT_SPEC: Json = dict(
     prometheus_url=dict(type="str", no_log=True),
     prometheus_token=dict(type="str", no_log=True),
@@ -39,56 +39,57 @@ ARGUMENT_SPEC: Json = dict(
     prometheus_timeout=dict(type="str", default="10"),
 )
 
-#: The limit of an answer in bytes: a number, its labels and an error message need less.
-MOST_BYTES = 2**20
-#: The most warnings of an answer.
-MOST_WARNINGS = 3
+#: Maximum size of a response in bytes.
+MAX_RESPONSE_BYTES = 2**20
+#: Maximum number of warnings of a response.
+MAX_WARNINGS = 3
 #: Seconds between two attempts.
 BACKOFF = (0.2, 1.0)
 _PREFIX = "prometheus_"
-_LOOKS = ("it must look like http://prometheus.example.com:9090, maybe with a path; in a user name "
-          "and a password, escape / ? # @ : [ ] by %")
+_URL_HINT = ("it must look like http://prometheus.example.com:9090, maybe with a path; in a user "
+             "name and a password, escape / ? # @ : [ ] by %")
 
 
 class Prometheus:
-    """A connection pool with the address and the credentials of a server."""
+    """A client of one server, with its credentials."""
 
     def __init__(self, params: Json) -> None:
-        """Send no request. Raises RolloutError for invalid options."""
+        """Validate the options, without a request. Raises RolloutError for invalid options."""
         import urllib3
 
         options = _provided_options(params)
-        self.server, headers = _address(options)
+        self.server, headers = _parse_url(options)
         self._headers = {**headers, "User-Agent": USER_AGENT, "Accept": "application/json",
                          "Content-Type": "application/x-www-form-urlencoded"}
-        self._seconds = duration("prometheus_timeout", options["timeout"])
-        if not 0 < self._seconds < 3600:
+        self._timeout = duration("prometheus_timeout", options["timeout"])
+        if not 0 < self._timeout < 3600:
             raise RolloutError("prometheus_timeout must be more than 0 seconds, and at most an "
-                               f"hour, not {self._seconds:g}")
+                               f"hour, not {self._timeout:g}")
         for option in ("ca_cert", "client_cert", "client_key"):
             if option in options and not os.path.isfile(options[option]):
                 raise RolloutError(f"prometheus_{option} {options[option]} does not exist"
-                                   if hidden.is_path(options[option])
+                                   if cluster_secrets.is_path(options[option])
                                    else f"prometheus_{option} must be the path of a file in PEM "
                                         "format, not its content")
         if not options["validate_certs"]:
             urllib3.disable_warnings()
-        # Any, as urllib3's types allow only strings as options of request_encode_url.
+        # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
         self._pool: t.Any = urllib3.PoolManager(
             cert_reqs="CERT_REQUIRED" if options["validate_certs"] else "CERT_NONE",
             ca_certs=options.get("ca_cert"),
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
-    def ask(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
-        """Return the present result of a query; stop returns a reason against a retry, or "".
+    def query(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
+        """Evaluate a query at the current time.
 
-        Raises RolloutError where a retry cannot help.
+        stop returns a reason not to retry, or "". Raises RolloutError for an error that a retry
+        cannot fix.
         """
         why = ""
         for pause in (*BACKOFF, 0):
-            status, data, why = self._once(query)
+            status, data, why = self._send(query)
             if status and status not in RETRIED and status < 500:
-                return self._read(query, status, data)
+                return self._parse_response(query, status, data)
             if status:
                 why = (f"Prometheus at {self.server} answers with status {status}: "
                        f"{_error_message(data)}")
@@ -97,42 +98,43 @@ class Prometheus:
             time.sleep(pause)
         return Reading(None, why, is_answer=False)
 
-    def _once(self, query: str) -> tuple[int, bytes, str]:
-        """Return status and body of one attempt, or 0 and the error. Raises RolloutError."""
+    def _send(self, query: str) -> tuple[int, bytes, str]:
+        """Send one request; return its status and body, or 0, b"" and the error."""
         import urllib3
 
-        # Milliseconds, as Prometheus accepts no duration such as 2.5s.
-        # In the body of a POST, as a query with many pod names exceeds the limit of a URL.
+        # The query is in the body of a POST: with many pod names, it is too long for a URL. The
+        # timeout is in milliseconds, because Prometheus does not accept a duration like 2.5s.
         body = urlencode({"query": query,
-                          "timeout": f"{max(1, math.ceil(self._seconds * 1000))}ms"},
+                          "timeout": f"{max(1, math.ceil(self._timeout * 1000))}ms"},
                          errors="replace")
-        timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, self._seconds), read=self._seconds)
+        timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, self._timeout), read=self._timeout)
         try:
-            answer = self._pool.request_encode_url(
+            response = self._pool.request_encode_url(
                 "POST", f"{self.server}/api/v1/query", body=body, headers=self._headers,
                 timeout=timeout, retries=False, redirect=False, preload_content=False)
-            data = whole(answer, MOST_BYTES, self._seconds)
+            data = read_body(response, MAX_RESPONSE_BYTES, self._timeout)
         except urllib3.exceptions.SSLError as error:
             raise RolloutError(f"the certificate of Prometheus at {self.server} is not accepted",
-                               why=brief(error),
+                               why=innermost_reason(error),
                                next_command="give prometheus_ca_cert, or check "
                                             "prometheus_validate_certs, prometheus_client_cert "
                                             "and prometheus_client_key") from error
         except urllib3.exceptions.LocationValueError as error:
-            raise _no_address(self.server, brief(error)) from error
+            raise _invalid_url(self.server, innermost_reason(error)) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            return 0, b"", f"Prometheus at {self.server} cannot be reached: {brief(error)}"
+            reason = innermost_reason(error)
+            return 0, b"", f"Prometheus at {self.server} cannot be reached: {reason}"
         except ValueError as error:
-            raise _no_address(self.server, brief(error)) from error
+            raise _invalid_url(self.server, innermost_reason(error)) from error
         if data is None:
-            raise RolloutError(f"the answer of Prometheus has more than {MOST_BYTES} bytes",
+            raise RolloutError(f"the answer of Prometheus has more than {MAX_RESPONSE_BYTES} bytes",
                                where=self.server,
                                next_command="aggregate the query to one number, by sum(), max() or "
                                             "avg()")
-        return answer.status, data, ""
+        return response.status, data, ""
 
-    def _read(self, query: str, status: int, data: bytes) -> Reading:
-        """Raises RolloutError."""
+    def _parse_response(self, query: str, status: int, data: bytes) -> Reading:
+        """Return the reading in a response. Raises RolloutError for a permanent error."""
         try:
             answer = json.loads(data)
         except (ValueError, RecursionError):
@@ -145,21 +147,22 @@ class Prometheus:
         if text(answer, "status") == "error" and status in (400, 422):
             raise RolloutError("Prometheus rejects the query", where=self.server,
                                why=_error_message(data),
-                               next_command=f"correct the query: {_short(query)}")
+                               next_command=f"correct the query: {_truncate(query)}")
         if status == 200 and text(answer, "status") == "success":
             with contextlib.suppress(ValueError):
                 warnings = tuple(f"Prometheus warns: {display_text(str(warning))}"
-                                 for warning in values(answer, "warnings")[:MOST_WARNINGS])
-                return self._number(query, mapping(answer, "data"))._replace(warnings=warnings)
+                                 for warning in values(answer, "warnings")[:MAX_WARNINGS])
+                reading = self._parse_sample(query, mapping(answer, "data"))
+                return reading._replace(warnings=warnings)
         raise RolloutError(f"{self.server} does not respond like Prometheus",
                            why=f"status {status}: {_error_message(data)}",
                            next_command="check prometheus_url, which is the URL before "
                                         "/api/v1/query")
 
-    def _number(self, query: str, data: Json) -> Reading:
-        """Return the number of an answer.
+    def _parse_sample(self, query: str, data: Json) -> Reading:
+        """Return the value of the only sample in the data of a response.
 
-        Raises ValueError for a malformed answer, RolloutError for an answer with several numbers.
+        Raises ValueError for malformed data, and RolloutError for several samples.
         """
         samples = values(data, "result")
         if text(data, "resultType") == "scalar":
@@ -167,7 +170,7 @@ class Prometheus:
         elif text(data, "resultType") != "vector":
             kind = display_text(text(data, "resultType")) or "nothing"
             raise RolloutError(f"the query returns a {kind}, not a number", where=self.server,
-                               next_command=f"correct the query: {_short(query)}")
+                               next_command=f"correct the query: {_truncate(query)}")
         if len(samples) > 1:
             labels = "; ".join(display_text(pairs(mapping(sample, "metric")))
                                for sample in samples[:3])
@@ -175,7 +178,7 @@ class Prometheus:
                                where=self.server,
                                why=f"the first ones have the labels {labels}",
                                next_command="aggregate it, by sum(), max() or avg(): "
-                                            f"{_short(query)}")
+                                            f"{_truncate(query)}")
         if not samples:
             return Reading(None, "no data")
         value = values(samples[0], "value")
@@ -186,37 +189,37 @@ class Prometheus:
 
 
 def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
-    """Return the secrets in a module's parameters."""
+    """Return the secrets in the parameters of a module."""
     options = _provided_options(params)
-    return hidden.option_secrets({"api_key": options.get("token"), "host": options.get("url"),
-                                  **options}, {})
+    return cluster_secrets.option_secrets(
+        {"api_key": options.get("token"), "host": options.get("url"), **options}, {})
 
 
 def check_address(params: t.Mapping[str, t.Any]) -> None:
-    """Raise RolloutError for an invalid address or credentials, without a request or a file."""
-    _address(_provided_options(params))
+    """Raise RolloutError for an invalid URL or invalid credentials, without reading a file."""
+    _parse_url(_provided_options(params))
 
 
 def _provided_options(params: t.Mapping[str, t.Any]) -> Json:
-    """Return the provided options by their names without the prefix."""
+    """Return the options with a value, by their names without the prefix prometheus_."""
     provided = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
     return {option: value
             for option, value in provided.items() if value is not None and value != ""}
 
 
-def _address(options: Json) -> tuple[str, Json]:
-    """Return the URL without secrets, and the authorization header. Raises RolloutError."""
+def _parse_url(options: Json) -> tuple[str, Json]:
+    """Return the URL without credentials, and the Authorization header. Raises RolloutError."""
     import urllib3
 
-    url = hidden.without_password(options.get("url", ""))
+    url = cluster_secrets.without_password(options.get("url", ""))
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))
         _port = parts.port  # raises ValueError for an invalid port
-    except ValueError:  # its text may contain part of an unescaped password
-        raise _no_address(url, _LOOKS) from None
+    except ValueError:  # the message may contain a part of an unescaped password
+        raise _invalid_url(url, _URL_HINT) from None
     if (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
             or "@" in parts.path):
-        raise _no_address(url, _LOOKS)
+        raise _invalid_url(url, _URL_HINT)
     user, password = options.get("username"), options.get("password")
     if parts.username is not None and user is None:
         user, password = unquote(parts.username), unquote(parts.password or "")
@@ -228,20 +231,20 @@ def _address(options: Json) -> tuple[str, Json]:
     if not (token.isascii() and token.isprintable()):
         raise RolloutError("prometheus_token is not valid: it contains line breaks or non-ASCII "
                            "characters")
-    address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    url_without_credentials = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     if user is not None:
-        # make_headers encodes latin-1
+        # make_headers encodes as latin-1; the server expects UTF-8.
         pair = f"{user}:{password}".encode(errors="replace").decode("latin-1")
-        return address, urllib3.util.make_headers(basic_auth=pair)
-    return address, {"Authorization": f"Bearer {token}"} if token else {}
+        return url_without_credentials, urllib3.util.make_headers(basic_auth=pair)
+    return url_without_credentials, {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _no_address(url: str, why: str) -> RolloutError:
+def _invalid_url(url: str, why: str) -> RolloutError:
     return RolloutError(f"prometheus_url {display_text(url)!r} is not a valid address", why=why)
 
 
 def _error_message(data: bytes) -> str:
-    """Return Prometheus' error message, or the beginning of another server's answer."""
+    """Return the error message of Prometheus, or the beginning of any other response body."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):
@@ -251,7 +254,7 @@ def _error_message(data: bytes) -> str:
     return display_text(" ".join(data[:256].decode(errors="replace").split())) or "nothing"
 
 
-def _short(query: str) -> str:
-    """Return the query, truncated for a message."""
+def _truncate(query: str) -> str:
+    """Return a query, shortened for a message."""
     text = " ".join(query.split())
     return text if len(text) <= 500 else f"{text[:350]} ... {text[-140:]}"

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Queries in PromQL: users' queries with placeholders, and built-in queries. Pure.
+"""Build PromQL queries: the user's queries with placeholders, and the built-in queries. Pure.
 
-Pod names become part of a regular expression in a string with unknown quotes: "double", 'single' or
-`back` quotes. A backslash has a different meaning in each: names are escaped without backslashes.
+A list of pod names replaces a placeholder inside a string literal, as a regular expression. The
+user may write the literal in double quotes, single quotes or backticks, which treat a backslash
+differently. Pod names are therefore escaped without backslashes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.identity import is_name
 
-#: Placeholders of a query, after $ or in braces. Ansible evaluates braces in a text that is not
-#: !unsafe.
+#: Placeholders of a query, written $pods, ${pods} or {{pods}}. Ansible itself evaluates {{pods}},
+#: unless the user marks the query as !unsafe.
 PLACEHOLDERS = ("pods", "new_pods", "old_pods", "namespace", "window")
-#: Characters of a query before the placeholders are replaced.
-LONGEST = 10_000
+#: Maximum number of characters of a query, before the placeholders are replaced.
+MAX_LENGTH = 10_000
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|\{\{\s*(\w+)\s*\}\}")
 _METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -29,14 +30,14 @@ _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION = re.compile(r"(?!$)"
                        + "".join(f"([0-9]{{1,12}}{unit})?"
                                  for unit in ("y", "w", "d", "h", "m", "s", "ms")))
-#: Seconds of the units of _DURATION, in the same order.
+#: Seconds per unit, in the order of the units in _DURATION.
 _SECONDS = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
 
 
-def alternation(names: t.Iterable[str]) -> str:
-    """Return a regular expression for exactly these pods, valid in all quotes.
+def pod_name_pattern(names: t.Iterable[str]) -> str:
+    """Return a regular expression that matches exactly these pods, valid in any kind of quotes.
 
-    >>> alternation(["foo-x", "foo.a-y"])
+    >>> pod_name_pattern(["foo-x", "foo.a-y"])
     '(?:foo-x|foo[.]a-y)'
     """
     return f"(?:{'|'.join(name.replace('.', '[.]') for name in names if is_name(name))})"
@@ -51,30 +52,30 @@ def placeholders(query: str) -> set[str]:
     return names
 
 
-def rendered(query: str, values: t.Mapping[str, str]) -> str:
-    """Return the query with values in place of its placeholders."""
+def render(query: str, values: t.Mapping[str, str]) -> str:
+    """Replace the placeholders of a query by their values."""
     return _PLACEHOLDER.sub(lambda match: values[next(filter(None, match.groups()))], query)
 
 
-def is_metric(name: str) -> bool:
+def is_metric_name(name: str) -> bool:
     return bool(_METRIC.fullmatch(name))
 
 
-def is_label(name: str) -> bool:
+def is_label_name(name: str) -> bool:
     return bool(_LABEL.fullmatch(name))
 
 
 def is_duration(text: str) -> bool:
-    """Return whether Prometheus accepts a duration such as 90s or 1h30m; at most 292 years.
+    """Return whether Prometheus accepts a duration, such as 90s or 1h30m, of at most 292 years.
 
-    >>> [each for each in ("90s", "1h30m", "", "1.5m", "30", "1m1h", "293y") if is_duration(each)]
+    >>> [text for text in ("90s", "1h30m", "", "1.5m", "30", "1m1h", "293y") if is_duration(text)]
     ['90s', '1h30m']
     """
     return bool(_DURATION.fullmatch(text)) and 0 < seconds(text) < 2**63 / 10**9
 
 
 def seconds(duration: str) -> float:
-    """Return the seconds of a duration of Prometheus.
+    """Return a Prometheus duration in seconds.
 
     >>> seconds("1h30m"), seconds("500ms")
     (5400, 0.5)
@@ -84,49 +85,51 @@ def seconds(duration: str) -> float:
     return sum(int(part.rstrip("ywdhms")) * unit for part, unit in zip(parts, _SECONDS) if part)
 
 
-def string(text: str) -> str:
-    """Return a string in double quotes, with escapes as in Go and Prometheus."""
-    return json.dumps(text, ensure_ascii=False)
-
-
 class Matchers(t.NamedTuple):
-    """Label matchers for the series of the pods, with placeholders."""
+    """Label matchers that select the series of the pods, with placeholders."""
 
-    #: The labels with the pod's name and its namespace; "" for a series without such a label.
+    #: Names of the labels that hold the pod's name and namespace; namespace may be "".
     pod: str
     namespace: str
-    #: Additional labels with their required values.
+    #: Required values of additional labels.
     labels: t.Mapping[str, str]
 
-    def of(self, metric: str, *more: str) -> str:
+    def selector(self, metric: str, *extra_matchers: str) -> str:
         """Return a selector such as http_requests_total{namespace="shop",pod=~"$pods"}."""
         matchers = [f'{self.namespace}="$namespace"'] if self.namespace else []
         matchers += [f'{self.pod}=~"$pods"',
-                     *(f"{name}={_literal(value)}" for name, value in self.labels.items()), *more]
+                     *(f"{name}={_string_literal(value)}" for name, value in self.labels.items()),
+                     *extra_matchers]
         return f"{metric}{{{','.join(matchers)}}}"
 
 
 def success_rate(matchers: Matchers, requests: str, status_label: str, errors: str) -> str:
-    """Return the query for the share of requests without an error, 0 to 1.
+    """Return the query for the share of requests without an error, between 0 and 1.
 
-    Without a failed request there may be no series of failed requests: 0, not "no data".
+    Applications often export no series of failed requests before the first failure: vector(0)
+    turns the missing series into 0.
     """
-    failed = matchers.of(requests, f"{status_label}=~{_literal(errors)}")
+    failed = matchers.selector(requests, f"{status_label}=~{_string_literal(errors)}")
     return (f"1 - (sum(rate({failed}[$window])) or vector(0)) / "
-            f"sum(rate({matchers.of(requests)}[$window]))")
+            f"sum(rate({matchers.selector(requests)}[$window]))")
 
 
-def latency(matchers: Matchers, durations: str, quantile: float) -> str:
-    """Return the query for a quantile of a histogram, in seconds."""
+def latency(matchers: Matchers, histogram: str, quantile: float) -> str:
+    """Return the query for a quantile of a histogram of durations, in seconds."""
     return (f"histogram_quantile({quantile!r}, sum by (le) "
-            f"(rate({matchers.of(f'{durations}_bucket')}[$window])))")
+            f"(rate({matchers.selector(f'{histogram}_bucket')}[$window])))")
 
 
-def number_of(matchers: Matchers, counter: str) -> str:
-    """Return the query for the increase of a counter in the window."""
-    return f"sum(increase({matchers.of(counter)}[$window]))"
+def increase(matchers: Matchers, counter: str) -> str:
+    """Return the query for the increase of a counter during the window."""
+    return f"sum(increase({matchers.selector(counter)}[$window]))"
 
 
-def _literal(text: str) -> str:
-    """Return a string without placeholders: in a regular expression, $ is an anchor."""
-    return string(text).replace("$", "\\x24").replace("{{", "\\x7b\\x7b")
+def _string_literal(text: str) -> str:
+    """Return a string literal in double quotes, in which no placeholder is replaced.
+
+    The text may contain $ as the anchor of a regular expression. PromQL has the escapes of Go,
+    which include those of JSON.
+    """
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted.replace("$", "\\x24").replace("{{", "\\x7b\\x7b")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Texts about an analysis: progress lines, the task's result, and its error. Pure."""
+"""Compose the progress lines, the result and the error of an analysis. Pure."""
 
 from __future__ import annotations
 
@@ -10,83 +10,87 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .outcome import Measurement, Outcome, Reading, number, of_all, of_metric
+from .outcome import Measurement, Outcome, Reading, metric_outcome, number, overall_outcome
 from .spec import Analysis, Metric
 
-#: Reasons for the outcome of a metric in an error.
-MOST_REASONS = 5
+#: Maximum number of measurements that an error lists for each metric.
+MAX_REASONS = 5
 
 
 class Subject(t.NamedTuple):
-    """The measured pods: of an update in progress, or else all pods of a controller."""
+    """The pods to measure: the pods of an update in progress, or else all pods of a controller."""
 
+    #: Kind, namespace and name of the controller, for messages.
     where: str
-    #: Sorted names of pods.
+    #: Sorted names of the pods. Without an update in progress, all pods are new.
     new: tuple[str, ...]
     old: tuple[str, ...]
     #: The command that rolls back; None without an update in progress.
     rollback_command: str | None
-    #: Whether an update is in progress.
     in_progress: bool
     kind: str = ""
 
 
-def beginning(name: str, analysis: Analysis, subject: Subject) -> str:
+def first_line(name: str, analysis: Analysis, subject: Subject) -> str:
     times = (f"{analysis.count} measurements, {analysis.interval:g} s apart" if analysis.count > 1
              else "one measurement")
     delay = f", the first one in {analysis.initial_delay:g} s" if analysis.initial_delay else ""
     return f"analyze {name}: {len(subject.new)} new and {len(subject.old)} old pods; {times}{delay}"
 
 
-def line(name: str, analysis: Analysis, measurement: Measurement) -> str:
-    """Return the progress line of a measurement."""
+def measurement_line(name: str, analysis: Analysis, measurement: Measurement) -> str:
     reason = f" ({measurement.reason})" if measurement.reason else ""
     return (f"measure {name} {measurement.number}/{analysis.count}: {_values(measurement)}: "
             f"{measurement.outcome}{reason}")
 
 
-def result(name: str, analysis: Analysis, measured: t.Sequence[Measurement],
+def result(name: str, analysis: Analysis, measurements: t.Sequence[Measurement],
            subject: Subject) -> Json:
-    """Return the task's result without msg and warnings."""
-    outcomes = outcomes_by_metric(analysis, measured)
+    """Return the result of the task, without msg and warnings."""
+    outcomes = outcomes_by_metric(analysis, measurements)
     return {
         "changed": False,
         "name": name,
         "kind": subject.kind,
-        "outcome": str(of_all(of_metric(metric_outcomes, analysis)
+        "outcome": str(overall_outcome(metric_outcome(metric_outcomes, analysis)
                               for metric_outcomes in outcomes.values())),
         "metrics": [{"name": metric.name,
-                     "outcome": str(of_metric(outcomes[metric.name], analysis)),
+                     "outcome": str(metric_outcome(outcomes[metric.name], analysis)),
                      "query": metric.query,
                      "thresholds": dict(metric.thresholds),
                      **{str(outcome): outcomes[metric.name].count(outcome) for outcome in Outcome}}
                     for metric in analysis.metrics],
-        "measurements": [measurement.as_json() for measurement in measured],
+        "measurements": [measurement.as_json() for measurement in measurements],
         "new_pods": list(subject.new), "old_pods": list(subject.old),
     }
 
 
-def message(name: str, analysis: Analysis, measured: t.Sequence[Measurement]) -> str:
-    """Return the message of an analysis that does not fail the task."""
-    outcomes = [of_metric(_outcomes(metric, measured), analysis) for metric in analysis.metrics]
-    last = [next(measurement for measurement in reversed(measured)
+def message(name: str, analysis: Analysis, measurements: t.Sequence[Measurement]) -> str:
+    """Return the message of a task that succeeds.
+
+    An inconclusive analysis succeeds with on_inconclusive=pass.
+    """
+    outcomes = [metric_outcome(_outcomes(metric, measurements), analysis)
+                for metric in analysis.metrics]
+    last = [next(measurement for measurement in reversed(measurements)
                  if measurement.metric == metric.name)
             for metric in analysis.metrics]
     values = ", ".join(map(_values, last))
-    if of_all(outcomes) is Outcome.PASSED:
+    if overall_outcome(outcomes) is Outcome.PASSED:
         return f"{name} has passed the analysis: {values}"
-    unclear = [measurement
-               for metric, measurement in zip(outcomes, last) if metric is Outcome.INCONCLUSIVE]
+    inconclusive = [measurement for outcome, measurement in zip(outcomes, last)
+                    if outcome is Outcome.INCONCLUSIVE]
     return (f"the analysis of {name} is inconclusive, which counts as passed (on_inconclusive): "
-            + "; ".join(_sentence(measurement, analysis) for measurement in unclear))
+            + "; ".join(_sentence(measurement, analysis) for measurement in inconclusive))
 
 
-def error(analysis: Analysis, measured: t.Sequence[Measurement], subject: Subject) -> RolloutError:
+def error(analysis: Analysis, measurements: t.Sequence[Measurement],
+          subject: Subject) -> RolloutError:
     """Return the error of a failed or inconclusive analysis."""
-    outcomes = {metric.name: of_metric(_outcomes(metric, measured), analysis)
+    outcomes = {metric.name: metric_outcome(_outcomes(metric, measurements), analysis)
                 for metric in analysis.metrics}
-    outcome = of_all(outcomes.values())
-    explanations = {name: _of_interest(name, outcome, measured)
+    outcome = overall_outcome(outcomes.values())
+    explanations = {name: _explanatory_measurements(name, outcome, measurements)
                     for name, metric_outcome in outcomes.items() if metric_outcome is outcome}
     what = "; ".join(f"{name}: {measurements[-1].reason}"
                      for name, measurements in explanations.items())
@@ -100,36 +104,38 @@ def error(analysis: Analysis, measured: t.Sequence[Measurement], subject: Subjec
                                           "run the same task again"])
     return RolloutError(f"the analysis is inconclusive: {what}", where=subject.where, why=why,
                         next_command=[
-                            f"check that the new pods get requests{_to_see(analysis)}, and run the "
-                            "same task again",
+                            f"check that the new pods get requests{_further_checks(analysis)}, and "
+                            "run the same task again",
                             *(["or:", *rollback] if rollback else [])])
 
 
-def _to_see(analysis: Analysis) -> str:
-    kinds = {bool(metric.lines) for metric in analysis.metrics}
-    words = {False: ", that Prometheus scrapes them", True: ", that they write logs"}
-    return "".join(words[reads_logs] for reads_logs in sorted(kinds))
+def _further_checks(analysis: Analysis) -> str:
+    sources = {bool(metric.lines) for metric in analysis.metrics}
+    checks = {False: ", that Prometheus scrapes them", True: ", that they write logs"}
+    return "".join(checks[reads_logs] for reads_logs in sorted(sources))
 
 
-def _of_interest(name: str, outcome: Outcome,
-                 measured: t.Sequence[Measurement]) -> list[Measurement]:
+def _explanatory_measurements(name: str, outcome: Outcome,
+                 measurements: t.Sequence[Measurement]) -> list[Measurement]:
     """Return the last measurements that explain the outcome of a metric.
 
-    Failed measurements explain an inconclusive metric where no measurement is inconclusive.
+    A metric can be inconclusive because no measurement passed, although all of them failed. Its
+    failed measurements are then the explanation.
     """
-    unpassed = [measurement for measurement in measured
+    not_passed = [measurement for measurement in measurements
                 if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
-    return ([measurement for measurement in unpassed if measurement.outcome is outcome]
-            or unpassed)[-MOST_REASONS:]
+    return ([measurement for measurement in not_passed if measurement.outcome is outcome]
+            or not_passed)[-MAX_REASONS:]
 
 
 def _sentence(measurement: Measurement, analysis: Analysis) -> str:
-    which = f", measurement {measurement.number} of {analysis.count}" if analysis.count > 1 else ""
-    return f"{measurement.metric}{which}: {measurement.reason}"
+    ordinal = (f", measurement {measurement.number} of {analysis.count}" if analysis.count > 1
+               else "")
+    return f"{measurement.metric}{ordinal}: {measurement.reason}"
 
 
 def _values(measurement: Measurement) -> str:
-    """Return the values of a measurement, such as: success_rate 0.95, old 0.999."""
+    """Return the values of a measurement, for example "success_rate 0.95, old 0.999"."""
     old = (f", old {_value(measurement.readings.old)}" if measurement.readings.old
            and measurement.readings.old.is_answer else "")
     return f"{measurement.metric} {_value(measurement.readings.new)}{old}"
@@ -142,10 +148,11 @@ def _value(reading: Reading | None) -> str:
 
 
 def outcomes_by_metric(
-        analysis: Analysis, measured: t.Sequence[Measurement]) -> dict[str, list[Outcome]]:
-    """Return the outcomes of the measurements so far by the names of the metrics."""
-    return {metric.name: _outcomes(metric, measured) for metric in analysis.metrics}
+        analysis: Analysis, measurements: t.Sequence[Measurement]) -> dict[str, list[Outcome]]:
+    """Return the outcomes of the measurements so far, by the name of the metric."""
+    return {metric.name: _outcomes(metric, measurements) for metric in analysis.metrics}
 
 
-def _outcomes(metric: Metric, measured: t.Sequence[Measurement]) -> list[Outcome]:
-    return [measurement.outcome for measurement in measured if measurement.metric == metric.name]
+def _outcomes(metric: Metric, measurements: t.Sequence[Measurement]) -> list[Outcome]:
+    return [measurement.outcome for measurement in measurements
+            if measurement.metric == metric.name]

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The specification of an analysis: the validated options of the module rollout_analysis. Pure.
+"""Validate the options of the module rollout_analysis. Pure.
 
-Words of Argo Rollouts' AnalysisTemplate: metric, measurement, count, interval, failure limit,
-inconclusive.
+The terms are those of Argo Rollouts' AnalysisTemplate: metric, measurement, count, interval,
+failure limit, inconclusive.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.identity import is_name
 from ..model.kinds import Word
-from ..model.options import ARGUMENT_SPEC as OF_ROLLOUTS
+from ..model.options import ARGUMENT_SPEC as ROLLOUT_OPTIONS
 from ..model.options import duration
 from . import queries
 
-#: Metrics of a task, and measurements of all metrics: more would not fit into a result.
-MOST_METRICS, MOST_MEASUREMENTS = 20, 2000
+#: Maximum number of metrics, and of measurements of all metrics together, in the result of a task.
+MAX_METRICS, MAX_MEASUREMENTS = 20, 2000
 #: Absolute thresholds, and thresholds relative to the value of the old pods.
 ABSOLUTE = ("min", "max")
 RELATIVE = ("min_ratio_to_old", "max_ratio_to_old", "max_decrease", "max_increase")
-#: Characters of a pattern, and containers of a pod.
-LONGEST_PATTERN, MOST_CONTAINERS = 1000, 10
-#: The default pattern of a line with an error.
-ERRORS = r"(?i)\b(error|fatal|panic|critical|exception|traceback)\b"
+#: Maximum number of characters of a pattern, and of containers of a metric.
+MAX_PATTERN_LENGTH, MAX_CONTAINERS = 1000, 10
+#: The default pattern that a line with an error matches.
+DEFAULT_PATTERN = r"(?i)\b(error|fatal|panic|critical|exception|traceback)\b"
 
 
 class MetricType(Word):
@@ -42,14 +42,14 @@ class MetricType(Word):
 
 
 class Per(Word):
-    """The unit of the number of lines with errors."""
+    """The unit of the number of lines with errors: per minute and pod, or per line of the logs."""
 
     MINUTE = "minute"
     LINE = "line"
 
 
 class OnEmpty(Word):
-    """The outcome of an answer without a number."""
+    """The outcome of a measurement without a number, such as a query without data."""
 
     INCONCLUSIVE = "inconclusive"
     PASS = "pass"
@@ -60,8 +60,8 @@ class OnEmpty(Word):
 #: The options of the analysis itself, documented in plugins/modules/rollout_analysis.py.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str", required=True),
-    namespace=OF_ROLLOUTS["namespace"],
-    kind=OF_ROLLOUTS["kind"],
+    namespace=ROLLOUT_OPTIONS["namespace"],
+    kind=ROLLOUT_OPTIONS["kind"],
     metrics=dict(type="list", elements="dict", required=True, options=dict(
         {option: dict(type="float") for option in (*ABSOLUTE, *RELATIVE)},
         name=dict(type="str"),
@@ -76,7 +76,7 @@ ARGUMENT_SPEC: Json = dict(
         pod_label=dict(type="str", default="pod"),
         namespace_label=dict(type="str", default="namespace"),
         labels=dict(type="dict"),
-        pattern=dict(type="str", default=ERRORS),
+        pattern=dict(type="str", default=DEFAULT_PATTERN),
         per=dict(type="str", choices=list(map(str, Per)), default=str(Per.MINUTE)),
         containers=dict(type="list", elements="str"),
         min_samples=dict(type="float"),
@@ -97,11 +97,11 @@ ARGUMENT_SPEC: Json = dict(
 
 @dataclasses.dataclass(frozen=True)
 class ErrorLines:
-    """The lines of the pods' logs to count, and the unit."""
+    """The log lines that a metric counts."""
 
     pattern: str
     per: Per
-    #: Names of containers; empty for all but init containers.
+    #: Names of containers; empty for all containers except init containers.
     containers: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -112,17 +112,18 @@ class ErrorLines:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A number about the new pods, and optionally the old pods, with its thresholds."""
+    """A number that describes the new pods, and optionally the old pods, with its thresholds."""
 
     name: str
-    #: Queries with placeholders; a description for logs. samples is "" without min_samples.
+    #: A query with placeholders; for a metric on logs, a description.
     query: str
+    #: The query for the number of samples; "" without min_samples.
     samples: str
-    #: Values by the names of ABSOLUTE and RELATIVE.
+    #: Thresholds by their options, which are listed in ABSOLUTE and RELATIVE.
     thresholds: t.Mapping[str, float]
     min_samples: float
     on_empty: OnEmpty
-    #: The lines to count, in place of a query.
+    #: The lines to count, instead of a query.
     lines: ErrorLines | None = None
 
     @property
@@ -130,8 +131,8 @@ class Metric:
         return any(option in self.thresholds for option in RELATIVE)
 
     @property
-    def is_of_either(self) -> bool:
-        """Return whether the metric can be measured for old pods too."""
+    def applies_to_old_pods(self) -> bool:
+        """Return whether the metric can be measured for the old pods alone."""
         return bool(self.lines) or "pods" in queries.placeholders(self.query)
 
     @property
@@ -142,7 +143,7 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """The metrics, the times of their measurements, and the limits for outcomes."""
+    """The metrics of an analysis, the times of their measurements, and the limits for outcomes."""
 
     metrics: tuple[Metric, ...]
     window: str
@@ -152,21 +153,21 @@ class Analysis:
     failure_limit: int
     inconclusive_limit: int
     passes_inconclusive: bool
-    passes_without_old: bool
+    passes_without_old_pods: bool
 
 
-def analysis_from(params: Json) -> Analysis:
-    """Return the analysis of the module's parameters.
+def parse_analysis(params: Json) -> Analysis:
+    """Return the analysis that the parameters of the module describe.
 
-    Raises RolloutError with one sentence for an invalid combination.
+    Raises RolloutError with one sentence for an invalid option or combination.
     """
     metrics = tuple(map(_metric, params["metrics"] or ()))
-    if not 1 <= len(metrics) <= MOST_METRICS:
-        raise RolloutError(f"metrics must have between 1 and {MOST_METRICS} entries, not "
+    if not 1 <= len(metrics) <= MAX_METRICS:
+        raise RolloutError(f"metrics must have between 1 and {MAX_METRICS} entries, not "
                            f"{len(metrics)}")
     names = [metric.name for metric in metrics]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise RolloutError(f"two metrics have the name {twice}: give each metric its own name")
+    if duplicate := next((name for name in names if names.count(name) > 1), ""):
+        raise RolloutError(f"two metrics have the name {duplicate}: give each metric its own name")
     if not queries.is_duration(params["window"]):
         raise RolloutError(f"window {params['window']!r} is not a duration of Prometheus, such as "
                            "90s or 5m")
@@ -174,8 +175,8 @@ def analysis_from(params: Json) -> Analysis:
         if not 0 <= params[option] < 2**31:
             raise RolloutError(f"{option} must be a number of at least 0, not "
                                f"{params[option]}")
-    if not 1 <= params["count"] * len(metrics) <= MOST_MEASUREMENTS:
-        raise RolloutError(f"count must be at least 1, and at most {MOST_MEASUREMENTS} for all "
+    if not 1 <= params["count"] * len(metrics) <= MAX_MEASUREMENTS:
+        raise RolloutError(f"count must be at least 1, and at most {MAX_MEASUREMENTS} for all "
                            f"metrics together, not {params['count']} for {len(metrics)}")
     if params["failure_limit"] >= params["count"]:
         raise RolloutError(f"failure_limit ({params['failure_limit']}) must be less than count "
@@ -189,7 +190,6 @@ def analysis_from(params: Json) -> Analysis:
 
 
 def _metric(options: Json) -> Metric:
-    """Raises RolloutError."""
     kind = MetricType(options.get("type") or ("query" if options.get("query") else "success_rate"))
     name = options.get("name") or str(kind)
     if not (name.isprintable() and len(name) <= 100):
@@ -200,12 +200,12 @@ def _metric(options: Json) -> Metric:
     if not thresholds:
         raise RolloutError(f"metric {name} has no threshold: give one of "
                            f"{', '.join((*ABSOLUTE, *RELATIVE))}")
-    if odd := next((option for option, value in thresholds.items() if not math.isfinite(value)),
-                   ""):
-        raise RolloutError(f"metric {name}: {odd} is not a finite number")
-    if odd := next((option for option in RELATIVE if thresholds.get(option, 0) < 0), ""):
-        raise RolloutError(f"metric {name}: {odd} must not be negative, but is "
-                           f"{thresholds[odd]:g}")
+    if infinite := next((option for option, value in thresholds.items()
+                         if not math.isfinite(value)), ""):
+        raise RolloutError(f"metric {name}: {infinite} is not a finite number")
+    if negative := next((option for option in RELATIVE if thresholds.get(option, 0) < 0), ""):
+        raise RolloutError(f"metric {name}: {negative} must not be negative, but is "
+                           f"{thresholds[negative]:g}")
     min_samples = options.get("min_samples") or 0
     if not 0 <= min_samples < math.inf:
         raise RolloutError(f"metric {name}: min_samples must be a number of at least 0, not "
@@ -217,10 +217,10 @@ def _metric(options: Json) -> Metric:
     if kind == "error_lines":
         lines = _error_lines(name, options)
         return Metric(name, str(lines), "", thresholds, min_samples, on_empty, lines)
-    query, samples = (_provided_queries(name, options) if kind == "query"
+    query, samples = (_user_queries(name, options) if kind == "query"
                       else _built_in_queries(name, kind, options))
     metric = Metric(name, query, samples if min_samples else "", thresholds, min_samples, on_empty)
-    if metric.is_relative and not metric.is_of_either:
+    if metric.is_relative and not metric.applies_to_old_pods:
         raise RolloutError(f"metric {name} is compared with the old pods, but its query does not "
                            "contain $pods, which stands for the new pods and then for the old "
                            "pods")
@@ -230,28 +230,29 @@ def _metric(options: Json) -> Metric:
 
 
 def _error_lines(name: str, options: Json) -> ErrorLines:
-    """Raises RolloutError."""
     containers = tuple(dict.fromkeys(options.get("containers") or ()))
-    if len(containers) > MOST_CONTAINERS or not all(map(is_name, containers)):
+    if len(containers) > MAX_CONTAINERS or not all(map(is_name, containers)):
         raise RolloutError(f"metric {name}: containers must be a list of at most "
-                           f"{MOST_CONTAINERS} container names")
-    if len(options["pattern"]) > LONGEST_PATTERN:
-        raise RolloutError(f"metric {name}: the pattern has more than {LONGEST_PATTERN} characters")
+                           f"{MAX_CONTAINERS} container names")
+    if len(options["pattern"]) > MAX_PATTERN_LENGTH:
+        raise RolloutError(f"metric {name}: the pattern has more than {MAX_PATTERN_LENGTH} "
+                           "characters")
     try:
-        is_in_all = bool(re.search(options["pattern"], ""))
+        matches_empty_line = bool(re.search(options["pattern"], ""))
     except (re.error, OverflowError, RecursionError) as error:
         raise RolloutError(f"metric {name}: the pattern is not a Python regular expression",
                            why=str(error)) from error
-    if is_in_all:
+    if matches_empty_line:
         raise RolloutError(f"metric {name}: the pattern matches every line, even an empty line")
     return ErrorLines(options["pattern"], Per(options["per"]), containers)
 
 
-def _provided_queries(name: str, options: Json) -> tuple[str, str]:
-    """Raises RolloutError."""
+def _user_queries(name: str, options: Json) -> tuple[str, str]:
+    """Return the user's query, and the query for the number of samples."""
     query, samples = options["query"].strip(), (options.get("samples_query") or "").strip()
-    if len(query) > queries.LONGEST or len(samples) > queries.LONGEST:
-        raise RolloutError(f"metric {name}: the query has more than {queries.LONGEST} characters")
+    if len(query) > queries.MAX_LENGTH or len(samples) > queries.MAX_LENGTH:
+        raise RolloutError(f"metric {name}: the query has more than {queries.MAX_LENGTH} "
+                           "characters")
     if not queries.placeholders(query) & {"pods", "new_pods"}:
         raise RolloutError(f"metric {name}: the query contains neither $pods nor $new_pods, so it "
                            "selects no pod of the update")
@@ -261,31 +262,29 @@ def _provided_queries(name: str, options: Json) -> tuple[str, str]:
 
 
 def _built_in_queries(name: str, kind: MetricType, options: Json) -> tuple[str, str]:
-    """Return the query and the query that counts its samples. Raises RolloutError."""
+    """Return the built-in query of a type, and the query for the number of its samples."""
     for option in ("requests_metric", "duration_metric"):
-        if not queries.is_metric(options[option]):
+        if not queries.is_metric_name(options[option]):
             raise RolloutError(f"metric {name}: {option} {options[option]!r} is not a valid "
                                "metric name")
-    more = options.get("labels") or {}
-    if odd := next((label
-                    for label, value in more.items() if value is None
-                    or isinstance(value, (dict, list))), None):
-        raise RolloutError(f"metric {name}: labels {odd!r} has no value")
-    labels = {str(label): str(value) for label, value in more.items()}
-    in_use = {"status_label": options["status_label"], "pod_label": options["pod_label"],
+    provided = options.get("labels") or {}
+    if invalid := next((label for label, value in provided.items() if value is None
+                        or isinstance(value, (dict, list))), None):
+        raise RolloutError(f"metric {name}: labels {invalid!r} has no value")
+    labels = {str(label): str(value) for label, value in provided.items()}
+    label_options = {"status_label": options["status_label"], "pod_label": options["pod_label"],
               "namespace_label": options["namespace_label"] or "a"}
-    for option, label in (*in_use.items(), *(("labels", label) for label in labels)):
-        if not queries.is_label(label):
+    for option, label in (*label_options.items(), *(("labels", label) for label in labels)):
+        if not queries.is_label_name(label):
             raise RolloutError(f"metric {name}: {option} {label!r} is not a valid label name")
     matchers = queries.Matchers(options["pod_label"], options["namespace_label"], labels)
     if kind == "latency":
         if not 0 < options["quantile"] < 1:
             raise RolloutError(f"metric {name}: quantile must be between 0 and 1, not "
                                f"{options['quantile']:g}")
-        durations = options["duration_metric"]
-        return queries.latency(matchers, durations,
-                               options["quantile"]), queries.number_of(
-                                   matchers, f"{durations}_count")
+        histogram = options["duration_metric"]
+        return (queries.latency(matchers, histogram, options["quantile"]),
+                queries.increase(matchers, f"{histogram}_count"))
     requests = options["requests_metric"]
     return (queries.success_rate(matchers, requests, options["status_label"], options["errors"]),
-            queries.number_of(matchers, requests))
+            queries.increase(matchers, requests))

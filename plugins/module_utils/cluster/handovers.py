@@ -19,13 +19,13 @@ from ..model.steps import Handover, Patch
 from .http import (
     JSON_PATCH,
     METADATA,
-    ONE_METADATA,
+    OBJECT_METADATA,
     RETRIED,
-    AnswerLost,
     Namespaced,
+    OutcomeUnknown,
     Refused,
+    label_selector,
     quoted,
-    selection,
 )
 
 #: Largest number of connections of a handover; a handshake pays for this number of pods.
@@ -74,7 +74,7 @@ class Handovers(Namespaced):
         """
         try:
             self._patch_pod(patch, is_write=True)
-        except AnswerLost:
+        except OutcomeUnknown:
             return False
         except Refused as refused:
             if refused.is_stale(patch):
@@ -88,7 +88,7 @@ class Handovers(Namespaced):
         An owner that does not exist stands for the successor. The update goes on where a dry run
         says nothing: a webhook without dry runs, a pod deleted meanwhile.
         """
-        query = urlencode({"labelSelector": selection(controller.selector), "limit": 1})
+        query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):
             page = self.http.send("GET", f"{self._pods_path}?{query}", accept=METADATA)
             listed = (Pod.from_api(item["metadata"]) for item in page.get("items") or [])
@@ -106,7 +106,7 @@ class Handovers(Namespaced):
     def _patch_pod(self, patch: Patch, is_write: bool) -> None:
         path = self._pods_path + f"/{quoted(patch.name)}" + ("" if is_write else "?dryRun=All")
         self.http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write,
-                       accept=ONE_METADATA)
+                       accept=OBJECT_METADATA)
 
     def _not_handed_over(self, refused: Refused, patch: Patch, state: str = "") -> RolloutError:
         if refused.status == 401 or refused.status in RETRIED:

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A request to the API server: retries where they are safe, and the meaning of refusals.
+"""Send requests to the API server, retry them if a retry is safe, and interpret its refusals.
 
-Refusals never leave this package: a write with a failed precondition returns False (the driver
-observes and plans again), any other refusal becomes a RolloutError. Source for the rules: the API
-conventions (Retry-After, 410).
+The exceptions of this file stay inside the package: a write with a failed precondition returns
+False, so that the driver observes and plans again, and any other refusal becomes a RolloutError.
+Retry-After and status 410 are handled as the Kubernetes API conventions require.
 """
 
 from __future__ import annotations
@@ -28,42 +28,44 @@ from ..model.fields import Json, display_text, mapping, text
 from ..model.steps import Create, Delete, Patch, Write
 from .connection import Connection
 
-#: Seconds to connect, and to wait for an answer.
-CONNECT_TIMEOUT, ANSWER_TIMEOUT = 10.0, 35.0
-#: Seconds between two attempts, half of them random; about 25 s until a request is given up.
+#: Timeouts in seconds: for a connection, and between two reads of a response.
+CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
+#: Maximum seconds between two attempts; the actual pause is between half and all of them. A request
+#: fails after about 25 s.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: Seconds while the server has never answered: rather a wrong address than a restart.
+#: Pauses before the first response of the server: the address is probably wrong.
 FIRST_BACKOFF = BACKOFF[:3]
-#: Seconds until the last attempt, if each attempt waits long for an answer.
-PATIENCE = 60.0
-#: Seconds after an outage in which a refusal may be temporary: an API server answers before it
-#: has read the Roles and the ServiceAccounts.
-STARTING = 30.0
-#: Largest Retry-After in seconds.
-LONGEST_RETRY_AFTER = 30.0
-#: Seconds until an answer must be complete.
-WHOLE_TIMEOUT = 120.0
-#: Bytes of an answer: about ten pages of large controllers.
-MOST_BYTES = 64 * 2**20
-#: Seconds of the fastest answer on a slow line. A background request is worth a connection of its
-#: own there; elsewhere the handshake costs more than the wait.
-SLOW = 0.1
-#: Largest number of background requests.
-BACKGROUND_REQUESTS = 8
-#: Objects of one page, of a page of very large objects (up to 3 MiB each), and of one list.
-PAGE, SMALL_PAGE, MOST_OBJECTS = 500, 20, 200_000
+#: Seconds after which no further attempt begins, even if attempts remain.
+MAX_RETRY_SECONDS = 60.0
+#: Seconds after an outage in which status 401 or 403 may be temporary: a restarted API server
+#: accepts requests before it has loaded the Roles and the ServiceAccounts.
+WARM_UP_SECONDS = 30.0
+#: Longest Retry-After that is honored, in seconds.
+MAX_RETRY_AFTER = 30.0
+#: Seconds until the body of a response must be complete.
+BODY_TIMEOUT = 120.0
+#: Maximum size of a response in bytes: about ten pages of large controllers.
+MAX_RESPONSE_BYTES = 64 * 2**20
+#: Seconds; a connection has a high latency if even its fastest response takes longer. Requests in
+#: the background then save more time than the handshakes of their connections cost.
+HIGH_LATENCY = 0.1
+#: Maximum number of concurrent background requests.
+MAX_BACKGROUND_REQUESTS = 8
+#: Number of objects in a page, in a page of very large objects (up to 3 MiB each), and at most in
+#: a list.
+PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: Metadata of a list of objects, and of one object.
+#: Media types for the metadata of a list, and of one object.
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-ONE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-#: Columns of kubectl get.
+OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+#: Media type for the columns of kubectl get.
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-#: Statuses of a temporary problem.
+#: HTTP statuses of temporary problems.
 RETRIED = {408, 429, 500, 502, 503, 504}
 
-Answer = t.TypeVar("Answer")
+Result = t.TypeVar("Result")
 
 
 class Refused(Exception):
@@ -83,10 +85,11 @@ class Refused(Exception):
         super().__init__(self.reason)
 
     def is_stale(self, write: Write) -> bool:
-        """Return whether a precondition of the write failed: another version, a deleted object.
+        """Return whether a precondition of the write failed: the object was changed or deleted.
 
-        422 is both a failed test and an invalid manifest, or the denial of a policy: only the
-        invalid manifest has causes, and only a webhook writes "denied the request".
+        Status 422 has three meanings: a "test" operation of a JSON patch failed, the manifest is
+        invalid, or a webhook denied the request. Only an invalid manifest has causes, and only the
+        message of a denial contains "denied the request".
         """
         if self.status == 422:
             causes = (self.details.get("details") or {}).get("causes")
@@ -98,13 +101,13 @@ class Refused(Exception):
                  write: Write | None = None) -> RolloutError:
         """Return the error for the user.
 
-        The request names the failure, unless `what` or the write does.
+        what or write describe the failure; by default, the error shows method and path.
         """
         if self.status == 401:
             return RolloutError("the API server does not accept the credentials (401)",
                                 where=self.server, why=self.reason,
                                 next_command="renew the token, or check api_key and kubeconfig")
-        # A policy, a webhook or a quota may refuse an object in admission, also with 403.
+        # Status 403 is not only RBAC: admission (a policy, a webhook, a quota) may deny a write.
         is_admitted = write or what
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
         if self.status == 403 and (not is_admitted or is_rbac):
@@ -122,16 +125,16 @@ class Refused(Exception):
                             where=where, why=self.reason, next_command=next_command)
 
 
-class AnswerLost(Exception):
-    """A write was sent, with an unknown outcome."""
+class OutcomeUnknown(Exception):
+    """A write was sent, but its response was lost: the object may or may not have changed."""
 
 
-class TooLarge(RolloutError):
-    """An answer larger than any legitimate answer."""
+class ResponseTooLarge(RolloutError):
+    """The response is larger than any legitimate response."""
 
 
 class Unreachable(Exception):
-    """An attempt without an answer."""
+    """An attempt failed without a response."""
 
     def __init__(self, reason: str, was_sent: bool) -> None:
         super().__init__(reason)
@@ -139,20 +142,20 @@ class Unreachable(Exception):
 
 
 class Http:
-    """Requests to one API server; several threads may send requests at once."""
+    """A thread-safe client of one API server."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         #: Number of requests by method, for benchmarks and tests.
         self.requests: collections.Counter[str] = collections.Counter()
-        #: Seconds that the API server's clock is ahead of the local clock.
+        #: Seconds by which the clock of the API server is ahead of the local clock.
         self.clock_difference = 0.0
         self._lock = threading.Lock()
-        self._has_answered = False
-        self._unreachable_at = -STARTING
-        #: Seconds until the fastest answer.
-        self._fastest = float("inf")
-        self._background = concurrent.futures.ThreadPoolExecutor(BACKGROUND_REQUESTS)
+        self._has_responded = False
+        self._unreachable_at = -WARM_UP_SECONDS
+        #: Seconds until the fastest response.
+        self._min_latency = float("inf")
+        self._background = concurrent.futures.ThreadPoolExecutor(MAX_BACKGROUND_REQUESTS)
 
     def count(self, method: str) -> None:
         """Count a request that is about to be sent."""
@@ -161,46 +164,46 @@ class Http:
 
     @property
     def is_slow(self) -> bool:
-        """Whether every answer takes long: the line is slow, not the server."""
-        return self._has_answered and self._fastest > SLOW
+        """Whether even the fastest response took long, so that the network is slow."""
+        return self._has_responded and self._min_latency > HIGH_LATENCY
 
     def start_in_background(
-            self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
-        """Begin requests in the background on a slow line; None on a fast line."""
-        return self._background.submit(work) if self.is_slow else None
+            self, send: t.Callable[[], Result]) -> concurrent.futures.Future[Result] | None:
+        """Call a function that sends requests in the background; do nothing on a fast network."""
+        return self._background.submit(send) if self.is_slow else None
 
     def close(self) -> None:
         """Wait for the requests in the background."""
         self._background.shutdown()
 
-    def note_outage(self) -> None:
+    def record_outage(self) -> None:
         """Record that the API server could not be reached just now."""
         self._unreachable_at = time.monotonic()
 
     def send(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
              is_write: bool | None = None, accept: str = JSON) -> Json:
-        """Send a request, repeat it where that is safe, and return the answer.
+        """Send a request, retry it if a retry is safe, and return the object in the response.
 
-        Raises Refused, AnswerLost (a write that may have landed), or RolloutError when the server
-        cannot be reached.
+        Raises Refused, OutcomeUnknown for a write whose response was lost, or RolloutError if the
+        server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
-        is_renewed, began = False, time.monotonic()
-        for delay in (*(BACKOFF if self._has_answered else FIRST_BACKOFF), None):
-            is_last = delay is None or time.monotonic() - began > PATIENCE
+        is_renewed, start = False, time.monotonic()
+        for delay in (*(BACKOFF if self._has_responded else FIRST_BACKOFF), None):
+            is_last = delay is None or time.monotonic() - start > MAX_RETRY_SECONDS
             generation, retry_after = self.connection.generation, 0.0
             try:
-                status, headers, data = self.once(method, path, body, content_type, accept)
+                status, headers, data = self.send_once(method, path, body, content_type, accept)
             except Unreachable as failure:
                 self._raise_if_final(failure, is_write, is_last)
             else:
                 if status < 300:
-                    answer = _parsed(data, self.connection.server)
-                    if answer is not None:
-                        return answer
+                    response = _parse(data, self.connection.server)
+                    if response is not None:
+                        return response
                     if is_write:
-                        raise AnswerLost
-                    status = 500  # a truncated answer is no answer
+                        raise OutcomeUnknown
+                    status = 500  # a truncated response is retried like an error of the server
                 if status == 401 and not is_renewed:
                     is_renewed = True
                     self.connection.renew(generation)
@@ -208,17 +211,17 @@ class Http:
                 if is_last or not self._is_temporary(status):
                     raise Refused(self.connection.server, method, path, status, data)
                 if status == 504 and is_write:
-                    raise AnswerLost
+                    raise OutcomeUnknown
                 retry_after = _retry_after(headers)
             time.sleep(max((delay or 0.0) * random.uniform(0.5, 1.0), retry_after))
         raise RolloutError(f"{method} {path.partition('?')[0]} still failed after "
                            f"{len(BACKOFF) + 1} attempts")
 
     def _raise_if_final(self, failure: Unreachable, is_write: bool, is_last: bool) -> None:
-        """Raise the error of an attempt without an answer, unless the next attempt is safe."""
-        self.note_outage()
+        """Raise the error of an attempt without a response, unless a retry is safe."""
+        self.record_outage()
         if failure.was_sent and is_write:
-            raise AnswerLost from failure
+            raise OutcomeUnknown from failure
         if is_last:
             raise RolloutError(f"the API server at {self.connection.server} cannot be reached",
                                why=str(failure),
@@ -226,13 +229,13 @@ class Http:
 
     def _is_temporary(self, status: int) -> bool:
         """Return whether the same request may succeed later."""
-        is_starting = time.monotonic() - self._unreachable_at < STARTING
-        return status in RETRIED or (status in (401, 403) and is_starting)
+        is_warming_up = time.monotonic() - self._unreachable_at < WARM_UP_SECONDS
+        return status in RETRIED or (status in (401, 403) and is_warming_up)
 
     def get(self, collection: str, kind: str, namespace: str, name: str) -> Json | None:
         """Return an object by its name, or None if it does not exist.
 
-        Raises Refused; RolloutError if the answer is another object.
+        Raises Refused, or RolloutError if the response is another object.
         """
         try:
             item = self.send("GET", f"{collection}/{quoted(name)}")
@@ -248,61 +251,66 @@ class Http:
                 where=self.connection.server, next_command="check host, proxy and kubeconfig")
         return item
 
-    def once(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
-             accept: str = JSON, most: int = 0, seconds: float = 0) -> tuple[int, t.Any, bytes]:
-        """Send a request once; return status, headers and content of the answer.
+    def send_once(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
+                  accept: str = JSON, max_bytes: int = 0,
+                  timeout: float = 0) -> tuple[int, t.Any, bytes]:
+        """Send a request without retries; return the status, headers and body of the response.
 
-        most: bytes, seconds: time limit of the answer. Raises Unreachable; RolloutError where
-        another attempt is useless.
+        max_bytes and timeout (in seconds) limit the response; 0 selects the default. Raises
+        Unreachable, or RolloutError if a retry is useless.
         """
         import urllib3
 
         headers = self.connection.headers()
-        # As kubectl: the server compresses answers of more than 128 KiB.
+        # The API server compresses responses of more than 128 KiB if the client accepts gzip.
         headers["Accept"], headers["Accept-Encoding"] = accept, "gzip"
         if body is not None:
             headers["Content-Type"] = content_type
         self.count(method)
-        began = time.monotonic()
+        start = time.monotonic()
         try:
             # request() of urllib3 1.26 drops duplicate headers (Impersonate-Group).
-            answer = self.connection.pool.request_encode_url(
+            response = self.connection.pool.request_encode_url(
                 method, self.connection.server + path,
-                body=None if body is None else _encoded(body), headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=seconds or ANSWER_TIMEOUT),
+                body=None if body is None else _encode(body), headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=timeout or READ_TIMEOUT),
                 retries=False, redirect=False, preload_content=False)
-            data = whole(answer, most or MOST_BYTES, seconds)
+            data = read_body(response, max_bytes or MAX_RESPONSE_BYTES, timeout)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise _as_failure(error, self.connection.server) from error
+            raise _translate_error(error, self.connection.server) from error
         if data is None:
-            raise TooLarge(f"the answer to {method} {path.partition('?')[0]} has more than "
-                           f"{most or MOST_BYTES} bytes", where=self.connection.server)
-        self._has_answered = True
-        self._fastest = min(self._fastest, time.monotonic() - began)
-        with contextlib.suppress(TypeError, ValueError):  # without a date, or not a date
-            date = email.utils.parsedate_to_datetime(answer.headers.get("Date", ""))
+            raise ResponseTooLarge(
+                f"the answer to {method} {path.partition('?')[0]} has more than "
+                f"{max_bytes or MAX_RESPONSE_BYTES} bytes", where=self.connection.server)
+        self._has_responded = True
+        self._min_latency = min(self._min_latency, time.monotonic() - start)
+        with contextlib.suppress(TypeError, ValueError):  # a missing or invalid Date header
+            date = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
             self.clock_difference = date.timestamp() - time.time()
-        return answer.status, answer.headers, data
+        return response.status, response.headers, data
 
     def page(self, path: str, query: Json, accept: str = JSON, token: str = "") -> Json:
-        """Return the first page of a list, or the page of a continue token. Raises as send()."""
-        def ask(limit: int) -> Json:
+        """Return the first page of a list, or the page of a continue token.
+
+        Raises the exceptions of send().
+        """
+        def send(limit: int) -> Json:
             parameters = {**query, "limit": limit, **({"continue": token} if token else {})}
             return self.send("GET", f"{path}?{urlencode(parameters)}", accept=accept)
 
         try:
-            return ask(PAGE)
-        except TooLarge:
-            return ask(SMALL_PAGE)
+            return send(PAGE_SIZE)
+        except ResponseTooLarge:
+            return send(SMALL_PAGE_SIZE)
 
     def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
-        """Return all objects of a list, read in pages, and the resourceVersion for a watch.
+        """Return all objects of a list, and its resourceVersion for a watch.
 
-        Raises as send().
+        Raises the exceptions of send().
         """
         items: list[Json] = []
         token, is_repeated = "", False
-        while len(items) <= MOST_OBJECTS:
+        while len(items) <= MAX_OBJECTS:
             try:
                 page = self.page(path, query, accept, token)
             except Refused as refused:
@@ -310,43 +318,43 @@ class Http:
                     raise
                 items, token, is_repeated = [], "", True  # the continue token has expired
                 continue
-            items += page.get("items") or []  # null in an empty list of metadata
+            items += page.get("items") or []  # null in an empty PartialObjectMetadataList
             token = page["metadata"].get("continue")
             if not token:
                 return items, page["metadata"]["resourceVersion"]
-        raise TooLarge(f"there are more than {MOST_OBJECTS} objects at {path}")
+        raise ResponseTooLarge(f"there are more than {MAX_OBJECTS} objects at {path}")
 
 
 class Namespaced:
-    """Base class of the parts of a gateway: requests for the objects of one namespace."""
+    """Base class of the parts of a gateway, which send requests about one namespace."""
 
     def __init__(self, http: Http, namespace: str) -> None:
         self.http, self._namespace = http, namespace
-        #: The place of an error.
+        #: The location that errors show.
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
 
 
-def _parsed(data: bytes, server: str) -> Json | None:
-    """Parse a successful answer; None for a truncated answer.
+def _parse(data: bytes, server: str) -> Json | None:
+    """Return the object in a response; None for a truncated response.
 
-    Raises RolloutError for an answer of another kind of server.
+    Raises RolloutError if the server is not a Kubernetes API server.
     """
     try:
-        answer = json.loads(data)
+        response = json.loads(data)
     except ValueError:
         return None
-    # /version is the only answer without a kind.
-    if isinstance(answer, dict) and {"kind", "gitVersion"} & answer.keys():
-        return answer
+    # Only the response of /version has no kind.
+    if isinstance(response, dict) and {"kind", "gitVersion"} & response.keys():
+        return response
     raise RolloutError(f"{server} does not respond like a Kubernetes API server")
 
 
-def _as_failure(error: Exception, server: str) -> Exception:
-    """Return the exception for an error of urllib3: Unreachable or RolloutError."""
+def _translate_error(error: Exception, server: str) -> Exception:
+    """Return Unreachable or RolloutError for an error of urllib3."""
     from urllib3 import exceptions
 
-    why = brief(error)
+    why = innermost_reason(error)
     if isinstance(error, exceptions.SSLError):
         return RolloutError(f"the certificate of {server} is not accepted", why=why,
                             next_command="give ca_cert, or check validate_certs")
@@ -359,38 +367,38 @@ def _as_failure(error: Exception, server: str) -> Exception:
     return RolloutError(f"{server} is not a valid API server address", why=why)
 
 
-def whole(answer: t.Any, most: int, seconds: float = 0) -> bytes | None:
-    """Read the content of an answer; None for more than that many bytes.
+def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | None:
+    """Return the body of a response; None for a body of more than max_bytes.
 
-    Raises the exceptions of urllib3, and TimeoutError.
+    Raises the exceptions of urllib3, and TimeoutError if the body is not complete in time.
     """
     # read1 returns the received bytes without waiting for more; urllib3 1 lacks it.
-    read = getattr(answer, "read1", answer.read)
+    read = getattr(response, "read1", response.read)
     parts: list[bytes] = []
-    seconds = seconds or WHOLE_TIMEOUT
-    end = time.monotonic() + seconds
+    timeout = timeout or BODY_TIMEOUT
+    end = time.monotonic() + timeout
     try:
         while part := read(65536):
-            most -= len(part)
+            max_bytes -= len(part)
             parts.append(part)
-            if most < 0:
+            if max_bytes < 0:
                 return None
             if time.monotonic() > end:
-                raise TimeoutError(f"the answer is not complete after {seconds:g} s")
+                raise TimeoutError(f"the answer is not complete after {timeout:g} s")
         return b"".join(parts)
     finally:
-        if most < 0 or time.monotonic() > end:
-            answer.close()
-        answer.release_conn()
+        if max_bytes < 0 or time.monotonic() > end:
+            response.close()
+        response.release_conn()
 
 
-def pause(failures: int) -> float:
-    """Return the seconds to wait after that number of failures in a row."""
+def backoff(failures: int) -> float:
+    """Return the seconds to wait after a number of consecutive failures."""
     return BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0)
 
 
 def _action(write: Write) -> str:
-    """Return the words for a write in the error of its refusal."""
+    """Describe a write in the message of its refusal."""
     if isinstance(write, Create):
         return "its creation"
     if isinstance(write, Delete):
@@ -409,11 +417,11 @@ def _action(write: Write) -> str:
                 "the change of its annotations")
 
 
-def _encoded(body: t.Any) -> bytes:
-    """Encode JSON as the API server does (Go's encoding/json).
+def _encode(body: t.Any) -> bytes:
+    """Encode JSON exactly as Go's encoding/json does.
 
-    The server compares the bytes of a JSON patch's test, and of a ControllerRevision's immutable
-    data. Half a surrogate pair is no text, and becomes a question mark.
+    The API server compares bytes, not values, in a "test" operation of a JSON patch, and in the
+    immutable data of a ControllerRevision. A lone surrogate becomes a question mark.
     """
     document = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     for character, escape in _GO_ESCAPES:
@@ -422,27 +430,27 @@ def _encoded(body: t.Any) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """Return a name, percent-encoded, as one segment of a path."""
+    """Percent-encode a name as one segment of a path."""
     return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 
 
-#: Characters that Go escapes; in a JSON document they are only inside texts.
+#: Characters that Go escapes. In a JSON document, they occur only inside strings.
 _GO_ESCAPES = tuple((character.encode(), f"\\u{ord(character):04x}".encode())
                     for character in "&<>\u2028\u2029")
 
 
-def selection(labels: Json) -> str:
-    """Return a label selector for these labels."""
+def label_selector(labels: Json) -> str:
+    """Return the label selector that requires these labels."""
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _retry_after(headers: t.Any) -> float:
     value = headers.get("Retry-After", "")
-    return min(float(value), LONGEST_RETRY_AFTER) if value.isdigit() else 0.0
+    return min(float(value), MAX_RETRY_AFTER) if value.isdigit() else 0.0
 
 
-def brief(error: BaseException) -> str:
-    """Return the innermost reason: urllib3 puts the address of a Python object before it."""
+def innermost_reason(error: BaseException) -> str:
+    """Return the innermost reason of an error of urllib3, without the repr of Python objects."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
     message = display_text(" ".join(str(error).split()))

@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from ..model.fields import Json
-from .http import PAGE, Http, Refused
+from .http import PAGE_SIZE, Http, Refused
 from .watch import Watch
 
 #: Seconds without an event until the objects are listed again: a proxy may swallow a watch.
@@ -281,5 +281,5 @@ def _is_older(version: str, other_version: str) -> bool:
 
 def _limit(by_key: dict[str, t.Any]) -> None:
     """Drop the oldest entry of a dict with more than one page of entries."""
-    if len(by_key) > PAGE:
+    if len(by_key) > PAGE_SIZE:
         del by_key[next(iter(by_key))]

@@ -19,7 +19,7 @@ from ..model.steps import AUTOSCALER, Create, Delete, Merge, Patch, Write, keys
 from .connection import Connection
 from .controllers import Controllers
 from .handovers import Handovers
-from .http import JSON_PATCH, METADATA, AnswerLost, Http, Refused, Unreachable, quoted
+from .http import JSON_PATCH, METADATA, Http, OutcomeUnknown, Refused, Unreachable, quoted
 from .leases import Leases
 from .pods import Pods
 from .related import RelatedObjects
@@ -129,7 +129,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
                 raise refused.as_error(controllers.where(write.name), write=write) from refused
             controllers.look_up(write.name)
             return False
-        except AnswerLost:
+        except OutcomeUnknown:
             before = controllers.items().get(write.name)
             return _has_landed(write, before, controllers.look_up(write.name))
         if isinstance(write, Delete) and answer.get("kind") == "Status":
@@ -149,7 +149,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
                     self._where, f"the {write.kind} {write.name} cannot be changed",
                     f"see docs/permissions.md{hint}") from refused
             return False
-        except AnswerLost:
+        except OutcomeUnknown:
             stored = self.find(write.kind, write.name)
             if isinstance(write, Delete):
                 return stored is None
@@ -191,7 +191,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     def _record(self, event: Json) -> bool:
         try:
             path = f"/api/v1/namespaces/{self._namespace}/events"
-            return self.http.once("POST", path, event)[0] < 300
+            return self.http.send_once("POST", path, event)[0] < 300
         except (Unreachable, RolloutError):
             return False
 

@@ -10,7 +10,7 @@ import time
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .http import AnswerLost, Namespaced, Refused, Unreachable, quoted
+from .http import Namespaced, OutcomeUnknown, Refused, Unreachable, quoted
 
 _WITHOUT_LOCK = ("see docs/permissions.md, or add lock=false to the task if no other task can work "
                  "on this controller at the same time")
@@ -39,7 +39,7 @@ class Leases(Namespaced):
                 path = f"{self._leases_path}/{quoted(metadata['name'])}"
                 return self.http.send("PUT", path, lease)
             return self.http.send("POST", self._leases_path, lease)
-        except AnswerLost:
+        except OutcomeUnknown:
             stored = self.lease(metadata["name"])
             is_ours = stored and stored["metadata"].get("annotations") == metadata["annotations"]
             return stored if is_ours else None
@@ -55,7 +55,7 @@ class Leases(Namespaced):
                    "preconditions": preconditions}
         path = f"{self._leases_path}/{quoted(metadata['name'])}"
         try:
-            return self.http.once("DELETE", path, options)[0] != 409
+            return self.http.send_once("DELETE", path, options)[0] != 409
         except (Unreachable, RolloutError):
             return True  # the Lease expires anyway: no second attempt
 

@@ -17,7 +17,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, map_texts, mapping, objects, text, values
 from ..model.object_meta import POD_REVISION
 from ..model.observed import Controller, Pod, TerminatingPod
-from .http import METADATA, TABLE, Http, Namespaced, Refused, Unreachable, quoted, selection
+from .http import METADATA, TABLE, Http, Namespaced, Refused, Unreachable, label_selector, quoted
 from .informer import Informer
 
 #: Seconds between two tables of starting pods, and the largest number of their pages.
@@ -68,7 +68,7 @@ class Pods(Namespaced):
 
         Raises RolloutError.
         """
-        query = {"labelSelector": selection(selector),
+        query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
             items = self.http.pages(self._pods_path, query, accept=METADATA)[0]
@@ -79,7 +79,7 @@ class Pods(Namespaced):
     def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
         """Raises RolloutError."""
         revision = f",{POD_REVISION}!={but_of}" if but_of else ""
-        query = {"labelSelector": selection(controller.selector) + revision}
+        query = {"labelSelector": label_selector(controller.selector) + revision}
         try:
             return self.http.pages(self._pods_path, query)[0]
         except Refused as refused:
@@ -90,7 +90,7 @@ class Pods(Namespaced):
     def pods(self, controller: Controller) -> list[Json]:
         """Return the controller's own pods of one page; empty where they may not be listed."""
         try:
-            query = {"labelSelector": selection(controller.selector)}
+            query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
             return _owned(map_texts(page.get("items") or [], display_text), controller.uid)
         except Refused:
@@ -100,7 +100,7 @@ class Pods(Namespaced):
 
     def are_starting(self, controller: Controller) -> bool:
         """Ask at most every GLANCE_AGAIN seconds, and never where an informer has the pods."""
-        selector, now = selection(controller.selector), time.monotonic()
+        selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
                 return False
@@ -125,7 +125,7 @@ class Pods(Namespaced):
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Follow all pods where steps depend on each pod, otherwise the first page."""
-        selector, has_all_pages = selection(controller.selector), controller.keeps_pod_names
+        selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._updated(
             ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
             {"labelSelector": selector}, _is_troubled, has_all_pages=has_all_pages)
@@ -133,7 +133,7 @@ class Pods(Namespaced):
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         """Raises RolloutError."""
-        selector, uid = selection(controller.selector), controller.uid
+        selector, uid = label_selector(controller.selector), controller.uid
         informer = self._updated(
             ("watched", selector, uid), self._pods_path, {"labelSelector": selector},
             lambda pod: bool(_owned([pod], uid)), has_all_pages=True, has_history=True)
@@ -164,7 +164,8 @@ class Pods(Namespaced):
                            "tailLines": LOG_LINES, "limitBytes": LOG_BYTES})
         path = f"{self._pods_path}/{quoted(pod)}/log?{query}"
         try:
-            status, _headers, data = self.http.once("GET", path, accept="*/*", most=16 * LOG_BYTES)
+            status, _headers, data = self.http.send_once("GET", path, accept="*/*",
+                                                         max_bytes=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
             return []  # a log only explains an error; a missing permission must not replace it
         # A kubelet may answer with more than the limits.

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .http import CONNECT_TIMEOUT, Http, pause
+from .http import CONNECT_TIMEOUT, Http, backoff
 
 #: Seconds until a watch is opened again; a connection silent for longer is dead.
 WATCH_SECONDS = 60
@@ -85,9 +85,9 @@ class Watch:
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError,
                     RolloutError):
                 failures += 1  # KeyError and TypeError: the line is JSON, but not an event
-                self._http.note_outage()
+                self._http.record_outage()
             if failures:
-                self._stopped.wait(pause(failures))
+                self._stopped.wait(backoff(failures))
 
     def _follow(self, answer: t.Any) -> bool:
         """Queue the events of one answer; return whether the watch worked.

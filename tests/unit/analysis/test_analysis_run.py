@@ -51,7 +51,7 @@ class Run:
         self._analysis = Analysis(**{
             "metrics": metrics, "window": "1m", "initial_delay": 0, "count": 1, "interval": 30,
             "failure_limit": 0,
-            "inconclusive_limit": 0, "passes_inconclusive": False, "passes_without_old": False,
+            "inconclusive_limit": 0, "passes_inconclusive": False, "passes_without_old_pods": False,
             **options})
 
     def ask(self, query):
@@ -155,7 +155,7 @@ def test_where_it_may_be_inconclusive_it_is_measured_to_the_end():
 def test_without_old_pods_nobody_asks_for_them():
     alone = [subject(old=())]
     run = Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, SLOWER, MEMORY, subjects=alone,
-              passes_without_old=True)
+              passes_without_old_pods=True)
 
     result = run.result()
 
@@ -189,7 +189,7 @@ def test_of_many_pods_some_from_all_over_are_asked_for():
     result = run.result()
 
     pods_of_query = re.findall(r"n\d+", run.asked[0][1])
-    assert (len(pods_of_query) == len(set(pods_of_query)) == analysis_run.MOST_PODS
+    assert (len(pods_of_query) == len(set(pods_of_query)) == analysis_run.MAX_PODS
             and pods_of_query[0] == "n0000"
             and pods_of_query[-1] > "n1190")
     assert result["warnings"] == [
@@ -231,7 +231,7 @@ def test_of_many_pods_the_logs_of_some_from_all_over_are_read():
 
     result = run.result()
 
-    assert len(run.asked[0][1]) == analysis_run.MOST_LOGGED and run.asked[0][1][-1] == "n1140"
+    assert len(run.asked[0][1]) == analysis_run.MAX_PODS_FOR_LOGS and run.asked[0][1][-1] == "n1140"
     assert result["warnings"] == [
         "the logs of only 20 of the 1200 new pods are read, taken from all over the list",
         "only 500 of the 1200 new pods are measured, taken from all over the list"]

@@ -9,11 +9,11 @@ import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import log_lines
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.log_lines import (
-    Lines,
     Log,
-    lines_of,
-    logs_of,
-    reading,
+    LogLines,
+    log_readings,
+    parse_lines,
+    readable_logs,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import ErrorLines, Per
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
@@ -75,17 +75,17 @@ LOGS = {
 @pytest.mark.parametrize("item, expected", LOGS.values(), ids=LOGS)
 def test_the_logs_of_a_pod(item, expected):
     assert [(log.container, log.previous, log.seconds)
-            for log in logs_of(item, (), 60, NOW)] == expected
+            for log in readable_logs(item, (), 60, NOW)] == expected
 
 
 def test_containers_that_are_named():
     item = pod(running(), running("proxy"), init=[running("sidecar")])
 
-    assert [log.container for log in logs_of(item, ("sidecar", "web"), 60, NOW)] == [
+    assert [log.container for log in readable_logs(item, ("sidecar", "web"), 60, NOW)] == [
         "sidecar", "web"]
     with pytest.raises(ValueError,
                        match=r"^pod foo has no container wbe, but web, proxy, sidecar$"):
-        logs_of(item, ("wbe",), 60, NOW)
+        readable_logs(item, ("wbe",), 60, NOW)
 
 
 LOG = Log("foo", "web", False, 60)
@@ -100,11 +100,11 @@ def test_lines_are_told_as_somebody_sees_them():
     data = stamped((0, b"\x1b[1;31mERROR\x1b[0m no\xff table"), (1, b""), (2, b" \t"),
                    (3, b"x" * 2**20)) + b"no time\n"
 
-    lines = lines_of(LOG, data, 2**22)
+    lines = parse_lines(LOG, data, 2**22)
 
     assert (lines.texts[0] == "ERROR no\ufffd table"
-            and lines.texts[1:] == ("x" * log_lines.LONGEST_LINE, "no time"))
-    assert lines.seconds == 60 and not lines.is_cut
+            and lines.texts[1:] == ("x" * log_lines.MAX_LINE_LENGTH, "no time"))
+    assert lines.seconds == 60 and not lines.is_truncated
 
 
 @pytest.mark.parametrize("data, texts, seconds_", [
@@ -114,50 +114,52 @@ def test_lines_are_told_as_somebody_sees_them():
     (b"x" * 90, ("x" * 90,), 60), (b"\n" * 90, (), 60),
 ])
 def test_a_log_that_is_cut_is_about_the_time_that_its_lines_tell(data, texts, seconds_):
-    lines = lines_of(LOG, data, len(data))
+    lines = parse_lines(LOG, data, len(data))
 
-    assert (lines.texts, lines.seconds, lines.is_cut) == (texts, seconds_, True)
+    assert (lines.texts, lines.seconds, lines.is_truncated) == (texts, seconds_, True)
 
 
 def test_times_of_all_precisions():
     for first, last in (("08:00:00Z", "08:00:20Z"), ("08:00:00.5Z", "08:00:20.500Z"),
                         ("08:00:00.123456789Z", "10:00:20.123456+02:00")):
         data = f"2026-11-23T{first} one\n2026-11-23T{last} two\n2026".encode()
-        assert lines_of(LOG, data, len(data)).seconds == 20
+        assert parse_lines(LOG, data, len(data)).seconds == 20
 
 
-def found(errors, total=100, pod_="a", container="web", time=60.0, is_cut=False):
-    return Lines(Log(pod_, container, False, time), ("x",) * total, time, is_cut), errors
+def found(errors, total=100, pod_="a", container="web", time=60.0, is_truncated=False):
+    return LogLines(Log(pod_, container, False, time), ("x",) * total, time, is_truncated), errors
 
 
 def test_lines_by_the_minute_and_pod():
     same = [found(6), found(0, pod_="b")]
 
-    value, samples = reading(MINUTE, same)
+    value, samples = log_readings(MINUTE, same)
     assert (value.value, value.note, samples.value) == (
         3, "6 of 200 lines, 6 of them in pod a", 200)
-    assert reading(MINUTE, [found(3, time=30), found(0, pod_="b")])[0].value == 2, (
+    assert log_readings(MINUTE, [found(3, time=30), found(0, pod_="b")])[0].value == 2, (
         "a young pod counts for the time that it has had")
-    assert reading(MINUTE, [found(6), found(4, container="proxy")])[0].value == 10, (
+    assert log_readings(MINUTE, [found(6), found(4, container="proxy")])[0].value == 10, (
         "containers of a pod are added up")
-    assert reading(MINUTE, [found(6, time=30), found(0, time=30)])[0].value == 6, (
+    assert log_readings(MINUTE, [found(6, time=30), found(0, time=30)])[0].value == 6, (
         "of a restarted one, both logs")
-    assert reading(MINUTE, [found(1, time=0)])[0].value == 60
+    assert log_readings(MINUTE, [found(1, time=0)])[0].value == 60
 
 
 def test_lines_by_the_line():
-    assert reading(LINE, [found(6), found(0, pod_="b", time=1)])[0].value == 0.03
+    assert log_readings(LINE, [found(6), found(0, pod_="b", time=1)])[0].value == 0.03
 
 
 def test_no_errors_and_no_lines_are_not_the_same():
-    (none, no_lines), (good, lines) = reading(MINUTE, [found(0, 0)]), reading(MINUTE, [found(0, 1)])
+    none, no_lines = log_readings(MINUTE, [found(0, 0)])
+    good, lines = log_readings(MINUTE, [found(0, 1)])
 
     assert (none.value, none.why, none.is_answer, no_lines.value) == (
         None, "no lines in the logs", True, 0)
-    assert (good.value, good.note, lines.value) == (0, "", 1) and reading(LINE, [])[0].value is None
+    assert (good.value, good.note, lines.value) == (0, "", 1)
+    assert log_readings(LINE, [])[0].value is None
 
 
 def test_a_log_that_is_cut_is_warned_of():
-    (warning,) = reading(MINUTE, [found(1), found(1, pod_="b", is_cut=True)])[0].warnings
+    (warning,) = log_readings(MINUTE, [found(1), found(1, pod_="b", is_truncated=True)])[0].warnings
 
     assert "the log of pod b is too long" in warning

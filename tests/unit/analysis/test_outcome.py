@@ -18,10 +18,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome 
     Outcome,
     Reading,
     Readings,
+    evaluate,
     is_decided,
-    judge,
-    of_all,
-    of_metric,
+    metric_outcome,
+    overall_outcome,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import (
     Analysis,
@@ -55,7 +55,7 @@ def reading(value):
     ({"max": 1}, None, INCONCLUSIVE, "there are no old pods to compare with"),
 ])
 def test_absolute_thresholds(thresholds, new, outcome, reason):
-    assert judge(metric(**thresholds), Readings(reading(new)), False) == (outcome, reason)
+    assert evaluate(metric(**thresholds), Readings(reading(new)), False) == (outcome, reason)
 
 
 @pytest.mark.parametrize("threshold, limit, new, old, outcome, reason", [
@@ -80,7 +80,7 @@ def test_absolute_thresholds(thresholds, new, outcome, reason):
     ("max_increase", 0.5, 1, None, INCONCLUSIVE, "there are no old pods to compare with"),
 ])
 def test_relative_thresholds(threshold, limit, new, old, outcome, reason):
-    assert judge(metric(**{threshold: limit}), Readings(reading(new), reading(old)),
+    assert evaluate(metric(**{threshold: limit}), Readings(reading(new), reading(old)),
                  False) == (outcome, reason)
 
 
@@ -88,27 +88,27 @@ def test_relative_thresholds(threshold, limit, new, old, outcome, reason):
 def test_without_old_pods_absolute_thresholds_are_for_the_new_ones_still(passes, outcome):
     both = metric(min=1, max_decrease=1)
 
-    assert judge(both, Readings(Reading(1)), passes) == (
+    assert evaluate(both, Readings(Reading(1)), passes) == (
         outcome, "there are no old pods to compare with")
-    assert judge(both, Readings(Reading(0)), passes)[0] is FAILED
-    assert judge(both, Readings(None), passes)[0] is outcome
+    assert evaluate(both, Readings(Reading(0)), passes)[0] is FAILED
+    assert evaluate(both, Readings(None), passes)[0] is outcome
 
 
 def test_an_absolute_threshold_that_is_not_kept_fails_whatever_is_known_of_the_old_pods():
     for old in (None, EMPTY, DOWN, Reading(INFINITE), Reading(0)):
-        assert judge(metric(max=1, max_increase=5), Readings(Reading(2), old), True)[0] is FAILED
+        assert evaluate(metric(max=1, max_increase=5), Readings(Reading(2), old), True)[0] is FAILED
 
 
 @pytest.mark.parametrize("on_empty, outcome", [
     ("inconclusive", INCONCLUSIVE), ("pass", PASSED), ("fail", FAILED), ("zero", FAILED)])
 def test_what_an_empty_answer_means(on_empty, outcome):
-    assert judge(metric(on_empty, min=1), Readings(EMPTY), False)[0] is outcome
-    assert judge(metric(on_empty, min=1), Readings(DOWN), False)[0] is INCONCLUSIVE, (
+    assert evaluate(metric(on_empty, min=1), Readings(EMPTY), False)[0] is outcome
+    assert evaluate(metric(on_empty, min=1), Readings(DOWN), False)[0] is INCONCLUSIVE, (
         "that is no answer")
 
 
 def test_zero_is_for_the_old_pods_too():
-    assert judge(metric("zero", max_increase=1), Readings(Reading(2), EMPTY), False) == (
+    assert evaluate(metric("zero", max_increase=1), Readings(Reading(2), EMPTY), False) == (
         FAILED, "2 is more than 1 (max_increase 1, old 0)")
 
 
@@ -122,12 +122,12 @@ def test_zero_is_for_the_old_pods_too():
 def test_too_few_samples_are_inconclusive(new, old, reason):
     readings = Readings(Reading(1), Reading(1), reading(new), reading(old))
 
-    assert judge(metric(min_samples=10, max_increase=1), readings,
+    assert evaluate(metric(min_samples=10, max_increase=1), readings,
                  False) == (INCONCLUSIVE if reason else PASSED, reason)
 
 
 def test_too_few_samples_of_bad_pods_do_not_fail():
-    assert judge(metric(min_samples=10, min=1), Readings(Reading(0), None, Reading(9)),
+    assert evaluate(metric(min_samples=10, min=1), Readings(Reading(0), None, Reading(9)),
                  False)[0] is INCONCLUSIVE
 
 
@@ -135,7 +135,7 @@ def analysis(**options):
     return Analysis(**{"metrics": (), "window": "1m", "initial_delay": 0, "count": 3, "interval": 0,
                        "failure_limit": 0,
                        "inconclusive_limit": 0, "passes_inconclusive": False,
-                       "passes_without_old": False, **options})
+                       "passes_without_old_pods": False, **options})
 
 
 @pytest.mark.parametrize("letters, limits, outcome", [
@@ -154,7 +154,7 @@ def analysis(**options):
 def test_limits_of_a_metric(letters, limits, outcome):
     outcomes = [{"p": PASSED, "f": FAILED, "i": INCONCLUSIVE}[letter] for letter in letters]
 
-    assert of_metric(outcomes, analysis(**limits)) is outcome
+    assert metric_outcome(outcomes, analysis(**limits)) is outcome
 
 
 def test_what_is_decided_stays_so():
@@ -166,7 +166,8 @@ def test_what_is_decided_stays_so():
         for outcomes in itertools.product(Outcome, repeat=4):
             early = next((number for number in range(1, 5) if is_decided(outcomes[:number], spec)),
                          4)
-            at_the_end, then = of_metric(outcomes, spec), of_metric(outcomes[:early], spec)
+            at_the_end = metric_outcome(outcomes, spec)
+            then = metric_outcome(outcomes[:early], spec)
             if passes:
                 assert then is at_the_end
             else:
@@ -174,9 +175,9 @@ def test_what_is_decided_stays_so():
 
 
 def test_the_worst_metric_decides():
-    assert of_all([PASSED, INCONCLUSIVE, FAILED]) is FAILED
-    assert of_all([PASSED, INCONCLUSIVE]) is INCONCLUSIVE
-    assert of_all([PASSED]) is PASSED
+    assert overall_outcome([PASSED, INCONCLUSIVE, FAILED]) is FAILED
+    assert overall_outcome([PASSED, INCONCLUSIVE]) is INCONCLUSIVE
+    assert overall_outcome([PASSED]) is PASSED
 
 
 def test_a_measurement_as_json():

@@ -27,7 +27,7 @@ SECRET = "password=s3cret"
 @pytest.fixture
 def room(connection, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "BACKOFF", (0, 0))
-    monkeypatch.setattr(pod_logs, "CONNECTIONS", 1)  # answers in the order of the test
+    monkeypatch.setattr(pod_logs, "MAX_CONNECTIONS", 1)  # answers in the order of the test
     return Logs(Http(connection), "default", 60, time.time, str)
 
 
@@ -60,8 +60,8 @@ def test_what_is_asked_and_counted(room, api):
 
 
 def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
-    monkeypatch.setattr(pod_logs, "MOST_LOGS", 3)
-    monkeypatch.setattr(pod_logs, "MOST_OF_ALL", 300)
+    monkeypatch.setattr(pod_logs, "MAX_LOGS", 3)
+    monkeypatch.setattr(pod_logs, "MAX_TOTAL_BYTES", 300)
     api.answers += [*(pod(f"foo-{number}") for number in range(4)), *[log("good")] * 3]
 
     assert room.read(WISH, [f"foo-{number}" for number in range(4)])[1].value == 3
@@ -125,7 +125,7 @@ def test_without_permission_no_other_try_helps(room, api):
 
 
 def test_a_kubelet_that_never_answers_is_waited_for_once(room, api, monkeypatch):
-    monkeypatch.setattr(pod_logs, "TIMEOUT", 0.3)
+    monkeypatch.setattr(pod_logs, "REQUEST_TIMEOUT", 0.3)
     api.answers += [pod(), lambda handler, query: api.closing.wait(2)]
 
     began = time.monotonic()
@@ -142,7 +142,7 @@ def test_who_is_told_to_end_does_not_try_again(room, api):
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(room, api, monkeypatch):
-    monkeypatch.setattr(pod_logs, "MATCHING", 0.5)
+    monkeypatch.setattr(pod_logs, "MATCH_TIMEOUT", 0.5)
     api.answers += [pod(), log("a" * 60)]
 
     began = time.monotonic()
@@ -154,7 +154,7 @@ def test_a_pattern_that_takes_for_ever_is_ended(room, api, monkeypatch):
 
 
 def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
-    program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH, "0.5"]
+    program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH_PROGRAM, "0.5"]
 
     process = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,
                            timeout=10, check=False)
@@ -163,7 +163,7 @@ def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
 
 
 def test_what_is_typed_to_end_the_task_does_not_end_its_process(room, api, monkeypatch):
-    monkeypatch.setattr(pod_logs, "_MATCH",
+    monkeypatch.setattr(pod_logs, "_MATCH_PROGRAM",
                         "import os, sys; sys.stdin.read(); sys.stdout.write(str(int(os.getpgrp() "
                         "== os.getpid())))")
     api.answers += [pod(), log("a line")]
@@ -183,7 +183,7 @@ def test_a_machine_that_cannot_begin_a_process(room, api, monkeypatch):
 
 
 def test_a_pattern_that_its_process_cannot_bear(room, api, monkeypatch):
-    monkeypatch.setattr(pod_logs, "_MATCH", "raise SystemExit(3)")
+    monkeypatch.setattr(pod_logs, "_MATCH_PROGRAM", "raise SystemExit(3)")
     api.answers += [pod(), log(SECRET)]
 
     with pytest.raises(RolloutError) as error:

@@ -84,7 +84,7 @@ def failure(code, kind, error):
 def test_a_question(server):
     server.answers.append(vector("0.5"))
 
-    assert client(f"{server.url}/behind/a/path/", token=" t0ken\n").ask(QUERY) == Reading(0.5)
+    assert client(f"{server.url}/behind/a/path/", token=" t0ken\n").query(QUERY) == Reading(0.5)
 
     ((path, headers, form),) = server.requests
     assert (path == "/behind/a/path/api/v1/query"
@@ -100,7 +100,7 @@ def test_a_question(server):
 def test_who_asks(server, url, options, pair):
     server.answers.append(vector("1"))
 
-    client(url + server.url.partition("://")[2], **options).ask(QUERY)
+    client(url + server.url.partition("://")[2], **options).query(QUERY)
 
     header = server.requests[0][1]["Authorization"]
     assert header == (pair and f"Basic {base64.b64encode(pair.encode()).decode()}")
@@ -109,11 +109,11 @@ def test_who_asks(server, url, options, pair):
 @pytest.mark.parametrize("seconds, timeout",
                          [(2.5, "2500ms"), (1 / 3, "334ms"), (0.0001, "1ms"), (3599, "3599000ms")])
 def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch, seconds, timeout):
-    monkeypatch.setattr(prometheus, "whole", lambda answer, *_limits: answer.data)
+    monkeypatch.setattr(prometheus, "read_body", lambda answer, *_limits: answer.data)
     monkeypatch.setattr(urllib3, "Timeout", lambda **_seconds: None)
     server.answers.append(vector("1"))
 
-    client(server.url, timeout=seconds).ask(QUERY)
+    client(server.url, timeout=seconds).query(QUERY)
 
     assert server.requests[0][2]["timeout"] == [timeout]
 
@@ -129,7 +129,7 @@ def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch
 def test_answers(server, content, reading):
     server.answers.append(answer({"status": "success", "data": content}))
 
-    assert client(server.url).ask(QUERY) == reading
+    assert client(server.url).query(QUERY) == reading
 
 
 def test_what_it_warns_of_is_kept(server):
@@ -138,7 +138,7 @@ def test_what_it_warns_of_is_kept(server):
                                   "data": {"resultType": "scalar", "result": [1, "5"]},
                                   "warnings": ["no store\n", 5, "x", "y"]}))
 
-    reading = client(server.url).ask(QUERY)
+    reading = client(server.url).query(QUERY)
 
     assert (reading.value == 5
             and reading.warnings
@@ -177,7 +177,7 @@ REFUSED = {
             "Unauthorized"),
     "403": (answer({"message": "no"}, 403), "Prometheus does not accept the credentials (403)",
             '{{"message": "no"}}'),
-    "huge": (answer(b" " * (prometheus.MOST_BYTES + 1)),
+    "huge": (answer(b" " * (prometheus.MAX_RESPONSE_BYTES + 1)),
              "the answer of Prometheus has more than 1048576 bytes", ""),
 }
 
@@ -187,7 +187,7 @@ def test_what_waiting_does_not_cure_is_an_error_at_once(server, sent, what, why)
     server.answers.append(sent)
 
     with pytest.raises(RolloutError) as error:
-        client(server.url).ask(QUERY)
+        client(server.url).query(QUERY)
 
     assert len(server.requests) == 1
     assert error.value.what == what.format(url=server.url)
@@ -212,11 +212,11 @@ TROUBLE = {
 @pytest.mark.parametrize("sent, message", TROUBLE.values(), ids=TROUBLE)
 def test_what_waiting_may_cure_is_tried_again(server, sent, message):
     server.answers += [sent, sent, vector("7")]
-    assert client(server.url).ask(QUERY) == Reading(7.0)
+    assert client(server.url).query(QUERY) == Reading(7.0)
 
     server.answers[:] = [sent]
     server.requests.clear()
-    reading = client(server.url).ask(QUERY)
+    reading = client(server.url).query(QUERY)
 
     assert (reading.value is None and not reading.is_answer and message in reading.why
             and len(server.requests) == 3)
@@ -225,7 +225,7 @@ def test_what_waiting_may_cure_is_tried_again(server, sent, message):
 def test_it_is_not_tried_again_where_the_task_should_end(server):
     server.answers.append(answer(b"", 503))
 
-    assert (not client(server.url).ask(QUERY, stop=lambda: "SIGTERM").is_answer
+    assert (not client(server.url).query(QUERY, stop=lambda: "SIGTERM").is_answer
             and len(server.requests) == 1)
 
 
@@ -233,7 +233,7 @@ def test_nobody_is_there(monkeypatch):
     slept = []
     monkeypatch.setattr(prometheus.time, "sleep", slept.append)
 
-    reading = client("http://127.0.0.1:1").ask(QUERY)
+    reading = client("http://127.0.0.1:1").query(QUERY)
 
     assert not reading.is_answer and slept == [0.2, 1.0, 0]
     assert (reading.why.startswith("Prometheus at http://127.0.0.1:1 cannot be reached: ")
@@ -252,7 +252,7 @@ def test_an_answer_that_never_ends_is_not_waited_for(server):
     server.answers += [drips]
     began = time.monotonic()
 
-    assert "is not complete after 1 s" in client(server.url, timeout=1).ask(QUERY).why
+    assert "is not complete after 1 s" in client(server.url, timeout=1).query(QUERY).why
     assert time.monotonic() - began < 10
 
 
@@ -305,7 +305,7 @@ def test_a_long_query_is_told_in_short(server):
     server.answers.append(failure(400, "bad_data", "no"))
 
     with pytest.raises(RolloutError) as error:
-        client(server.url).ask(f"begin {'x' * 10_000} end")
+        client(server.url).query(f"begin {'x' * 10_000} end")
 
     assert (len(error.value.next_command) < 600
             and json.dumps(error.value.next_command).endswith(' end"'))

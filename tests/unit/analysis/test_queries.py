@@ -28,16 +28,16 @@ def test_examples():
                           ("xfoo-a1b2c", False), ("", False)])
 def test_the_regular_expression_is_for_exactly_these_pods(name, is_meant):
     """Prometheus matches a regular expression against the whole value."""
-    assert bool(re.fullmatch(queries.alternation(PODS), name)) is is_meant
+    assert bool(re.fullmatch(queries.pod_name_pattern(PODS), name)) is is_meant
 
 
 def test_a_name_needs_no_escape_in_any_quotes():
-    assert not set(queries.alternation(PODS)) & set("\\\"'`$")
+    assert not set(queries.pod_name_pattern(PODS)) & set("\\\"'`$")
 
 
 @pytest.mark.parametrize("name", ['a"}', "a|.*", "a\\", "A", "a)b", "a`", "x" * 254, "a\nb"])
 def test_what_is_no_name_of_a_pod_gets_into_no_query(name):
-    assert queries.alternation(["foo", name]) == "(?:foo)"
+    assert queries.pod_name_pattern(["foo", name]) == "(?:foo)"
 
 
 @pytest.mark.parametrize("query, expected", [
@@ -50,11 +50,11 @@ def test_what_is_no_name_of_a_pod_gets_into_no_query(name):
 def test_placeholders(query, expected):
     queries.placeholders(query)
 
-    assert queries.rendered(query, VALUES) == expected
+    assert queries.render(query, VALUES) == expected
 
 
 def test_what_is_put_in_is_not_looked_at_again():
-    assert queries.rendered("$pods $namespace",
+    assert queries.render("$pods $namespace",
                             {**VALUES, "pods": "$namespace"}) == "$namespace shop"
 
 
@@ -75,7 +75,7 @@ def test_ready_made_queries():
         f"1 - ({failed} or vector(0)) / sum(rate(r_total{{{selector}}}[$window]))")
     assert queries.latency(matchers, "d_seconds", 0.95) == (
         f"histogram_quantile(0.95, sum by (le) (rate(d_seconds_bucket{{{selector}}}[$window])))")
-    assert queries.number_of(queries.Matchers("p", "", {}),
+    assert queries.increase(queries.Matchers("p", "", {}),
                              "r_total") == 'sum(increase(r_total{p=~"$pods"}[$window]))'
     assert queries.placeholders(queries.latency(matchers, "d", 0.5)) == {
         "namespace", "pods", "window"}

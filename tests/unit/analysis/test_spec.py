@@ -15,7 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
     ARGUMENT_SPEC,
     ErrorLines,
     Per,
-    analysis_from,
+    parse_analysis,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
@@ -25,7 +25,7 @@ OF_METRICS = ARGUMENT_SPEC["metrics"]["options"]
 def asked(*metrics, **options):
     defaults = {option: spec.get("default") for option, spec in OF_METRICS.items()}
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    return analysis_from({**params, "metrics": [{**defaults, **metric} for metric in metrics],
+    return parse_analysis({**params, "metrics": [{**defaults, **metric} for metric in metrics],
                           **options})
 
 
@@ -34,7 +34,7 @@ def test_the_defaults():
     (metric,) = analysis.metrics
 
     assert (analysis.count, analysis.failure_limit, analysis.inconclusive_limit) == (1, 0, 0)
-    assert not analysis.passes_inconclusive and not analysis.passes_without_old
+    assert not analysis.passes_inconclusive and not analysis.passes_without_old_pods
     assert (metric.name == "success_rate" and metric.thresholds == {"min": 0.99}
             and metric.samples == "")
     assert metric.query == (
@@ -49,7 +49,7 @@ def test_a_query_needs_no_type_and_counts_only_if_told_to():
                        "samples_query": "count(x{pod=~'$pods'})"}).metrics
 
     assert (metric.name, metric.query, metric.samples) == ("query", "sum(x{pod=~'$pods'})", "")
-    assert metric.is_of_either and not metric.needs_old_pods and not metric.is_relative
+    assert metric.applies_to_old_pods and not metric.needs_old_pods and not metric.is_relative
 
 
 def test_samples_are_counted_where_some_are_demanded():
@@ -73,7 +73,7 @@ def test_a_quantile_is_asked_for_as_it_is_given():
 def test_a_query_that_compares_needs_old_pods():
     (metric,) = asked({"query": "a{pod=~'$new_pods'} / a{pod=~'$old_pods'}", "max": 1}).metrics
 
-    assert metric.needs_old_pods and not metric.is_of_either
+    assert metric.needs_old_pods and not metric.applies_to_old_pods
 
 
 def test_error_lines_are_of_both_sides_and_their_pattern_is_no_query():
@@ -83,7 +83,7 @@ def test_error_lines_are_of_both_sides_and_their_pattern_is_no_query():
 
     assert (metric.lines == ErrorLines("level=error$|$pods|$x", Per.MINUTE, ("web",))
             and metric.min_samples == 5)
-    assert metric.is_of_either and metric.is_relative and not metric.needs_old_pods
+    assert metric.applies_to_old_pods and metric.is_relative and not metric.needs_old_pods
     assert (metric.name, metric.query) == ("error_lines",
                                            "lines that match level=error$|$pods|$x, a minute and "
                                            "pod, in web")

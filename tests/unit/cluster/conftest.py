@@ -29,7 +29,7 @@ def pauses(monkeypatch):
 @pytest.fixture(autouse=True)
 def no_slow_line(monkeypatch):
     """Take the line for fast on a busy machine: a slow line has background requests."""
-    monkeypatch.setattr(http, "SLOW", float("inf"))
+    monkeypatch.setattr(http, "HIGH_LATENCY", float("inf"))
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_requests_are_counted_by_method(gateway, api):
 
 def test_a_body_is_written_as_the_api_server_writes_it_which_compares_bytes():
     """Go's json.Marshal is the reference; test_odd_objects.py compares with a real server."""
-    assert http._encoded({"a": "x && y > z < \u2028\u2029\n\"\\", "ö": "日本 \ud800"}) == (
+    assert http._encode({"a": "x && y > z < \u2028\u2029\n\"\\", "ö": "日本 \ud800"}) == (
         b'{"a":"x \\u0026\\u0026 y \\u003e z \\u003c '
         b'\\u2028\\u2029\\n\\"\\\\","\xc3\xb6":"\xe6\x97\xa5\xe6\x9c\xac ?"}')
 
@@ -274,7 +274,7 @@ def test_a_token_that_is_not_accepted_after_it_was_renewed_is_an_error(gateway, 
 
 def test_a_request_whose_tries_take_long_is_given_up_sooner(gateway, api, pauses, monkeypatch):
     """An API server without etcd delays every attempt."""
-    monkeypatch.setattr(http, "PATIENCE", -1.0)
+    monkeypatch.setattr(http, "MAX_RETRY_SECONDS", -1.0)
     api.answers += [reset, rc_answer()]
 
     with pytest.raises(RolloutError) as error:
@@ -303,8 +303,8 @@ def test_a_refusal_that_lasts_after_an_outage_is_an_error(gateway, api, pauses):
 
 
 def test_a_refusal_long_after_an_outage_is_an_error_at_once(gateway, api, pauses):
-    gateway.http.note_outage()
-    gateway.http._unreachable_at -= http.STARTING
+    gateway.http.record_outage()
+    gateway.http._unreachable_at -= http.WARM_UP_SECONDS
     api.answers += [status(403, "may not")]
 
     with pytest.raises(RolloutError):
@@ -344,7 +344,7 @@ def test_a_long_answer_comes_compressed(gateway, api):
 
 
 def test_a_compressed_answer_has_the_same_limit(gateway, api, monkeypatch):
-    monkeypatch.setattr(http, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(http, "MAX_RESPONSE_BYTES", 10**6)
     api.answers.append(compressed({"kind": "x" * 2 * 10**6}))
 
     with pytest.raises(RolloutError, match="has more than 1000000 bytes"):
@@ -465,7 +465,7 @@ def endless(piece, pause=0.0):
 
 
 def test_an_answer_without_an_end_is_not_read_to_the_end(gateway, api, monkeypatch):
-    monkeypatch.setattr(http, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(http, "MAX_RESPONSE_BYTES", 10**6)
     api.answers += [endless(b"x" * 65536), rc_answer("2", replicas=2)]
 
     with pytest.raises(RolloutError,
@@ -478,7 +478,7 @@ def test_an_answer_without_an_end_is_not_read_to_the_end(gateway, api, monkeypat
 
 
 def test_an_answer_that_trickles_is_no_answer(gateway, api, monkeypatch):
-    monkeypatch.setattr(http, "WHOLE_TIMEOUT", 0.3)
+    monkeypatch.setattr(http, "BODY_TIMEOUT", 0.3)
     api.answers += [endless(b" ", pause=0.05), rc_answer("2", replicas=2)]
 
     began = time.monotonic()
@@ -494,7 +494,7 @@ def test_a_log_without_an_end_is_none(gateway, api):
 
 
 def test_a_page_of_objects_that_are_too_large_has_fewer(gateway, api, monkeypatch):
-    monkeypatch.setattr(http, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(http, "MAX_RESPONSE_BYTES", 10**6)
     api.answers += [endless(b"x" * 2**20), answer({"kind": "ServiceList", "items": [{"a": 1}]})]
 
     assert gateway.objects("services") == [{"a": 1}]
@@ -502,7 +502,7 @@ def test_a_page_of_objects_that_are_too_large_has_fewer(gateway, api, monkeypatc
 
 
 def test_a_list_without_an_end_is_an_error(gateway, api, monkeypatch):
-    monkeypatch.setattr(http, "MOST_OBJECTS", 3)
+    monkeypatch.setattr(http, "MAX_OBJECTS", 3)
     api.answers += [rc_list(item(), **{"continue": "x"}) for _page in range(9)]
 
     with pytest.raises(RolloutError, match="there are more than 3 objects at "):
@@ -514,9 +514,9 @@ def test_connections_of_answers_that_were_given_up_are_used_again(connection, ap
     monkeypatch.setitem(connection.pool.connection_pool_kw, "maxsize", 1)
     for _time in range(3):
         api.answers += [endless(b"x" * 100), rc_answer()]
-        with pytest.raises(http.TooLarge):
-            client.once("GET", "/x", most=1000)
-        assert client.once("GET", "/x")[0] == 200
+        with pytest.raises(http.ResponseTooLarge):
+            client.send_once("GET", "/x", max_bytes=1000)
+        assert client.send_once("GET", "/x")[0] == 200
 
 
 # A slow line
@@ -535,7 +535,7 @@ def slowly(content):
     ([slowly(item("2")), rc_answer("3"), slowly(item("4"))], False),
 ], ids=["all", "not all"])
 def test_it_is_the_line_where_every_answer_takes_long(cluster, api, monkeypatch, answers, is_slow):
-    monkeypatch.setattr(http, "SLOW", 0.5)
+    monkeypatch.setattr(http, "HIGH_LATENCY", 0.5)
     api.answers += answers
 
     for _answer in answers:

@@ -146,7 +146,7 @@ def quiet(handler, query):
 def test_the_watch_after_one_that_failed_waits_longer_each_time(
         gateway, api, monkeypatch, ended, seconds, is_failure):
     failures = []
-    monkeypatch.setattr(watch, "pause", lambda number: failures.append(number) or 0.0)
+    monkeypatch.setattr(watch, "backoff", lambda number: failures.append(number) or 0.0)
     monkeypatch.setattr(watch, "WATCH_SECONDS", seconds)
     api.watches += [ended, ended, stream(event("MODIFIED", "31", replicas=6))]
     api.answers += [rc_list(item("10"))] * 9
@@ -158,7 +158,7 @@ def test_the_watch_after_one_that_failed_waits_longer_each_time(
 
 def test_watches_that_are_refused_keep_no_connection(gateway, api, monkeypatch):
     """A request waits while all CONNECTIONS are in use."""
-    monkeypatch.setattr(watch, "pause", lambda failures: 0.0)
+    monkeypatch.setattr(watch, "backoff", lambda failures: 0.0)
     api.watches += [*[status(500)] * (CONNECTIONS + 1), stream(event("MODIFIED", "31", replicas=6))]
     api.answers += [rc_list(item("10"))] * (CONNECTIONS + 1)
 

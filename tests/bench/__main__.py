@@ -50,7 +50,7 @@ def main() -> int:
                      else "--runs must be at least 1")
     begin()
     load = os.getloadavg()[0]
-    with (embedded.up(embedded.of_this_checkout("bench")) as cluster,
+    with (embedded.up(embedded.checkout_cluster_name("bench")) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-bench-") as home):
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)
         measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]

@@ -25,7 +25,7 @@ from table import LONG_RUNS, Row, progress
 
 KUBECTL = "kubectl-1.17"
 #: The cluster whose controller manager has the default rate limit.
-THROTTLED = embedded.of_this_checkout("bench-throttled")
+THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
 #: Additional seconds of a request to a cluster in another region.
 LINE = 0.1
@@ -172,7 +172,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
     machine.install()
     # the images of the node
     images = itertools.cycle(f"localhost/web:v{version}" for version in (1, 2, 3))
-    name = embedded.of_this_checkout("bench-real")
+    name = embedded.checkout_cluster_name("bench-real")
     with (embedded.up(name, with_real_node=True) as cluster,
           Playground(cluster.kubeconfig) as playground):
         first = next(images)

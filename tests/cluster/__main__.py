@@ -19,19 +19,21 @@ from workspace import ClusterError, say
 
 DESCRIPTION = """\
 A Kubernetes control plane with fake nodes, for tests and demos: etcd, kube-apiserver,
-kube-controller-manager, kube-scheduler and KWOK, built from pinned Go modules and run as plain
-processes of yours. Several can run side by side. With --real-node it has one node whose pods are
-containers (containerd, runc, kubelet, kube-proxy): that needs root.
+kube-controller-manager, kube-scheduler and KWOK, built from pinned Go modules and run as processes
+of the current user. Several clusters can run in parallel. With --real-node, the cluster has one
+node that runs pods as containers (containerd, runc, kubelet, kube-proxy); this requires root.
 """
 
 EPILOGUE = """\
 environment:
-  KUBECONFIG         a cluster to use instead: `up` checks that it answers, `down` leaves it alone
-  KUBEBUILDER_ASSETS a folder with prebuilt programs; what it lacks is built
-  BATON_KUBERNETES   the version of Kubernetes of new clusters
+  KUBECONFIG         an existing cluster to use instead: `up` only checks that its API server
+                     answers, and `down` does nothing
+  KUBEBUILDER_ASSETS folder with prebuilt programs; missing programs are built
+  BATON_KUBERNETES   Kubernetes version of new clusters
   XDG_CACHE_HOME     folder of clusters and programs, baton-kubernetes/ (default: ~/.cache)
 
-exit codes: 0 done, 1 failed (or, of `status`, not healthy), 2 wrong usage, 130 interrupted
+exit codes: 0 success, 1 failure (or an unhealthy cluster in `status`), 2 invalid usage,
+  130 interrupted
 
   python3 tests/cluster up && export KUBECONFIG=$(python3 tests/cluster kubeconfig)
 """
@@ -46,10 +48,7 @@ def main() -> int:
         signal.signal(number, _interrupt)
     try:
         return options.verb(options) or 0
-    except (
-        ClusterError,
-        OSError,
-    ) as error:  # OSError: for example, a full disk or a read-only cache
+    except (ClusterError, OSError) as error:  # OSError: for example, a full disk
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
@@ -58,7 +57,7 @@ def main() -> int:
 
 
 def _interrupt(*_unused: object) -> None:
-    """Clean up and end, like Python at Ctrl-C; a second signal must not interrupt the cleanup."""
+    """Raise KeyboardInterrupt, and ignore further signals so that the cleanup can finish."""
     for number in INTERRUPTS:
         signal.signal(number, lambda *_unused: None)
     raise KeyboardInterrupt
@@ -135,10 +134,12 @@ def _parser() -> argparse.ArgumentParser:
         name: str, action: Callable[[argparse.Namespace], int | None], text: str
     ) -> argparse.ArgumentParser:
         added = add_verb(name, action, text)
-        added.add_argument("--name", default="default", help="which cluster (default: default)")
+        added.add_argument(
+            "--name", default="default", help="name of the cluster (default: default)"
+        )
         return added
 
-    up = add_named_verb("up", _up, "start the cluster, or check and repair the one that runs")
+    up = add_named_verb("up", _up, "start the cluster, or check and repair a running cluster")
     up.add_argument(
         "--controller-manager-qps",
         type=_positive,
@@ -149,29 +150,29 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--real-node",
         action="store_true",
-        help="one real node instead of the fake ones; needs root",
+        help="one real node instead of the fake nodes; requires root",
     )
-    down = add_named_verb("down", _down, "end the cluster and remove its files")
+    down = add_named_verb("down", _down, "stop the cluster and remove its files")
     down.add_argument(
-        "--all", action="store_true", help="end all embedded clusters, whatever KUBECONFIG says"
+        "--all", action="store_true", help="stop all embedded clusters, even if KUBECONFIG is set"
     )
     add_verb(
-        "status", _status, "show all clusters; exit code 1 unless they are healthy"
-    ).add_argument("--name", help="only this cluster")
+        "status", _status, "show the state of all clusters; exit code 1 unless all are healthy"
+    ).add_argument("--name", help="show only the cluster of this name")
     add_named_verb("kubeconfig", _kubeconfig, "print the path of the cluster's kubeconfig")
-    build = add_verb("build", _build, "build the programs, start nothing, print their paths")
+    build = add_verb("build", _build, "build the programs of a cluster and print their paths")
     build.add_argument(
         "--with",
         dest="extra",
         action="append",
         default=[],
         choices=binaries.OPTIONAL,
-        help="build this one too",
+        help="also build this program",
     )
     build.add_argument(
         "--real-node",
         action="store_true",
-        help="those of a real node; Debian packages are installed as well",
+        help="build the programs of a real node, and install its Debian packages",
     )
     for added in up, build:
         added.add_argument(
@@ -180,9 +181,9 @@ def _parser() -> argparse.ArgumentParser:
             metavar="VERSION",
             help=f"{', '.join(binaries.VERSIONS)} (default: {embedded.VERSION}, or the newest)",
         )
-    stop = add_named_verb("stop", _stop, "end one component of a running cluster")
+    stop = add_named_verb("stop", _stop, "stop one component of a running cluster")
     stop.add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
-    for added in stop, add_named_verb("start", _start, "start a stopped component again"):
+    for added in stop, add_named_verb("start", _start, "start a stopped component"):
         added.add_argument(
             "component",
             choices=embedded.COMPONENTS,
@@ -194,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a positive integer, not {text!r}")
     return int(text)
 
 

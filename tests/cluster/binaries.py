@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs of the embedded cluster: built from the Go modules next to this file, once per
+"""Build the programs of the embedded cluster from the Go modules in this folder, once per
 machine.
 """
 
@@ -34,28 +34,29 @@ PACKAGES = {
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
-"""Program: the folder of its go.mod, its package."""
+"""Folder of the go.mod, and Go package, by program."""
 
 OPTIONAL = ("kubectl", "kubectl-1.17", "k6", "kubelet", "kube-proxy", "web", "kind", "kubeadm")
-"""Programs beyond a cluster with fake nodes; `build --with` adds them."""
+"""Programs that a cluster with fake nodes does not need; `build --with` adds them."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
 
-OF_A_REAL_NODE = ("kubelet", "kube-proxy", "web")
-"""Programs of a cluster with a real node, in place of KWOK."""
+REAL_NODE_PROGRAMS = ("kubelet", "kube-proxy", "web")
+"""Programs that a cluster with a real node runs instead of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Programs of an older Kubernetes, in a folder kubernetes-1.N. All other programs are the newest's.
+"""Programs that an older Kubernetes replaces (folder kubernetes-1.N); the other programs are those
+of the newest Kubernetes.
 """
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 
 MODULES = ("kubernetes", *OLDER, "kubectl-1.17", "web", "k6", "kind", "kubeadm")
-"""Modules whose programs share a folder: another version of one program rebuilds all of them."""
+"""Go modules. The programs of a module share a folder, and a change of the module rebuilds all."""
 
 
 def _release(module: str) -> str:
-    """Return the release of Kubernetes in a module, as in "v1.36.3", or ""."""
+    """Return the Kubernetes release in a go.mod, such as "v1.36.3"; "" without one."""
     match = re.search(
         r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8")
     )
@@ -76,7 +77,7 @@ def release(version: str) -> str:
 def needed(with_real_node: bool) -> tuple[str, ...]:
     """Return the programs of a cluster."""
     return (
-        (*(name for name in NEEDED if name != "kwok"), *OF_A_REAL_NODE)
+        (*(name for name in NEEDED if name != "kwok"), *REAL_NODE_PROGRAMS)
         if with_real_node
         else NEEDED
     )
@@ -85,7 +86,8 @@ def needed(with_real_node: bool) -> tuple[str, ...]:
 def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str, Path]:
     """Return the path of each program: prebuilt in KUBEBUILDER_ASSETS, or else built if missing.
 
-    kubernetes: a member of VERSIONS. Takes milliseconds if all are built. Raises ClusterError.
+    kubernetes: a member of VERSIONS. Returns within milliseconds if all programs are built. Raises
+    ClusterError.
     """
     modules_of = {name: _module(name, kubernetes) for name in names}
     paths = {
@@ -104,7 +106,7 @@ def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str
 
 
 def _module(name: str, kubernetes: str) -> str:
-    """The folder of a program's go.mod. Raises ClusterError."""
+    """Return the folder of the program's go.mod. Raises ClusterError."""
     if kubernetes not in VERSIONS:
         raise ClusterError(f"there is no Kubernetes {kubernetes!r} here, but {', '.join(VERSIONS)}")
     return (
@@ -138,7 +140,7 @@ def _key(go: Path, module: str) -> str:
 def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
     """Build the missing programs in one command, so that linking and compiling overlap."""
     with locked(folder.with_suffix(".lock"), "the programs of the cluster"):
-        # another process may have built meanwhile
+        # another process may have built the programs while this process waited
         names = [name for name in missing if not (folder / name).exists()]
         if not names:
             return
@@ -149,20 +151,20 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
         began = time.monotonic()
         progress = subtask.Progress(len(_to_compile(go, module, names)))
         drafts = folder / ".drafts"
-        shutil.rmtree(drafts, ignore_errors=True)  # of a killed process
+        shutil.rmtree(drafts, ignore_errors=True)  # remains of a killed process
         drafts.mkdir(parents=True)
         command = [str(go), "build", "-v", *_flags(module), "-o", f"{drafts}/", *_packages(names)]
         subtask.run(f"building {', '.join(names)}", command, HERE / module, environment(), progress)
         for name in names:
-            # atomic: no reader finds half a program
+            # atomic, so that no process runs an incomplete program
             (drafts / _name_from_go(name)).rename(folder / name)
         drafts.rmdir()
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
 
 
 def _to_compile(go: Path, module: str, programs: list[str]) -> list[str]:
-    """Return the packages that Go still has to compile, in Go's words with version; download their
-    sources.
+    """Download the sources, and return the packages that Go has to compile (package and
+    version).
     """
     form = "{{if .Stale}}package {{.ImportPath}}{{with .Module}}@{{.Version}}{{end}}{{end}}"
     command = [str(go), "list", "-deps", *_flags(module), "-f", form, *_packages(programs)]
@@ -177,17 +179,17 @@ def _packages(programs: Iterable[str]) -> list[str]:
 
 
 def _name_from_go(program: str) -> str:
-    """Return the file name of `go build`: the last folder of the package that is no version. For
-    etcd "server".
+    """Return the name that `go build` gives to the program: the last path element of the package
+    without the version, for example "server" for etcd.
     """
     return re.sub(r"/v\d+$", "", PACKAGES[program][1]).rpartition("/")[2]
 
 
 def environment() -> dict[str, str]:
-    """Return the user's environment without flags, a workspace file or an automatic Go download.
+    """Return the environment for Go, without flags, workspace files and toolchain downloads.
 
-    Garbage is collected only from 600 MiB on: a compiler ends soon, and would spend a fifth of its
-    time on collection. A large package then takes 0.6 GiB; the linker takes 1.8 GiB anyway.
+    The garbage collector runs only above 600 MiB, which saves a fifth of the compile time. A large
+    package then takes 0.6 GiB; the linker takes 1.8 GiB in any case.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
     return (
@@ -200,8 +202,8 @@ def environment() -> dict[str, str]:
 def _flags(module: str) -> list[str]:
     """Return the flags of compiler and linker.
 
-    The compiler writes no debug information, which the linker would drop (-w). An older Kubernetes
-    contains the cloud providers, unused here, and links Go names that Go 1.23 and newer refuse.
+    The compiler omits debug information, which the linker would drop (-w). An older Kubernetes is
+    built without cloud providers, and links Go symbols that Go 1.23 and newer reject by default.
     """
     flags, linking = ["-trimpath", "-gcflags=all=-dwarf=false"], _link_flags(module)
     if module in OLDER:
@@ -210,9 +212,7 @@ def _flags(module: str) -> list[str]:
 
 
 def _link_flags(module: str) -> str:
-    """Return the linker flags: no symbols, and for Kubernetes the version, like its own build
-    scripts.
-    """
+    """Return the linker flags: strip symbols, and set the version of Kubernetes."""
     version = _release(module)
     if not version:
         return "-s -w"

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs of one cluster: their command lines and health pages."""
+"""Command lines and health endpoints of the cluster's components."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from processes import Process
 from workspace import HERE, ClusterError
 
 LOOPBACK = "127.0.0.1"
-WATCHES_END = 27
-"""First minor version of Kubernetes whose API server has an option to end its watches."""
+WATCH_GRACE_PERIOD_MINOR = 27
+"""First minor version whose API server can end open watches at shutdown."""
 PORTS = 6
-"""Ports per cluster: two of etcd, API server, controller manager, scheduler, KWOK."""
+"""Ports per cluster: two for etcd, and one each for API server, controller manager, scheduler,
+KWOK.
+"""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Inputs of a cluster's command lines."""
+    """Settings of a cluster that determine its command lines."""
 
     folder: Path
     first_port: int
     controller_manager_qps: int
     kubernetes: str
-    """The version, such as 1.36."""
+    """Kubernetes version, such as 1.36."""
     admission_plugins: tuple[str, ...] = ()
     """Admission plugins of the API server, in addition to the defaults."""
     feature_gates: tuple[str, ...] = ()
@@ -41,56 +43,54 @@ class Settings:
 
     @property
     def minor(self) -> int:
-        """Minor version of Kubernetes."""
+        """Return the minor version of Kubernetes."""
         return int(self.kubernetes.rpartition(".")[2])
 
     @property
     def address(self) -> str:
-        """Address on which the control plane listens."""
+        """Return the address on which the control plane listens."""
         return self.network.host if self.network else LOOPBACK
 
     @property
     def services(self) -> str:
-        """Range of the Services' addresses."""
+        """Return the CIDR of the Services."""
         return self.network.services if self.network else "10.96.0.0/16"
 
     @property
     def server(self) -> str:
-        """The URL of the API server."""
+        """Return the URL of the API server."""
         return f"https://{self.address}:{self.first_port + 2}"
 
     @property
     def certificate_authority(self) -> Path:
-        """Certificate that the API server writes at its first start, followed by the CA."""
+        """Return the path of the certificate that the API server creates at its first start."""
         return self.folder / "apiserver/apiserver.crt"
 
     @property
     def key(self) -> Path:
-        """Private key of the certificate, which also signs the ServiceAccount tokens, so that
-        openssl is not needed.
-        """
+        """Return the path of the private key; the key also signs the ServiceAccount tokens."""
         return self.certificate_authority.with_suffix(".key")
 
     @property
     def kubeconfig(self) -> Path:
-        """Kubeconfig of all components and clients: a test cluster needs one identity, its
-        administrator's.
+        """Return the path of the administrator's kubeconfig, which all components and clients
+        use.
         """
         return self.folder / "kubeconfig"
 
     @property
     def tokens(self) -> Path:
-        """The API server's list of tokens."""
+        """Return the path of the API server's token file."""
         return self.folder / "tokens.csv"
 
     @property
     def client_authority(self) -> Path:
-        """CA of client certificates, if a file was put here before a restart of the API server."""
+        """Return the path of the CA for client certificates, which a test may create."""
         return self.folder / "client-authority.crt"
 
     @property
     def kubelet_client(self) -> Path:
-        """Certificate and key, by suffix, with which the API server authenticates to a real
+        """Return the path, without suffix, of the API server's client certificate for the
         kubelet.
         """
         return self.folder / "kubelet-client"
@@ -98,18 +98,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Component:
-    """One program of the cluster."""
+    """A program of the cluster."""
 
     name: str
     arguments: Callable[[Settings], list[str]]
     port: int
-    """Port of the health page, relative to the cluster's first port."""
+    """Offset of the health port from the cluster's first port."""
     page: str
     scheme: str = "https"
     is_child: bool = False
-    """The command starts the program as a child, and ends with the child."""
-    is_private: bool = False
-    """The program has no authentication, and listens only for programs of this machine."""
+    """Whether the command starts the program as a child process and waits for its exit."""
+    has_no_authentication: bool = False
+    """Whether the program has no authentication, and so listens only on the loopback interface."""
 
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
@@ -118,26 +118,25 @@ class Component:
         return [str(programs[self.name]), *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:
-        """Return whether the health page of the running component succeeds."""
-        address = LOOPBACK if self.is_private else settings.address
+        """Return whether the health endpoint of the running component returns status 200."""
+        address = LOOPBACK if self.has_no_authentication else settings.address
         return (
             status_of(f"{self.scheme}://{address}:{settings.first_port + self.port}{self.page}")
             == 200
         )
 
     def prepare(self, settings: Settings) -> None:
-        """Prepare the start; runs before each start."""
+        """Prepare the start of the component."""
 
     def finish(self, settings: Settings, process: Process) -> None:
-        """Finish the start of the healthy component; runs after each start."""
+        """Complete the start after the component has become healthy."""
 
 
 def free_ports() -> int:
     """Return the first of PORTS consecutive free ports.
 
-    The ports are below the kernel's range of local ports for outgoing connections (32768 and up).
-    In the range, a client that reconnects to a stopped component could get the component's port and
-    block its restart.
+    The ports are below the kernel's ephemeral port range (32768 and up). A client that reconnects
+    to a stopped component could otherwise occupy the component's port and prevent its restart.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
         if all(_is_free(first + offset) for offset in range(PORTS)):
@@ -155,7 +154,7 @@ def _is_free(port: int) -> bool:
 
 
 def _etcd(settings: Settings) -> list[str]:
-    # Not on the address that pods reach: write access to etcd is administrator access.
+    # only on loopback, because pods with access to etcd would be cluster administrators
     clients, peers = (f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1))
     return [
         f"--data-dir={settings.folder / 'etcd'}",
@@ -164,7 +163,7 @@ def _etcd(settings: Settings) -> list[str]:
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster=default={peers}",
-        "--unsafe-no-fsync",  # nothing here has to survive the machine
+        "--unsafe-no-fsync",  # the data need not survive a crash of the machine
     ]
 
 
@@ -173,9 +172,9 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
         f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 2}",
-        # the default is the address of the default route, which a sandbox may lack
+        # the default needs a default route, which a sandbox may lack
         f"--advertise-address={settings.address}",
-        # the API does not want a loopback address as an Endpoint
+        # Endpoints must not contain a loopback address
         "--endpoint-reconciler-type=none",
         f"--cert-dir={settings.certificate_authority.parent}",
         f"--token-auth-file={settings.tokens}",
@@ -190,11 +189,10 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         f"--service-account-signing-key-file={settings.key}",
         f"--service-cluster-ip-range={settings.services}",
         "--allow-privileged",
-        # Otherwise SIGTERM waits for the end of the last watch, like older servers without the
-        # option.
+        # Without the option, which older servers lack, SIGTERM waits for all open watches.
         *(
             ["--shutdown-watch-termination-grace-period=1s"]
-            if settings.minor >= WATCHES_END
+            if settings.minor >= WATCH_GRACE_PERIOD_MINOR
             else ()
         ),
         *(
@@ -202,7 +200,7 @@ def _kube_apiserver(settings: Settings) -> list[str]:
             if settings.admission_plugins
             else ()
         ),
-        *(_to_kubelets(settings) if settings.network else ()),
+        *(_kubelet_options(settings) if settings.network else ()),
         *_gates(settings),
     ]
 
@@ -215,8 +213,8 @@ def _gates(settings: Settings) -> list[str]:
     )
 
 
-def _to_kubelets(settings: Settings) -> list[str]:
-    """How the API server fetches logs from a real node."""
+def _kubelet_options(settings: Settings) -> list[str]:
+    """Return the options with which the API server reads container logs from the kubelet."""
     return [
         f"--kubelet-client-certificate={settings.kubelet_client.with_suffix('.crt')}",
         f"--kubelet-client-key={settings.kubelet_client.with_suffix('.key')}",
@@ -238,7 +236,7 @@ def _kube_controller_manager(settings: Settings) -> list[str]:
         f"--root-ca-file={settings.certificate_authority}",
         f"--kube-api-qps={qps}",
         f"--kube-api-burst={qps * 3 // 2}",  # the ratio of the defaults, 20 and 30
-        # 15 s by default, too slow to meddle in a test
+        # the default of 15 s is too slow for a test
         "--horizontal-pod-autoscaler-sync-period=1s",
         "--horizontal-pod-autoscaler-downscale-stabilization=1s",
         *_gates(settings),
@@ -267,9 +265,9 @@ def _kwok(settings: Settings) -> list[str]:
     ]
 
 
-# Start order from left to right, one line in parallel; end order reversed.
+# Start order: the components of a tuple start in parallel. Stop order: the reverse.
 CONTROL_PLANE = (
-    (Component("etcd", _etcd, 0, "/health", "http", is_private=True),),
+    (Component("etcd", _etcd, 0, "/health", "http", has_no_authentication=True),),
     (Component("kube-apiserver", _kube_apiserver, 2, "/readyz"),),
     (
         Component("kube-controller-manager", _kube_controller_manager, 3, "/healthz"),

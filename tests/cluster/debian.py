@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Debian programs that a test needs. `python tests/cluster/debian.py chromium` installs a package
-by its program.
+"""Install Debian packages of programs that tests need: `python tests/cluster/debian.py
+chromium`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workspace import SYSTEM_PATH, ClusterError, say
 
 
 def missing(needed: Mapping[str, str]) -> dict[str, str]:
-    """Return the missing programs, each with its package."""
+    """Return the missing programs and their packages."""
     return {
         program: package
         for program, package in needed.items()
@@ -29,7 +29,7 @@ def hindrance(what: str, needed: Mapping[str, str]) -> str:
     """Return why a missing program cannot be installed, or ""."""
     lacking = missing(needed)
     if lacking and not shutil.which("apt-get"):
-        return f"{what} needs {', '.join(lacking)}, and there is no apt-get to install it"
+        return f"{what} needs {', '.join(lacking)}, and apt-get is missing to install it"
     if lacking and os.geteuid() != 0:
         return f"{what} needs {', '.join(lacking)}, and only root can install it"
     return ""

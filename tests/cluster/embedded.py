@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubernetes control planes on this machine, with fake nodes or with a real one.
+"""Start and stop Kubernetes control planes on this machine, with fake nodes or a real node.
 
     with up("mine") as cluster:
         use(cluster.kubeconfig)
 
-Fake nodes need no root, containers or network. A cluster is a folder in the user's cache and the
-processes in its state.json.
+Fake nodes require neither root nor containers nor a network. A cluster consists of a folder in the
+user's cache, and of the processes in the folder's state.json.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from components import CONTROL_PLANE, FAKE_KUBELETS, Component, free_ports
 from external import ExternalCluster, external_kubeconfig
 from kubeapi import Api
 from network import claim_network, run
-from nodes import FAKE_NODES, create_nodes, works
+from nodes import FAKE_NODES, can_run_pods, create_nodes
 from state import State
 from workspace import ClusterError, clusters, locked, say, uninterrupted, wait_for, write_private
 
@@ -42,10 +42,10 @@ COMPONENTS = {
     for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS)
     for component in group
 }
-"""All possible components."""
+"""All components, of clusters with fake nodes and with a real node."""
 
 VERSION = "BATON_KUBERNETES"
-"""Environment variable with the version of Kubernetes."""
+"""Environment variable with the Kubernetes version."""
 
 
 def up(
@@ -56,12 +56,12 @@ def up(
     kubernetes: str = "",
     feature_gates: Sequence[str] = (),
 ) -> Cluster | ExternalCluster:
-    """Start the cluster of that name, or repair an unhealthy one, and return the cluster.
+    """Start the cluster, or repair its unhealthy components, and return the cluster.
 
-    Admission plugins (in addition to the defaults), open feature gates and the Kubernetes version
-    are fixed for the cluster's life. The version comes from BATON_KUBERNETES; default: the newest.
-    With KUBECONFIG in the environment: return the named cluster, if the server answers. Raises
-    ClusterError, and then leaves no process running.
+    Admission plugins (in addition to the defaults), enabled feature gates and the Kubernetes
+    version cannot be changed later. The default version is BATON_KUBERNETES, or else the newest
+    version. With KUBECONFIG in the environment, return the cluster of KUBECONFIG if its API server
+    answers. Raises ClusterError after all processes have been stopped.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION, "")
@@ -70,22 +70,22 @@ def up(
 
 
 def status(name: str = "default") -> dict[str, str]:
-    """Return each component's state: "healthy", "unhealthy" (running, but its health page fails) or
+    """Return the state of each component: "healthy", "unhealthy" (the health endpoint fails) or
     "stopped".
     """
     return find(name).status()
 
 
 def find(name: str) -> Cluster | ExternalCluster:
-    """Return the cluster to act on, running or not: KUBECONFIG's, or else the embedded one of that
-    name.
+    """Return the cluster of KUBECONFIG, or else the embedded cluster of that name, running or
+    not.
     """
     kubeconfig = external_kubeconfig()
     return ExternalCluster(kubeconfig) if kubeconfig else Cluster(name)
 
 
-def of_this_checkout(name: str) -> str:
-    """Return the name of a cluster that is unique per checkout and per worker of the tests."""
+def checkout_cluster_name(name: str) -> str:
+    """Return a cluster name that is unique per checkout and per pytest worker."""
     checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[2])).hexdigest()[:6]
     return f"{name}-{checkout}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
 
@@ -96,8 +96,8 @@ def names() -> list[str]:
 
 
 class Cluster:
-    """One embedded cluster, running or not. Each call reads the state from the folder, which other
-    processes may change.
+    """An embedded cluster, running or not. Each call reads the state from the cluster's folder,
+    which other processes may change.
     """
 
     def __init__(self, name: str) -> None:
@@ -112,24 +112,24 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> str:
-        """Path of the administrator's kubeconfig. Raises ClusterError if the cluster does not
-        exist, like all methods below.
+        """Return the path of the administrator's kubeconfig. This and the following methods raise
+        ClusterError if the cluster does not exist.
         """
         return str(self._state().settings.kubeconfig)
 
     @property
     def server(self) -> str:
-        """URL of the API server."""
+        """Return the URL of the API server."""
         return self._state().settings.server
 
     @property
     def token(self) -> str:
-        """The administrator's bearer token."""
+        """Return the administrator's bearer token."""
         return self._state().token
 
     @property
     def certificate_authority(self) -> str:
-        """Path of the certificates to verify the server with."""
+        """Return the path of the CA certificate of the API server."""
         return str(self._state().settings.certificate_authority)
 
     # Verbs
@@ -142,8 +142,8 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str] = (),
     ) -> None:
-        """Start unhealthy components and wait until pods can be created. A failure brings the whole
-        cluster down.
+        """Start the unhealthy components, and wait until pods can be created. After a failure, stop
+        the whole cluster.
         """
         began = time.monotonic()
         kubernetes = kubernetes or binaries.NEWEST
@@ -163,7 +163,11 @@ class Cluster:
             is_as_requested = (
                 state is not None and state.controller_manager_qps == controller_manager_qps
             )
-            if is_as_requested and set(self.status().values()) == {"healthy"} and _works(state):
+            if (
+                is_as_requested
+                and set(self.status().values()) == {"healthy"}
+                and _can_run_pods(state)
+            ):
                 say(f"cluster {self.name} is up already: {state.settings.server}")
                 return
             if with_real_node:
@@ -183,15 +187,15 @@ class Cluster:
                     state.controller_manager_qps = controller_manager_qps
                     supervision.end(state, "kube-controller-manager")
                 for group in _groups(state):
-                    sick = [
+                    unhealthy = [
                         component
                         for component in group
-                        if supervision.look(state, component) != "healthy"
+                        if supervision.health(state, component) != "healthy"
                     ]
-                    supervision.start(state, sick, programs)
+                    supervision.start(state, unhealthy, programs)
                 if not with_real_node:
                     create_nodes(_api(state))
-                wait_for("the nodes and the default ServiceAccount", lambda: _works(state))
+                wait_for("the nodes and the default ServiceAccount", lambda: _can_run_pods(state))
             except BaseException:
                 with uninterrupted():
                     self._remove()
@@ -202,7 +206,9 @@ class Cluster:
         )
 
     def down(self) -> None:
-        """End all processes and remove the folder of the cluster, even if partial or missing."""
+        """Stop all processes and remove the folder of the cluster; the cluster may be
+        incomplete.
+        """
         with self._locked():
             exists = self._folder.exists()
             with uninterrupted():
@@ -210,8 +216,8 @@ class Cluster:
         say(f"cluster {self.name} is down" if exists else f"there is no cluster {self.name}")
 
     def stop(self, component: str, kill: bool = False) -> None:
-        """End one component, by SIGTERM or by SIGKILL, and wait for its end. A stopped component is
-        fine.
+        """Stop a component by SIGTERM or SIGKILL, and wait for its exit. Do nothing if it is
+        stopped.
         """
         with self._locked():
             state = self._state()
@@ -220,18 +226,18 @@ class Cluster:
             )
 
     def start(self, component: str) -> None:
-        """Start one component, unless healthy, and wait until it is healthy."""
+        """Start a component unless it is healthy, and wait until it is healthy."""
         with self._locked():
             state = self._state()
             target = _component(state, component)
-            if supervision.look(state, target) != "healthy":
+            if supervision.health(state, target) != "healthy":
                 programs = binaries.provide(
                     binaries.needed(state.network is not None), state.kubernetes
                 )
                 supervision.start(state, [target], programs)
 
     def kill_container(self, container: str) -> None:
-        """End a container of the real node by SIGKILL; the pod's status has its id."""
+        """Kill a container of the real node by its id from the pod's status."""
         run(
             *real_node.enter(self._state().processes),
             *real_node.CTR,
@@ -243,10 +249,10 @@ class Cluster:
         )
 
     def status(self) -> dict[str, str]:
-        """Return each component's state; see the function status()."""
+        """Return the state of each component, as status() describes."""
         state = self._state()
         return {
-            component.name: supervision.look(state, component)
+            component.name: supervision.health(state, component)
             for group in _groups(state)
             for component in group
         }
@@ -276,7 +282,9 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str],
     ) -> State:
-        shutil.rmtree(self._folder, ignore_errors=True)  # without a state, no process exists either
+        shutil.rmtree(
+            self._folder, ignore_errors=True
+        )  # without state.json, no process was started
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
         state = State(
@@ -302,7 +310,7 @@ class Cluster:
         state = State.load(self._folder)
         if state:
             for name in reversed(COMPONENTS):
-                # the data is not kept, so no flush is needed
+                # SIGKILL, because the data is deleted anyway
                 supervision.end(state, name, signal.SIGKILL)
             if state.settings.network:
                 real_node.remove(state.settings.network)
@@ -316,8 +324,8 @@ def _difference(
     kubernetes: str,
     feature_gates: Sequence[str],
 ) -> str:
-    """Return the first permanent setting in which the existing cluster differs from the request; ""
-    if none.
+    """Return the first permanent setting of the existing cluster that differs from the request, or
+    "".
     """
     if with_real_node != (state.network is not None):
         return "other nodes"
@@ -348,7 +356,7 @@ def _api(state: State) -> Api:
 
 
 def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
-    """Return the components of this cluster; the ones in a tuple start together."""
+    """Return the components of this cluster; the components of a tuple start in parallel."""
     return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
 
 
@@ -359,5 +367,5 @@ def _component(state: State, name: str) -> Component:
     return components[name]
 
 
-def _works(state: State) -> bool:
-    return works(_api(state), 1 if state.settings.network else FAKE_NODES)
+def _can_run_pods(state: State) -> bool:
+    return can_run_pods(_api(state), 1 if state.settings.network else FAKE_NODES)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cluster that KUBECONFIG names: used unchanged, never started or ended here."""
+"""The cluster of KUBECONFIG, which the tests use and never start or stop."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from workspace import ClusterError, clusters, say
 
 
 def external_kubeconfig() -> Path | None:
-    """Return the first file of KUBECONFIG; None if unset, or if the file is an embedded cluster's
-    (a demo exports one).
+    """Return the first file of KUBECONFIG; None if it is unset or belongs to an embedded cluster,
+    as in a shell after `make demo`.
     """
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if not first:
@@ -29,7 +29,7 @@ def external_kubeconfig() -> Path | None:
 
 
 class ExternalCluster:
-    """Methods of an embedded cluster, apart from start and end."""
+    """A cluster with the interface of an embedded cluster, which cannot be started or stopped."""
 
     name = "KUBECONFIG"
 
@@ -56,9 +56,7 @@ class ExternalCluster:
         kubernetes: str,
         feature_gates: Sequence[str],
     ) -> None:
-        """Check that the server answers, even with "unauthorized". Raises
-        ClusterError.
-        """
+        """Check that the API server answers, with any HTTP status. Raises ClusterError."""
         if with_real_node:
             raise ClusterError(
                 f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes cannot be changed"
@@ -76,11 +74,11 @@ class ExternalCluster:
         say(f"KUBECONFIG={self.kubeconfig} names the cluster, and it answers: {self.server}")
 
     def down(self) -> None:
-        """Do nothing, with a message."""
+        """Print a message, and do nothing."""
         say(f"KUBECONFIG={self.kubeconfig} names the cluster: nothing to bring down")
 
     def stop(self, component: str, kill: bool = False) -> None:  # pylint: disable=unused-argument
-        """Raises ClusterError."""
+        """Raise ClusterError."""
         raise ClusterError(
             f"KUBECONFIG={self.kubeconfig} names the cluster: "
             f"its {component} cannot be stopped or started"
@@ -89,7 +87,7 @@ class ExternalCluster:
     start = stop
 
     def status(self) -> dict[str, str]:
-        """Return the state of the API server, the only known component."""
+        """Return the state of the API server, the only component that can be checked."""
         return {"kube-apiserver": "healthy" if self._answers() else "unhealthy"}
 
     def _answers(self) -> bool:
@@ -118,7 +116,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> object:
-    """Parse JSON, or else YAML, for which Python has no module of its own. Raises ValueError."""
+    """Parse JSON, or else YAML, which needs the package PyYAML. Raises ValueError."""
     try:
         return json.loads(text)
     except ValueError:
@@ -136,7 +134,7 @@ def _parse(text: str) -> object:
 
 
 def _file_of(data: str | None) -> IO[bytes] | None:
-    """Return inline data of the kubeconfig as a file that lives as long as this object."""
+    """Return a temporary file with inline data of the kubeconfig; None without data."""
     if not data:
         return None
     file = tempfile.NamedTemporaryFile(prefix="baton-authority-")  # noqa: SIM115
@@ -146,8 +144,6 @@ def _file_of(data: str | None) -> IO[bytes] | None:
 
 
 def _named(config: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:
-    """Return the entry of that name in the kubeconfig's list of {"name": NAME, KIND: {...}}, or an
-    empty dict.
-    """
+    """Return the entry of that name in a list of the kubeconfig, such as `clusters`, or {}."""
     entries = config.get(f"{kind}s") or ()
     return next((entry.get(kind) or {} for entry in entries if entry.get("name") == name), {})

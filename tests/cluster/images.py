@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Container images built locally: one program and no other file. No registry, no engine."""
+"""Build container images that contain a single program, without a registry or an engine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Linux's names of processors, and Go's."""
+"""Go's name of the architecture, by Linux's name."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the program, under its own name."""
+    """Name, command and environment of an image."""
 
     name: str
     command: list[str]
@@ -29,7 +29,7 @@ class Image:
 
 
 def archive(program: Path, images: Iterable[Image]) -> bytes:
-    """An OCI image layout as a tar file, with all the images; the program is stored once."""
+    """Return an OCI image layout as a tar file; all images share one layer with the program."""
     blobs: dict[str, bytes] = {}
 
     def stored(kind: str, content: bytes) -> dict[str, Any]:

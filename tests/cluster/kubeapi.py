@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The few HTTP requests that the embedded cluster needs. http.client, because it never takes a
-proxy.
-"""
+"""HTTP requests of the embedded cluster, by http.client, which never uses a proxy."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from workspace import ClusterError
 
 
 class Refused(ClusterError):
-    """The API server answered, with an error."""
+    """The API server has answered a request with an error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"the API server refused with {status}: {message}")
@@ -26,8 +24,9 @@ class Refused(ClusterError):
 
 
 def status_of(url: str, timeout: float = 2) -> int | None:
-    """The HTTP status of a GET, None if nothing answers. Nothing secret is sent, so no certificate
-    is verified.
+    """Return the HTTP status of a GET request; None without an answer.
+
+    The request contains no secret, so the certificate of the server is not verified.
     """
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -39,7 +38,7 @@ def status_of(url: str, timeout: float = 2) -> int | None:
 
 
 class Api:
-    """A cluster's API, with a token."""
+    """A client of a cluster's API with a bearer token."""
 
     def __init__(self, server: str, token: str, certificate_authority: str) -> None:
         self._server = server
@@ -47,11 +46,11 @@ class Api:
         self._context = ssl.create_default_context(cafile=certificate_authority)
 
     def get(self, path: str) -> dict[str, Any]:
-        """The object or list at path. Raises Refused, OSError."""
+        """Return the object or list at the path. Raises Refused, OSError."""
         return self._call("GET", path)
 
     def create(self, path: str, body: dict[str, Any]) -> None:
-        """Create the object, unless the name is taken. Raises Refused, OSError."""
+        """Create the object, unless an object of that name exists. Raises Refused, OSError."""
         try:
             self._call("POST", path, json.dumps(body))
         except Refused as refused:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requirements of a real node on this machine, and the installation of missing packages."""
+"""Check the requirements of a real node on this machine, and install missing packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workspace import SYSTEM_PATH, ClusterError, wait_for
 CGROUPS = Path("/sys/fs/cgroup")
 
 PLUGINS = Path("/usr/lib/cni")
-"""Debian's network plugins."""
+"""Folder of Debian's CNI plugins."""
 
 NEEDED = {
     "containerd": "containerd",
@@ -29,13 +29,11 @@ NEEDED = {
     "openssl": "openssl",
     "nsenter": "util-linux",
 }
-"""Program: its Debian package."""
+"""Debian package by program."""
 
 
 def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> str:
-    """Return why a real node cannot run here, or ""; packages that `install` would add do not
-    count.
-    """
+    """Return why a real node cannot run here, or ""; ignore packages that `install` can add."""
     if os.geteuid() != 0:
         return f"{what} needs root"
     if not os.access(CGROUPS / "memory", os.W_OK):
@@ -67,7 +65,7 @@ def check(folder: Path) -> None:
         raise ClusterError(why)
     if missing := debian.missing(NEEDED):
         raise ClusterError(
-            f"a real node needs {', '.join(missing)}: `build --real-node` installs what is missing"
+            f"a real node needs {', '.join(missing)}: `build --real-node` installs the packages"
         )
     if folder.is_relative_to("/run") or folder.is_relative_to("/var"):
         raise ClusterError(
@@ -75,7 +73,7 @@ def check(folder: Path) -> None:
         )
 
 
-def program_of_the_system(name: str) -> str:
+def system_program(name: str) -> str:
     """Return the path of a system program. Raises ClusterError."""
     path = shutil.which(name, path=SYSTEM_PATH)
     if not path:
@@ -84,7 +82,7 @@ def program_of_the_system(name: str) -> str:
 
 
 def control_groups(name: str) -> list[Path]:
-    """Return the path of the control group in hierarchy hierarchy, existing or not."""
+    """Return the path of the control group in each hierarchy; the group may not exist."""
     return [
         hierarchy / name
         for hierarchy in sorted(CGROUPS.iterdir())
@@ -93,7 +91,7 @@ def control_groups(name: str) -> list[Path]:
 
 
 def remove_control_groups(name: str) -> None:
-    """Remove the control groups, from the inside; a process that has just ended may delay this.
+    """Remove the control groups from bottom to top; retry while an exiting process is in a group.
     Raises ClusterError.
     """
 

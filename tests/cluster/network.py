@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The network of a real node: a bridge on this machine, connected to the node. Needs root."""
+"""The network of a real node: a bridge on this machine, and a veth pair to the node. Requires
+root.
+"""
 
 from __future__ import annotations
 
@@ -13,53 +15,51 @@ from pathlib import Path
 from workspace import ClusterError
 
 NETWORKS = 100
-"""Maximum of clusters with a real node."""
+"""Maximum number of clusters with a real node."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Addresses of one cluster. Programs on this machine reach its pods and Services without a
-    proxy.
+    """Addresses of a cluster whose pods and Services programs on this machine can reach
+    directly.
     """
 
     number: int
 
     @property
     def bridge(self) -> str:
-        """Name of the bridge, not of an end of the cable: the machine's address must outlive a
-        killed node.
+        """Return the name of the bridge, which retains this machine's address when the node is
+        killed.
         """
         return f"baton{self.number}"
 
     @property
     def host(self) -> str:
-        """This machine's address, where the control plane listens."""
+        """Return this machine's address, on which the control plane listens."""
         return f"10.123.{self.number}.1"
 
     @property
     def node(self) -> str:
-        """The node's address."""
+        """Return the node's address."""
         return f"10.123.{self.number}.2"
 
     @property
     def pods(self) -> str:
-        """The range of the pods' addresses."""
+        """Return the CIDR of the pods."""
         return f"10.124.{self.number}.0/24"
 
     @property
     def services(self) -> str:
-        """The range of the Services' addresses."""
+        """Return the CIDR of the Services."""
         return f"10.125.{self.number}.0/24"
 
     @property
-    def cable(self) -> str:
-        """Name of this machine's end of the cable between the node and the bridge."""
+    def veth(self) -> str:
+        """Return the name of this machine's end of the veth pair between bridge and node."""
         return f"{self.bridge}-node"
 
     def up(self) -> None:
-        """Create what is missing, without changing the machine's settings: the node's packets are
-        not forwarded.
-        """
+        """Create the missing bridge, address and routes. The machine does not forward packets."""
         if not _exists(self.bridge):
             run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "replace", f"{self.host}/24", "dev", self.bridge)
@@ -68,17 +68,17 @@ class Network:
             run("ip", "route", "replace", destination, "via", self.node)
 
     def connect(self, pid: int) -> None:
-        """Lay the cable, whose other end is eth0 in the network of process pid.
+        """Create the veth pair; the other end is eth0 in the network namespace of the process.
 
-        A killed node's cable may still exist: open connections keep the node's network for a
-        minute.
+        The pair of a killed node may still exist: open connections retain the node's network
+        namespace for a minute.
         """
-        _remove(self.cable)
+        _remove(self.veth)
         run(
             "ip",
             "link",
             "add",
-            self.cable,
+            self.veth,
             "type",
             "veth",
             "peer",
@@ -87,29 +87,29 @@ class Network:
             "netns",
             str(pid),
         )
-        run("ip", "link", "set", self.cable, "master", self.bridge, "up")
+        run("ip", "link", "set", self.veth, "master", self.bridge, "up")
 
     def down(self) -> None:
-        """Remove the cable and the bridge, and with the bridge addresses and routes."""
-        _remove(self.cable)
+        """Remove the veth pair and the bridge; the kernel removes their addresses and routes."""
+        _remove(self.veth)
         _remove(self.bridge)
 
 
 def claim_network() -> Network:
-    """Claim the first free network, by creating its bridge. Raises ClusterError."""
+    """Reserve the first free network by creating its bridge. Raises ClusterError."""
     for number in range(NETWORKS):
         network = Network(number)
         if not _exists(network.bridge):
-            with contextlib.suppress(ClusterError):  # another process was faster
+            with contextlib.suppress(ClusterError):  # another process has reserved the network
                 run("ip", "link", "add", network.bridge, "type", "bridge")
                 return network
     raise ClusterError(
-        f"all {NETWORKS} networks of real nodes are in use: `down --all` ends their clusters"
+        f"all {NETWORKS} networks of real nodes are in use: `down --all` stops their clusters"
     )
 
 
 def run(*argv: str, stdin: bytes = b"") -> None:
-    """Run a program of the system. Raises ClusterError with the program's output."""
+    """Run a system program. Raises ClusterError with the output of the program."""
     try:
         subprocess.run(
             argv,
@@ -129,7 +129,7 @@ def run(*argv: str, stdin: bytes = b"") -> None:
 
 def _remove(link: str) -> None:
     if _exists(link):
-        with contextlib.suppress(ClusterError):  # just removed by the kernel
+        with contextlib.suppress(ClusterError):  # the kernel has just removed the link
             run("ip", "link", "delete", link)
 
 

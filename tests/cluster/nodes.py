@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fake nodes, and whether pods can run on the present nodes."""
+"""Create the fake nodes, and check that pods can run."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def create_nodes(api: Api) -> None:
         )
 
 
-def works(api: Api, count: int) -> bool:
-    """Whether a pod created now would be admitted, scheduled and made ready."""
+def can_run_pods(api: Api, count: int) -> bool:
+    """Return whether a new pod would be admitted, scheduled and made ready."""
     try:
         nodes = api.get("/api/v1/nodes")["items"]
         api.get("/api/v1/namespaces/default/serviceaccounts/default")
@@ -47,8 +47,8 @@ def works(api: Api, count: int) -> bool:
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
-    """Return whether the node is ready, without the initial not-ready taint, which the controller
-    manager removes.
+    """Return whether the node is ready and the controller manager has removed the not-ready
+    taint.
     """
     conditions = {
         condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes that outlive their parent program. Linux only: the data comes from /proc."""
+"""Processes that continue to run after this program exits. Linux only, since the code reads
+/proc.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from workspace import ClusterError, last_lines
 
 
 class Process(NamedTuple):
-    """A process by pid and start time (in clock ticks since boot), a unique pair."""
+    """A process, identified by its pid and its start time in clock ticks since boot."""
 
     pid: int
     started: int
@@ -25,10 +27,10 @@ class Process(NamedTuple):
     def spawn(
         cls, argv: list[str], environment: dict[str, str], log: Path, is_child: bool = False
     ) -> Process:
-        """Start argv in a new session, out of reach of the terminal's Ctrl-C; append to log.
+        """Start argv in a new session, so that Ctrl-C does not reach the process; append to the
+        log.
 
-        With `is_child`, the process is the child that argv starts and waits for, like nsenter and
-        unshare.
+        With `is_child`, return the child process that argv (nsenter or unshare) starts.
         """
         try:
             pid = os.posix_spawn(
@@ -54,59 +56,59 @@ class Process(NamedTuple):
             raise ClusterError(f"{argv[0]} cannot be run: {error.strerror}") from error
         if is_child:
             pid = _child(pid, log)
-        return cls(pid, _look(pid)[1])
+        return cls(pid, _state_of(pid)[1])
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs and holds its ports. A zombie does not, once all its threads
-        have ended.
-        """
-        state, started = _look(self.pid)
+        """Return whether the process runs. A zombie runs until its last thread has exited."""
+        state, started = _state_of(self.pid)
         return started == self.started and (state not in "XZ" or _has_threads(self.pid))
 
-    def end(self, with_signal: signal.Signals = signal.SIGTERM, patience: float = 10) -> None:
-        """Signal the process and wait for its end; kill the process after `patience` seconds."""
-        deadline = time.monotonic() + patience
+    def end(self, with_signal: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
+        """Signal the process and wait for its exit; kill the process after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         if self.alive:
             self._signal(with_signal)
         while self.alive:
-            if time.monotonic() > deadline + patience:
-                raise ClusterError(f"process {self.pid} does not end, not even by SIGKILL")
+            if time.monotonic() > deadline + timeout:
+                raise ClusterError(f"process {self.pid} has not exited after SIGKILL")
             if time.monotonic() > deadline:
                 self._signal(signal.SIGKILL)
             time.sleep(0.01)
-        with contextlib.suppress(ChildProcessError):  # started by another program
+        with contextlib.suppress(ChildProcessError):  # the process is not a child of this program
             os.waitpid(self.pid, os.WNOHANG)
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # already ended
+        with contextlib.suppress(ProcessLookupError):  # the process has exited
             os.kill(self.pid, number)
 
 
 def _child(pid: int, log: Path) -> int:
-    """Return the only child of a process that has just started. Raises ClusterError."""
+    """Wait for the child of a new process, and return its pid. Raises ClusterError."""
     deadline = time.monotonic() + 10
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    while _look(pid)[0] not in "XZ" and time.monotonic() < deadline:
+    while _state_of(pid)[0] not in "XZ" and time.monotonic() < deadline:
         if pids := children.read_text(encoding="ascii").split():
             return int(pids[0])
         time.sleep(0.005)
-    raise ClusterError(f"process {pid} has started nothing; the end of its log:\n{last_lines(log)}")
+    raise ClusterError(
+        f"process {pid} has not started a child; the end of its log:\n{last_lines(log)}"
+    )
 
 
 def _has_threads(pid: int) -> bool:
-    """Return whether other threads of the process run after its first thread has ended."""
+    """Return whether other threads of the process run after its first thread has exited."""
     with contextlib.suppress(OSError):
         return any(thread.name != str(pid) for thread in Path(f"/proc/{pid}/task").iterdir())
     return False
 
 
-def _look(pid: int) -> tuple[str, int]:
-    """Return state and start time of a process, as in /proc; X, dead, if no process has the pid."""
+def _state_of(pid: int) -> tuple[str, int]:
+    """Return state and start time of a process from /proc; state "X" (dead) without a process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return "X", 0
-    # the program's name, before, may hold spaces and brackets
+    # after the name of the program, which may contain spaces and brackets
     fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[19])

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node with real pods: containerd, runc, kubelet and kube-proxy in private namespaces. Needs
-root.
+"""A node with real containers: containerd, runc, kubelet and kube-proxy in private namespaces.
 
-The node is process 1 of its own process, mount, network, host name and IPC namespaces. All other
-processes of the node run inside, so that the end of process 1 is a power cut: the kernel ends the
-containers and drops mounts and network. The node's folder is mounted over /var/lib, /var/log and
-/run inside; the machine's own folders are neither read nor written.
+The component `node` is process 1 of PID, mount, network, UTS and IPC namespaces, in which all other
+processes of the node run. When process 1 is killed, the kernel kills the containers and removes
+mounts and network, like a power failure. In the namespaces, folders of the cluster are mounted over
+/var/lib, /var/log and /run, so that the node does not use those folders of the machine. Requires
+root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import binaries
 from components import Component, Settings
 from images import Image, archive
 from kubeapi import status_of
-from machine import PLUGINS, control_groups, program_of_the_system, remove_control_groups
+from machine import PLUGINS, control_groups, remove_control_groups, system_program
 from network import Network, run
 from processes import Process
 from workspace import ClusterError, wait_for
@@ -31,10 +31,10 @@ NAME = "real-0"
 """Name of the Node object."""
 
 NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
-"""For unshare and nsenter: mounts, network, processes, host name, IPC."""
+"""Options of unshare and nsenter: mount, network, PID, UTS and IPC namespace."""
 
 CTR = ("ctr", "--namespace", "k8s.io")
-"""containerd's own command, for the containers of Kubernetes."""
+"""Command of containerd's client, in the namespace of the kubelet's containers."""
 
 KERNEL = {
     "vm/overcommit_memory": 1,
@@ -44,34 +44,34 @@ KERNEL = {
     "kernel/keys/root_maxkeys": 1_000_000,
     "kernel/keys/root_maxbytes": 25_000_000,
 }
-"""Kernel settings that a kubelet would change for the whole machine. The node shows the kubelet
-files with these values, so that no change is needed.
+"""Kernel settings that a kubelet would change for the whole machine. In the node, files with these
+values are mounted over /proc/sys, so that the kubelet has nothing to change.
 """
 
-USUAL = {"ERRORS": "0.0003"}
+RARE_ERRORS = {"ERRORS": "0.0003"}
 VERSIONS: dict[str, dict[str, str]] = {
     "v1": {},
     "v2": {},
-    "v3": {},  # answer all requests at once
-    "usual-1": USUAL,
-    "usual-2": USUAL,
+    "v3": {},
+    "good-1": RARE_ERRORS,
+    "good-2": RARE_ERRORS,
     "errors": {"ERRORS": "0.05"},
-    "slow": USUAL | {"SLOW_MS": "200"},
+    "slow": RARE_ERRORS | {"SLOW_MS": "200"},
 }
-"""Tags of the web server, and their behaviour."""
+"""Environment of the web server by image tag."""
 
 IMAGES = [
     Image("localhost/pause:1", ["/web", "pause"]),
     *(
-        Image(f"localhost/web:{version}", ["/web"], {"VERSION": version, **how})
-        for version, how in VERSIONS.items()
+        Image(f"localhost/web:{version}", ["/web"], {"VERSION": version, **environment})
+        for version, environment in VERSIONS.items()
     ),
 ]
-"""Images of the node, which cannot pull others."""
+"""Images of the node, which cannot pull images."""
 
 
 def remove(network: Network) -> None:
-    """Remove the remains of the ended processes: bridge, routes, control groups. Raises
+    """Remove the bridge, the routes and the control groups of a stopped node. Raises
     ClusterError.
     """
     network.down()
@@ -84,35 +84,33 @@ def enter(running: Mapping[str, Process]) -> list[str]:
         raise ClusterError(
             "there is no real node, or it is stopped: start the component `node` first"
         )
-    return [program_of_the_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
+    return [system_program("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
 
 
 class OnNode(Component):
-    """A component in the node's namespaces, with its health page at the node's address."""
+    """A component in the node's namespaces, with its health endpoint at the node's address."""
 
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
-        """Enter the namespaces first."""
-        program = (
-            str(programs[self.name]) if self.name in programs else program_of_the_system(self.name)
-        )
+        """Return the command that starts the component in the node's namespaces."""
+        program = str(programs[self.name]) if self.name in programs else system_program(self.name)
         return [*enter(running), program, *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:
-        """Return whether the health page at the node's address succeeds."""
+        """Return whether the health endpoint at the node's address returns status 200."""
         return status_of(f"http://{_network(settings).node}:{self.port}{self.page}") == 200
 
 
 class Node(Component):
-    """Process that holds the namespaces."""
+    """Process 1 of the node's namespaces."""
 
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
         """Return the command of a script that prepares the namespaces and becomes process 1."""
         unshare = [
-            program_of_the_system("unshare"),
+            system_program("unshare"),
             *NAMESPACES,
             "--propagation",
             "slave",
@@ -128,16 +126,16 @@ class Node(Component):
         ]
 
     def is_healthy(self, settings: Settings) -> bool:
-        """Return True: a running process is the only sign of life."""
+        """Return True: the process has no health endpoint."""
         return True
 
     def prepare(self, settings: Settings) -> None:
         """Write the script and create the control groups."""
         folder = _folder(settings)
-        remove_control_groups(_network(settings).bridge)  # of a node that was killed
+        remove_control_groups(_network(settings).bridge)  # of a killed node
         for group in control_groups(_network(settings).bridge):
             group.mkdir()
-            if group.parent.name == "cpuset":  # a new group has no processor and no memory
+            if group.parent.name == "cpuset":  # a new group has no CPU and no memory node
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     (group / file).write_text((group.parent / file).read_text("ascii"), "ascii")
         for path in (
@@ -152,15 +150,15 @@ class Node(Component):
             (folder / path).mkdir(parents=True, exist_ok=True)
         for path, value in KERNEL.items():
             (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
-        (folder / "is-furnished").unlink(missing_ok=True)
+        (folder / "network-is-up").unlink(missing_ok=True)
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
 
     def finish(self, settings: Settings, process: Process) -> None:
-        """Connect the network, for which the script waits."""
+        """Connect the network; the script waits for the connection."""
         _network(settings).connect(process.pid)
         folder = _folder(settings)
         wait_for(
-            "the node's network", (folder / "is-furnished").exists, folder.parent / "logs/node.log"
+            "the node's network", (folder / "network-is-up").exists, folder.parent / "logs/node.log"
         )
 
 
@@ -181,7 +179,7 @@ class Containerd(OnNode):
         """Import the images."""
         images = archive(binaries.provide(["web"])["web"], IMAGES)
         run(
-            program_of_the_system("nsenter"),
+            system_program("nsenter"),
             "-t",
             str(process.pid),
             "-m",
@@ -195,7 +193,7 @@ class Containerd(OnNode):
 
 
 class Kubelet(OnNode):
-    """Component that starts and watches the pods."""
+    """The kubelet."""
 
     def prepare(self, settings: Settings) -> None:
         """Write the configuration of the kubelet."""
@@ -204,7 +202,7 @@ class Kubelet(OnNode):
 
 
 class KubeProxy(OnNode):
-    """Component that implements Services."""
+    """The kube-proxy."""
 
     def prepare(self, settings: Settings) -> None:
         """Write the configuration of kube-proxy."""
@@ -212,7 +210,7 @@ class KubeProxy(OnNode):
 
 
 def create_identity(settings: Settings) -> None:
-    """Create the self-signed certificate of the API server for the kubelet. Raises ClusterError."""
+    """Create the API server's self-signed client certificate. Raises ClusterError."""
     key, certificate = (
         str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt")
     )
@@ -257,10 +255,10 @@ def _kubelet_configuration(settings: Settings) -> dict[str, Any]:
             "webhook": {"enabled": False},
             "x509": {"clientCAFile": str(settings.kubelet_client.with_suffix(".crt"))},
         },
-        "authorization": {"mode": "AlwaysAllow"},  # only the API server can authenticate
+        "authorization": {"mode": "AlwaysAllow"},  # only the API server has a client certificate
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{_network(settings).bridge}",
-        # a DNS server does not exist, but without an address group pod gets a warning
+        # no DNS server exists, but without an address the kubelet records a warning for each pod
         "clusterDNS": ["127.0.0.1"],
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "evictionHard": {
@@ -284,7 +282,7 @@ def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": str(settings.kubeconfig)},
         "clusterCIDR": _network(settings).pods,
-        "conntrack": {"maxPerCore": 0, "min": 0},  # the whole machine's
+        "conntrack": {"maxPerCore": 0, "min": 0},  # a setting of the whole machine
         "healthzBindAddress": f"{_network(settings).node}:10256",
         "hostnameOverride": NAME,
         "mode": "nftables",
@@ -321,14 +319,14 @@ version = 2
 
 
 def _script(folder: Path, network: Network) -> str:
-    """Return the script for the new namespaces, whose arguments are the program of process 1."""
+    """Return the script that prepares the namespaces and executes its arguments as process 1."""
     quoted_folder = shlex.quote(str(folder))
     mounts = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
     mounts |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}
     lines = [
         "set -e",
         "mount --make-rshared /",
-        *(f"mount --bind {quoted_folder}/{ours} {path}" for ours, path in mounts.items()),
+        *(f"mount --bind {quoted_folder}/{source} {path}" for source, path in mounts.items()),
         f"hostname {NAME}",
         "ip link set lo up",
         "until ip link show eth0 > /dev/null 2>&1; do sleep 0.02; done",
@@ -336,7 +334,7 @@ def _script(folder: Path, network: Network) -> str:
         "ip link set eth0 up",
         f"ip route add default via {network.host}",
         "echo 1 > /proc/sys/net/ipv4/ip_forward",
-        f"touch {quoted_folder}/is-furnished",
+        f"touch {quoted_folder}/network-is-up",
         'exec "$@"',
     ]
     return "\n".join(lines) + "\n"
@@ -356,7 +354,7 @@ def _write(settings: Settings, name: str, content: dict[str, Any]) -> None:
     (_folder(settings) / name).write_text(json.dumps(content, indent=2), "utf-8")  # JSON is YAML
 
 
-# As in components.py
+# Start order, as in components.py
 COMPONENTS = (
     (Node("node", lambda _settings: [], 0, "", is_child=True),),
     (

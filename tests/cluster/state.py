@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The stored state of a cluster, in its folder's state.json."""
+"""The state of a cluster, stored as state.json in the cluster's folder."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from workspace import write_private
 
 @dataclass
 class State:
-    """Fixed settings of a cluster, and its present processes."""
+    """Settings of a cluster, and its processes."""
 
     folder: Path
     first_port: int
     token: str
     controller_manager_qps: int
     kubernetes: str = NEWEST
-    """The version of its control plane."""
+    """Kubernetes version of the control plane."""
     admission_plugins: list[str] = field(default_factory=list)
     """Admission plugins of the API server, in addition to the defaults."""
     feature_gates: list[str] = field(default_factory=list)
     """Feature gates of the API server and the controller manager."""
     network: int | None = None
-    """The number of the real node's network; None where the nodes are fake."""
+    """Number of the real node's network; None with fake nodes."""
     processes: dict[str, Process] = field(default_factory=dict)
 
     @classmethod
@@ -45,13 +45,13 @@ class State:
         return cls(folder, processes=processes, **saved)
 
     def save(self) -> None:
-        """Replace the file atomically, before a signal can end this program."""
+        """Replace state.json atomically."""
         saved = {name: value for name, value in vars(self).items() if name != "folder"}
         write_private(self.folder / "state.json", json.dumps(saved, indent=2))
 
     @property
     def settings(self) -> Settings:
-        """Inputs of the command lines."""
+        """Return the settings that determine the command lines."""
         network = None if self.network is None else Network(self.network)
         plugins, gates = tuple(self.admission_plugins), tuple(self.feature_gates)
         return Settings(

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from workspace import SIGN_OF_LIFE, ClusterError, say
+from workspace import PROGRESS_INTERVAL, ClusterError, say
 
 
 class Progress:
-    """Progress over a known number of pieces: one line of output per piece."""
+    """Progress of a command that prints one line per piece of its work."""
 
     def __init__(self, pieces: int) -> None:
         self._pieces, self._done, self._began = pieces, 0, time.monotonic()
@@ -32,7 +32,7 @@ class Progress:
         if not self._done:
             return ""
         to_do = max(0, self._pieces - self._done)
-        seconds = max(SIGN_OF_LIFE, (time.monotonic() - self._began) / self._done * to_do)
+        seconds = max(PROGRESS_INTERVAL, (time.monotonic() - self._began) / self._done * to_do)
         return f", {min(self._done, self._pieces)} of {self._pieces}, about {seconds:.0f} s left"
 
 
@@ -43,11 +43,10 @@ def run(
     environment: dict[str, str] | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Run argv to its end, report time and last output every few seconds, and return the lines of
-    its output.
+    """Run a command, print its last line every few seconds, and return the lines of its output.
 
-    Raises ClusterError with the end of its output if the command fails. An exception (Ctrl-C) ends
-    the command too.
+    Raises ClusterError with the end of the output if the command fails. An exception such as Ctrl-C
+    stops the command.
     """
     began = time.monotonic()
     output: list[str] = []
@@ -69,13 +68,13 @@ def run(
         try:
             while True:
                 try:
-                    process.wait(SIGN_OF_LIFE)
+                    process.wait(PROGRESS_INTERVAL)
                     break
                 except subprocess.TimeoutExpired:
                     now = output[-1].strip() if output else "no output yet"
                     say(f"{label}: {time.monotonic() - began:.0f} s{progress or ''} ({now[:80]})")
         except BaseException:
-            os.killpg(process.pid, signal.SIGINT)  # the whole group: go has compilers as children
+            os.killpg(process.pid, signal.SIGINT)  # the process group, since go starts compilers
             raise
         reader.join()
     if process.returncode:

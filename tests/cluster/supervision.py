@@ -14,13 +14,13 @@ from state import State
 from workspace import SYSTEM_PATH, ClusterError, last_lines, uninterrupted, wait_for
 
 ENVIRONMENT = {"PATH": SYSTEM_PATH, "GOGC": "400"}
-"""Environment of each program: no ETCD_ settings, no ~/.kwok of the user's. Garbage is collected
-late: processors are scarcer than memory.
+"""Environment of each program, without the user's settings (ETCD_*, ~/.kwok). GOGC trades memory
+for less CPU time.
 """
 
 
-def look(state: State, component: Component) -> str:
-    """Return "healthy", "unhealthy" (running, but its health page fails) or "stopped"."""
+def health(state: State, component: Component) -> str:
+    """Return "healthy", "unhealthy" (the health endpoint fails) or "stopped"."""
     process = state.processes.get(component.name)
     if not process or not process.alive:
         return "stopped"
@@ -28,9 +28,7 @@ def look(state: State, component: Component) -> str:
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
-    """Start the components in place of any running ones, and wait until all are healthy. Raises
-    ClusterError.
-    """
+    """Restart the components, and wait until all are healthy. Raises ClusterError."""
     environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:
         end(state, component.name, signal.SIGKILL)
@@ -47,7 +45,7 @@ def start(state: State, components: list[Component], programs: dict[str, Path]) 
 
 
 def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:
-    """End the process, if any, and delete its record."""
+    """Stop the component's process, if any, and remove the process from the state."""
     if name in state.processes:
         state.processes[name].end(with_signal)
         del state.processes[name]
@@ -58,7 +56,7 @@ def _await_health(state: State, component: Component) -> None:
     log = _log(state, component)
 
     def healthy() -> bool:
-        word = look(state, component)
+        word = health(state, component)
         if word == "stopped":
             raise ClusterError(
                 f"{component.name} died at its start; the end of its log:\n{last_lines(log)}"

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Many jobs on one cluster, a few in parallel, each worker in a separate place."""
+"""Run jobs on one cluster by parallel workers, each with a separate resource such as a
+namespace.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +15,28 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from workspace import leave_in_order, say
+from workspace import exit_cleanly_at_sigterm, say
 
 Job = TypeVar("Job")
-Place = TypeVar("Place")
+Resource = TypeVar("Resource")
 
 
 def begin() -> None:
-    """Prepare a program with workers: show only errors of the packages, and end the cluster at
-    SIGTERM.
-    """
+    """Prepare a program with workers: log only errors of packages, and clean up at SIGTERM."""
     for package in ("kubernetes", "urllib3"):
         logging.getLogger(package).setLevel(logging.ERROR)
-    leave_in_order()
+    exit_cleanly_at_sigterm()
 
 
-def work_off(
+def run_jobs(
     jobs: Iterable[Job],
     workers: int,
-    place: Callable[[int], AbstractContextManager[Place]],
-    do: Callable[[Place, Job], None],
+    resource: Callable[[int], AbstractContextManager[Resource]],
+    do: Callable[[Resource, Job], None],
 ) -> None:
-    """Do each job once, in order; `place` makes the place of a worker by its number.
+    """Run each job once, in order; `resource` creates the resource of a worker by its number.
 
-    Ends the program if a worker has raised an error, which is no finding about the code under test.
+    An error of a worker is not a failure of the code under test, and exits the program.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []
@@ -45,13 +45,13 @@ def work_off(
 
     def work(number: int) -> None:
         try:
-            with place(number) as mine:
+            with resource(number) as own_resource:
                 while not errors:
                     try:
                         job = waiting.get_nowait()
                     except queue.Empty:
                         return
-                    do(mine, job)
+                    do(own_resource, job)
         except BaseException as error:
             errors.append(error)
             say(traceback.format_exc())
@@ -64,4 +64,4 @@ def work_off(
     for thread in threads:
         thread.join()
     if errors:
-        raise SystemExit("a job could not be tried: see above")
+        raise SystemExit("a job could not run: see the error above")

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Folders of the embedded cluster, and the errors, progress lines and locks that all files here
-share.
-"""
+"""Folders, errors, progress lines and locks of the embedded cluster."""
 
 from __future__ import annotations
 
@@ -19,22 +17,22 @@ from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent
 
-PATIENCE = 90
-"""Seconds until ready: 3 on two idle cores, many more while both compile."""
+TIMEOUT = 90
+"""Seconds to wait for a component: usually 3, but many more while a compiler runs."""
 
-SIGN_OF_LIFE = 8
-"""Seconds between two lines of progress: a silence of minutes looks like a hang."""
+PROGRESS_INTERVAL = 8
+"""Seconds between two progress lines."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Folders of the system's programs, independent of the user's PATH."""
 
 
 class ClusterError(Exception):
-    """Error that a person can fix: one sentence, with the end of a log if useful."""
+    """An error of the cluster, described in one sentence and, if useful, the end of a log."""
 
 
 def cache() -> Path:
-    """Return the user's cache of this project. All of its content may be deleted while no cluster
+    """Return the user's cache folder of this project, which may be deleted while no cluster
     runs.
     """
     home = os.environ.get("XDG_CACHE_HOME")
@@ -42,19 +40,17 @@ def cache() -> Path:
 
 
 def clusters() -> Path:
-    """Return the folder with one folder per cluster."""
+    """Return the folder that contains a folder per cluster."""
     return cache() / "clusters"
 
 
 def say(text: str) -> None:
-    """Print a progress line to stderr: stdout is for scripts."""
+    """Print a progress line to stderr, since scripts read stdout."""
     print(text, file=sys.stderr, flush=True)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file atomically, readable for its owner only: a reader sees the old text or the
-    new.
-    """
+    """Replace a file atomically; only its owner can read the file."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     with open(
@@ -73,14 +69,14 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
-    """Poll until done. Raises ClusterError, with the end of the log, when PATIENCE runs out."""
+    """Poll until done. Raises ClusterError with the end of the log after TIMEOUT."""
     began = reported = time.monotonic()
     while not done():
         now = time.monotonic()
-        if now > began + PATIENCE:
+        if now > began + TIMEOUT:
             end = f"; the end of its log:\n{last_lines(log)}" if log else ""
-            raise ClusterError(f"{what} did not become ready in {PATIENCE} s{end}")
-        if now > reported + SIGN_OF_LIFE:
+            raise ClusterError(f"{what} did not become ready in {TIMEOUT} s{end}")
+        if now > reported + PROGRESS_INTERVAL:
             reported = now
             say(f"waiting for {what}: {now - began:.0f} s")
         time.sleep(0.03)
@@ -88,22 +84,21 @@ def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> No
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file while the block runs; wait, with a message, while another process has the
-    lock.
+    """Hold a file lock during the block; print a message while another process holds the lock.
 
-    The file is deleted with the lock. So a process that has locked a deleted file must try again.
+    The owner of the lock deletes the file. A process that has locked a deleted file retries.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    held = False
-    while not held:
+    is_locked = False
+    while not is_locked:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(file, what)
-            held = _is_file(file, path)
-            if held:
+            is_locked = _is_file(file, path)
+            if is_locked:
                 yield
         finally:
-            if held:
+            if is_locked:
                 path.unlink(missing_ok=True)
             os.close(file)
 
@@ -115,7 +110,7 @@ def _lock(file: int, what: str) -> None:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             now = time.monotonic()
-            if now > reported + SIGN_OF_LIFE:
+            if now > reported + PROGRESS_INTERVAL:
                 reported = now
                 say(f"waiting for another process that works on {what}: {now - began:.0f} s")
             time.sleep(0.1)
@@ -128,10 +123,8 @@ def _is_file(file: int, path: Path) -> bool:
         return False
 
 
-def leave_in_order() -> None:
-    """Clean up and end at SIGTERM; a second one, e.g. from `timeout`, does not interrupt the
-    cleanup.
-    """
+def exit_cleanly_at_sigterm() -> None:
+    """Exit with cleanup at SIGTERM; ignore a second SIGTERM, for example from `timeout`."""
 
     def leave(*_unused: object) -> None:
         signal.signal(signal.SIGTERM, lambda *_unused: None)
@@ -140,11 +133,11 @@ def leave_in_order() -> None:
     signal.signal(signal.SIGTERM, leave)
 
 
-def run_in_order(main: Callable[[list[str]], int]) -> NoReturn:
-    """Call main with this program's arguments, and exit with its code, or with the sentence of a
-    ClusterError.
+def run_and_exit(main: Callable[[list[str]], int]) -> NoReturn:
+    """Call main with the command line, and exit with its exit code or with a ClusterError's
+    message.
     """
-    leave_in_order()
+    exit_cleanly_at_sigterm()
     try:
         sys.exit(main(sys.argv[1:]))
     except ClusterError as error:
@@ -153,9 +146,7 @@ def run_in_order(main: Callable[[list[str]], int]) -> NoReturn:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block is done: no process is started and then
-    forgotten.
-    """
+    """Block Ctrl-C and SIGTERM during the block, so that each started process is recorded."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

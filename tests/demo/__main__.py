@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make demo`: a ReplicationController is rolled, killed half-way, resumed and rolled back, on a
-real API server.
+"""Show `make demo`: update a ReplicationController, kill and resume an update, roll back an update.
 
-All output is checked as well: the exit code is 0 only if every step happened; 130 after Ctrl-C.
+The demo checks its own output: the exit code is 0 only if each step has the expected result, and
+130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from commands import Ansible, end_all
-from terminal import Surprise, command, expect, heading, note, paragraph
+from commands import Ansible, stop_all
+from terminal import UnexpectedResult, command, expect, heading, note, paragraph
 
 if TYPE_CHECKING:
     from primary import Foo
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = [".venv/bin/python", "tests/cluster"]
 NAME = ["--name", os.environ.pop("BATON_DEMO_CLUSTER", "demo")]
-"""Name of the demo's cluster; a test lends an existing one."""
-TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
+"""Name of the demo's cluster. A test sets the name of an existing cluster."""
+UPDATE_TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
 
 
 def main() -> int:
-    """Run all scenes and return the exit code."""
+    """Run the demo and return the exit code."""
     began = time.monotonic()
     _at_interrupt(_interrupt)
     os.chdir(ROOT)
-    users = os.environ.pop("KUBECONFIG", "")  # the demo has its own cluster
+    user_kubeconfig = os.environ.pop("KUBECONFIG", "")  # the demo has its own cluster
     code = 1
     with tempfile.TemporaryDirectory(prefix="baton-demo-", ignore_cleanup_errors=True) as home:
         try:
-            _story(home)
+            _play(home)
             code = 0
-        except Surprise as surprise:
+        except UnexpectedResult as error:
             heading("The demo has failed")
-            note(str(surprise))
+            note(str(error))
         except KeyboardInterrupt:
             heading("Interrupted")
             code = 130
         finally:
             _at_interrupt(signal.SIG_IGN)
-            end_all()
+            stop_all()
     kubeconfig = _kubeconfig()
-    # With KUBECONFIG of another cluster, `down` would not end this one.
-    prefix = ["env -u KUBECONFIG"] if users not in ("", kubeconfig) else []
+    # With KUBECONFIG of another cluster, `down` would not stop the demo's cluster.
+    prefix = ["env -u KUBECONFIG"] if user_kubeconfig not in ("", kubeconfig) else []
     stop = " ".join([*prefix, *CLUSTER, "down", *NAME])
     if code:
-        note("No process of Ansible is left.")
+        note("All processes of Ansible have been stopped.")
         note(f"The cluster still runs. To stop it: {stop}" if kubeconfig
-             else "No cluster is left either.")
+             else "No cluster is running.")
     else:
         heading(f"That was it, in {time.monotonic() - began:.0f} s. The cluster still runs")
-        _look_around(kubeconfig, stop)
+        _print_next_commands(kubeconfig, stop)
     return code
 
 
@@ -73,18 +73,18 @@ def _at_interrupt(handler: Any) -> None:
 
 
 def _interrupt(*_unused: object) -> None:
-    """Interrupt like Python at Ctrl-C; a second signal must not stop the cleanup."""
+    """Raise KeyboardInterrupt, and ignore further signals during the cleanup."""
     _at_interrupt(signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def _story(home: str) -> None:
+def _play(home: str) -> None:
     heading("A cluster on this machine, and foo: a ReplicationController of 6 pods")
     _start_cluster()
     from primary import Foo  # imported here, since the import takes most of a second
 
     kubeconfig = _kubeconfig()
-    expect(kubeconfig, "the cluster still runs")
+    expect(kubeconfig, "the cluster is running")
     with open(kubeconfig, encoding="utf-8") as lock:
         _wait_for_other_demos(lock)
         _roll(Ansible(home, kubeconfig), Foo(kubeconfig))
@@ -95,57 +95,56 @@ def _roll(ansible: Ansible, primary: Foo) -> None:
     primary.show()
     primary.expect_all("myimage:v1")
 
-    heading("Update foo to v2: one pod more, one pod less, until foo has taken over the new pods")
+    heading("Update foo to v2: replace the pods one by one, then hand over the new pods to foo")
     primary.watch()
-    ansible.run(f"{TO}v2")
-    primary.show(way=True)
+    ansible.run(f"{UPDATE_TO}v2")
+    primary.show(since_watch=True)
     primary.expect_all("myimage:v2")
 
-    heading("The same command again: nothing to do, and nothing is written")
+    heading("Run the same command again: nothing changes")
     before = primary.fingerprint()
-    ansible.run(f"{TO}v2", says=r"changed=0 .*failed=0")
+    ansible.run(f"{UPDATE_TO}v2", pattern=r"changed=0 .*failed=0")
     primary.show()
     expect(primary.fingerprint() == before, "foo and its pods are unchanged")
 
-    heading("Update foo to v3, whose pods start slowly, and kill Ansible half-way")
+    heading("Update foo to v3, whose pods start slowly, and kill Ansible during the update")
     primary.watch()
-    with ansible.started(f"{TO}v3-slow") as running:
+    with ansible.started(f"{UPDATE_TO}v3-slow") as running:
         primary.wait_for(3, "myimage:v3-slow", running)
         killed = running.kill()
     note(f"*** kill -9 {' '.join(map(str, killed))}: "
-         "ansible-playbook, its worker and the module, all at once")
+         "ansible-playbook, its worker and the module, simultaneously")
     primary.show()
-    new = primary.uids("myimage:v3-slow")
-    expect(primary.uids("myimage:v2") and new, "both versions have pods")
+    new_pods = primary.uids("myimage:v3-slow")
+    expect(primary.uids("myimage:v2") and new_pods, "both versions have pods")
     expect(len(primary.controllers()) == 2, "foo and its successor exist")
 
-    heading("Status: the state of the update is stored in the cluster only")
-    ansible.run("ansible-playbook baton.kubernetes.status -e controller=foo", keep=r" {4}",
-                says="phase: progressing")
+    heading("Show the status: the state of the update is stored in the cluster")
+    ansible.run("ansible-playbook baton.kubernetes.status -e controller=foo", shown_lines=r" {4}",
+                pattern="phase: progressing")
 
-    heading("Resume: the same command")
-    ansible.run(f"{TO}v3-slow")
-    primary.show(way=True)
+    heading("Resume the update with the same command")
+    ansible.run(f"{UPDATE_TO}v3-slow")
+    primary.show(since_watch=True)
     primary.expect_all("myimage:v3-slow")
-    expect(new <= primary.uids(), "the pods created before the kill still run")
+    expect(new_pods <= primary.uids(), "the pods created before the kill still exist")
 
     heading("Update foo to an image that does not exist, and roll back")
     before = primary.uids()
     primary.watch()
-    ansible.run(f"{TO}v4-absent -e progress_deadline=5 -e on_failure=stop", says="ImagePull",
-                code=2)
+    ansible.run(f"{UPDATE_TO}v4-absent -e progress_deadline=5 -e on_failure=stop",
+                pattern="ImagePull", code=2)
     primary.show()
-    expect(primary.uids("myimage:v4-absent"), "a pod of v4 has been tried")
+    expect(primary.uids("myimage:v4-absent"), "a pod of v4 exists")
     ansible.run("ansible-playbook baton.kubernetes.rollback -e controller=foo")
-    primary.show(way=True)
+    primary.show(since_watch=True)
     primary.expect_all("myimage:v3-slow")
     expect(primary.uids() == before, "foo has the same pods as before the update")
 
 
 def _start_cluster() -> None:
     command(" ".join([*CLUSTER, "up", *NAME]))
-    # In another session, since Ctrl-C comes from here: a half-started cluster needs time for its
-    # end.
+    # In a separate session, so that the demo forwards Ctrl-C and waits for the cleanup.
     with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT,
                           start_new_session=True) as process:
         try:
@@ -158,26 +157,26 @@ def _start_cluster() -> None:
 
 
 def _wait_for_other_demos(lock: IO[str]) -> None:
-    """Wait until no other demo updates foo. The lock ends with the process."""
+    """Lock the cluster for this demo until the process exits; wait for other demos."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        note("waiting for another demo on this cluster")
+        note("waiting until another demo on this cluster ends")
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _kubeconfig() -> str:
-    """Return the path of the cluster's kubeconfig; "" without a cluster."""
+    """Return the path of the cluster's kubeconfig; "" if the cluster does not exist."""
     answer = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True,
                             check=False)
     return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
-def _look_around(kubeconfig: str, stop: str) -> None:
-    paragraph("To look around:")
+def _print_next_commands(kubeconfig: str, stop: str) -> None:
+    paragraph("To inspect the cluster:")
     note(f"export KUBECONFIG={kubeconfig}")
     if not shutil.which("kubectl"):
-        note(f"{' '.join(CLUSTER)} build --with kubectl   # kubectl is missing: build it")
+        note(f"{' '.join(CLUSTER)} build --with kubectl   # builds kubectl")
     note("kubectl get rc,pods -o wide")
     note("kubectl get rc foo -o yaml")
     paragraph("To stop the cluster:")

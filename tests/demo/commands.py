@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ansible's commands, run like a user's, without the user's settings, and always ended.
+"""Run Ansible commands without the user's settings, and stop all their processes at the end.
 
-Ansible's workers have their own sessions, so neither a process group nor a parent leads to all
-workers. All of Ansible's processes inherit an environment variable, which identifies them.
+Ansible's workers have separate sessions, so neither the process group nor the parent identifies all
+workers. An environment variable, which all processes of Ansible inherit, identifies them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from terminal import Surprise, command, output
+from terminal import UnexpectedResult, command, output
 
 MARK = f"BATON_DEMO={os.getpid()}"
 GRACE = 5
-"""Seconds for Ansible to end after a signal."""
+"""Seconds that Ansible may take to exit after a signal."""
 
-# Ansible prints headings for the play and each task; the demo shows the steps, errors and the recap
-# (a table for many hosts, with unneeded padding for a single host).
+# Ansible also prints headings for the play and each task. The demo shows only steps, errors and the
+# recap, a table whose padding is removed.
 STEPS = r"localhost \| |\[ERROR\]|localhost +: "
 
 
@@ -35,7 +35,7 @@ class Ansible:
     """Runs ansible commands on one cluster."""
 
     def __init__(self, home: str, kubeconfig: str) -> None:
-        """Use home, an empty folder, in place of ~/.ansible."""
+        """Use the empty folder `home` instead of ~/.ansible."""
         variable, _, value = MARK.partition("=")
         inherited = {key: text for key, text in os.environ.items()
                      if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
@@ -50,28 +50,27 @@ class Ansible:
             "PATH": os.pathsep.join([os.path.abspath(".venv/bin"), os.environ["PATH"]]),
         }
 
-    def run(self, line: str, *, keep: str = STEPS, says: str = "", code: int = 0) -> None:
-        """Run a command to its end and show the lines that begin with `keep`.
+    def run(self, line: str, *, shown_lines: str = STEPS, pattern: str = "", code: int = 0) -> None:
+        """Run a command, and show the lines of its output that match `shown_lines`.
 
-        Raises Surprise unless the exit code is `code` and the output matches `says` (regular
-        expressions, both).
+        Raises UnexpectedResult unless the exit code is `code` and the output contains `pattern`.
         """
-        with self.started(line, keep) as running:
+        with self.started(line, shown_lines) as running:
             running.wait()
-        running.expect(code, says)
+        running.expect(code, pattern)
 
     @contextlib.contextmanager
-    def started(self, line: str, keep: str = STEPS) -> Iterator[Running]:
-        """Run a command while the block runs, at most until its end."""
+    def started(self, line: str, shown_lines: str = STEPS) -> Iterator[Running]:
+        """Start a command, and stop the command at the end of the block."""
         command(line)
-        with Running(shlex.split(line), self._environment, keep) as running:
+        with Running(shlex.split(line), self._environment, shown_lines) as running:
             yield running
 
 
 class Running:
-    """A command with a thread that shows the output."""
+    """A running command, and a thread that shows its output."""
 
-    def __init__(self, argv: list[str], environment: dict[str, str], keep: str) -> None:
+    def __init__(self, argv: list[str], environment: dict[str, str], shown_lines: str) -> None:
         self._process = subprocess.Popen(
             argv,
             env=environment,
@@ -80,9 +79,9 @@ class Running:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # Ctrl-C reaches the demo, which ends the command
+            start_new_session=True,  # so that Ctrl-C reaches only the demo, which stops the command
         )
-        self._keep = re.compile(keep)
+        self._shown_lines = re.compile(shown_lines)
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._show, daemon=True)
         self._reader.start()
@@ -92,7 +91,7 @@ class Running:
 
     def __exit__(self, *exception: object) -> None:
         if self.is_running:
-            end_all()
+            stop_all()
         self.wait()
 
     @property
@@ -100,61 +99,63 @@ class Running:
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Wait until the command has ended and its output is shown."""
+        """Wait until the command has exited and its output has been shown."""
         self._process.wait()
         self._reader.join(GRACE)
 
     def kill(self) -> list[int]:
-        """Kill all processes of the command at once and return their ids.
+        """Kill all processes of the command, and return their ids.
 
-        Raises Surprise if the command had ended.
+        Raises UnexpectedResult if the command has already exited.
         """
-        killed = _all() if self.is_running else []
+        killed = _pids() if self.is_running else []
         if not killed:
-            raise self._surprise("The command has ended before the kill")
+            raise self._unexpected("The command exited before the kill")
         for pid in killed:
             _signal(pid, signal.SIGKILL)
-        while _all():
+        while _pids():
             time.sleep(0.02)
         self.wait()
         return killed
 
-    def expect(self, code: int, says: str) -> None:
+    def expect(self, code: int, pattern: str) -> None:
         if self._process.returncode != code:
-            raise self._surprise(
-                f"The command has ended with exit code {self._process.returncode}, not {code}")
-        if not re.search(says, "".join(self._lines)):
-            raise self._surprise(f"The command has not printed {says!r}")
+            raise self._unexpected(
+                f"The command exited with code {self._process.returncode}, not {code}")
+        if not re.search(pattern, "".join(self._lines)):
+            raise self._unexpected(f"The output of the command does not contain {pattern!r}")
 
     def _show(self) -> None:
         for line in self._process.stdout or ():
             self._lines.append(line)
-            if self._keep.match(line):
+            if self._shown_lines.match(line):
                 is_recap = line.startswith("localhost")
                 output(re.sub(r" +", " ", line.rstrip()) if is_recap else line.rstrip())
 
-    def _surprise(self, what: str) -> Surprise:
-        return Surprise(f"{what}. Its output:\n{''.join(self._lines)}")
+    def _unexpected(self, what: str) -> UnexpectedResult:
+        return UnexpectedResult(f"{what}. Its output:\n{''.join(self._lines)}")
 
 
-def end_all() -> None:
-    """End all remaining processes of the demo, first by SIGTERM, so that they can clean up."""
-    time.sleep(0.1)  # a starting process gets the mark with the first instruction
+def stop_all() -> None:
+    """Stop all remaining processes of the demo by SIGTERM, and by SIGKILL after GRACE seconds."""
+    time.sleep(0.1)  # a process that is just starting has no environment yet
     deadline = time.monotonic() + GRACE
-    for pid in _all():
+    for pid in _pids():
         _signal(pid, signal.SIGTERM)
-    while remaining := _all():
+    while remaining := _pids():
         if time.monotonic() > deadline:
             for pid in remaining:
                 _signal(pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def _all() -> list[int]:
-    """Return the ids of the processes with the mark, without zombies (they have no environment)."""
+def _pids() -> list[int]:
+    """Return the ids of the processes whose environment contains MARK; zombies have no
+    environment.
+    """
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # ended, or another user's
+        with contextlib.suppress(OSError):  # the process has exited, or belongs to another user
             if MARK.encode() in (folder / "environ").read_bytes().split(b"\0"):
                 pids.append(int(folder.name))
     return sorted(pids)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read foo and its pods from the API server with the kubernetes package, without the collection."""
+"""Read foo and its pods from the API server, independently of the collection."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import kubernetes
 import yaml
 from commands import Running
-from terminal import Surprise, expect, note
+from terminal import UnexpectedResult, expect, note
 
 NAMESPACE = "default"
 REPLICAS = 6
 DEADLINE = 60
-"""Seconds to wait for events that take a moment on an idle machine."""
+"""Seconds to wait for an expected state of the cluster."""
 
 
 class Pod(NamedTuple):
-    """Displayed fields of a pod."""
+    """The fields of a pod that the demo shows."""
 
     uid: str
     image: str
@@ -45,16 +45,16 @@ class Foo:
     def __init__(self, kubeconfig: str) -> None:
         client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(client)
-        self._seen: dict[str, Pod] = {}
-        self._fewest = self._most = 0
+        self._watched_pods: dict[str, Pod] = {}
+        self._min_ready = self._max_pods = 0
         self._lock = threading.Lock()
 
     def recreate(self) -> None:
-        """Remove the objects of an earlier run, create foo, and start to watch its pods."""
+        """Delete the objects of an earlier demo, create foo, and start a watch on its pods."""
         self._core.delete_collection_namespaced_replication_controller(NAMESPACE)
-        _until(lambda: not self.controllers(), "the controllers of an earlier demo are gone")
+        _until(lambda: not self.controllers(), "the controllers of an earlier demo are deleted")
         self._core.delete_collection_namespaced_pod(NAMESPACE)
-        _until(lambda: not self._pods(), "the pods of an earlier demo are gone")
+        _until(lambda: not self._pods(), "the pods of an earlier demo are deleted")
         body = yaml.safe_load(Path(__file__).with_name("foo.yaml").read_text("utf-8"))
         self._core.create_namespaced_replication_controller(NAMESPACE, body)
         _until(lambda: self._counts() == {("myimage:v1", "ready"): REPLICAS},
@@ -62,33 +62,34 @@ class Foo:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def watch(self) -> None:
-        """Record the number of ready pods and of all pods from now on."""
+        """Start to record the minimum of ready pods and the maximum of pods."""
         self._catch_up()
         with self._lock:
-            self._fewest, self._most = REPLICAS, 0
+            self._min_ready, self._max_pods = REPLICAS, 0
             self._count()
 
-    def show(self, way: bool = False) -> None:
-        """Print a line on the present pods; with `way`, also a line on the pods since watch().
+    def show(self, since_watch: bool = False) -> None:
+        """Print the number of pods by image and state; with `since_watch`, also the recorded
+        extremes.
 
-        Raises Surprise if there were too few or too many pods since watch().
+        Raises UnexpectedResult if the extremes violate the guarantees of the update.
         """
         counts = sorted(self._counts().items())
         note(f"pods: {', '.join(f'{number} {image} {state}' for (image, state), number in counts)}")
-        if way:
+        if since_watch:
             self._catch_up()
-            note(f"on the way: never fewer than {self._fewest} ready, "
-                 f"never more than {self._most} in all")
-            expect(self._fewest >= REPLICAS and self._most <= REPLICAS + 1,
+            note(f"during the update: at least {self._min_ready} ready pods, "
+                 f"at most {self._max_pods} pods")
+            expect(self._min_ready >= REPLICAS and self._max_pods <= REPLICAS + 1,
                    f"at least {REPLICAS} pods are ready, and at most {REPLICAS + 1} exist")
 
     def expect_all(self, image: str) -> None:
-        """Raise Surprise unless foo is alone, and all pods of foo are ready and have the image."""
+        """Raise UnexpectedResult unless all pods are ready, have the image, and belong to foo."""
         expect(self._counts() == {(image, "ready"): REPLICAS}, f"{REPLICAS} pods of {image}")
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
     def wait_for(self, number: int, image: str, running: Running) -> None:
-        """Wait until that many pods of the image are ready, or the command has ended."""
+        """Wait until `number` pods of the image are ready, or until the command has exited."""
         what = f"{number} pods of {image} are ready"
         _until(lambda: not running.is_running or self._counts()[image, "ready"] >= number, what)
 
@@ -100,7 +101,9 @@ class Foo:
         return sorted(item.metadata.name for item in items)
 
     def fingerprint(self) -> tuple[str, set[str]]:
-        """Return a value that changes with every write to foo, and with every pod."""
+        """Return a value that changes with each write to foo and with each created or deleted
+        pod.
+        """
         primary = self._core.read_namespaced_replication_controller("foo", NAMESPACE)
         return primary.metadata.resource_version, self.uids()
 
@@ -111,37 +114,36 @@ class Foo:
     def _counts(self) -> Counter[tuple[str, str]]:
         return Counter((pod.image, pod.state) for pod in self._pods())
 
-    # The watch
-
     def _follow(self) -> None:
         for event in kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, NAMESPACE):
             pod = event["object"]
             with self._lock:
                 if event["type"] == "DELETED" or pod.metadata.deletion_timestamp:
-                    self._seen.pop(pod.metadata.uid, None)
+                    self._watched_pods.pop(pod.metadata.uid, None)
                 else:
-                    self._seen[pod.metadata.uid] = Pod.of(pod)
+                    self._watched_pods[pod.metadata.uid] = Pod.of(pod)
                 self._count()
 
     def _count(self) -> None:
-        self._fewest = min(self._fewest, sum(pod.state == "ready" for pod in self._seen.values()))
-        self._most = max(self._most, len(self._seen))
+        ready = sum(pod.state == "ready" for pod in self._watched_pods.values())
+        self._min_ready = min(self._min_ready, ready)
+        self._max_pods = max(self._max_pods, len(self._watched_pods))
 
     def _catch_up(self) -> None:
-        """Wait until the watch is up to date."""
+        """Wait until the watch has received the current state of all pods."""
 
         def caught_up() -> bool:
-            present = set(self._pods())
+            pods = set(self._pods())
             with self._lock:
-                return present == set(self._seen.values())
+                return pods == set(self._watched_pods.values())
 
         _until(caught_up, "the watch has received all changes of pods")
 
 
 def _until(condition: Callable[[], object], what: str) -> None:
-    """Wait; raises Surprise."""
+    """Wait until the condition is true. Raises UnexpectedResult after DEADLINE."""
     deadline = time.monotonic() + DEADLINE
     while not condition():
         if time.monotonic() > deadline:
-            raise Surprise(f"Expected within {DEADLINE} s: {what}.")
+            raise UnexpectedResult(f"Expected within {DEADLINE} s: {what}.")
         time.sleep(0.05)

@@ -10,17 +10,17 @@ import shutil
 import sys
 import textwrap
 
-WIDEST = 110
+MAX_WIDTH = 110
 
 
-class Surprise(Exception):
-    """An expected event has not happened; the text describes the actual one."""
+class UnexpectedResult(Exception):
+    """The demo had another result than expected; the text describes the expectation."""
 
 
 def expect(condition: object, what: str) -> None:
-    """Raise Surprise unless the condition is true."""
+    """Raise UnexpectedResult unless the condition is true."""
     if not condition:
-        raise Surprise(f"Expected: {what}.")
+        raise UnexpectedResult(f"Expected: {what}.")
 
 
 def heading(text: str) -> None:
@@ -28,7 +28,7 @@ def heading(text: str) -> None:
 
 
 def command(text: str) -> None:
-    """Print a command as a user would type the line."""
+    """Print a command with a shell prompt."""
     _print(f"\n{_bold(f'$ {text}')}")
 
 
@@ -37,14 +37,14 @@ def paragraph(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note of the demo, never wrapped, since the text may be a command to copy."""
+    """Print a note without line breaks, since the note may contain a command to copy."""
     _print(f"   {text}")
 
 
 def output(line: str) -> None:
-    """Print a line of a command's output; a sentence is broken between words."""
+    """Print a line of a command's output; break an error message between words."""
     if line.startswith("["):
-        width = min(shutil.get_terminal_size().columns, WIDEST)
+        width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
         line = textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False,
                              break_on_hyphens=False)
     _print(line)
@@ -55,5 +55,5 @@ def _bold(text: str) -> str:
 
 
 def _print(text: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal is closed; the processes must still be ended
+    with contextlib.suppress(OSError):  # a closed terminal must not prevent the cleanup
         print(text, flush=True)

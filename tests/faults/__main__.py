@@ -22,7 +22,7 @@ import embedded  # noqa: E402
 import plan  # noqa: E402
 import report  # noqa: E402
 from series import Series, Tally  # noqa: E402
-from workers import begin, work_off  # noqa: E402
+from workers import begin, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 from world import World  # noqa: E402
 
@@ -41,7 +41,7 @@ def main() -> int:
     options = parser.parse_args()
     begin()
     began = time.monotonic()
-    with embedded.up(embedded.of_this_checkout("faults")) as cluster:
+    with embedded.up(embedded.checkout_cluster_name("faults")) as cluster:
         chosen = [series for series in plan.series(with_peer=not options.sample)
                   if not options.words or any(word in series.title for word in options.words)]
         tallies = run(chosen, cluster.kubeconfig, options.workers, options.sample)
@@ -68,7 +68,7 @@ def run(chosen: list[Series], kubeconfig: str, workers: int,
         say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, "
             f"{time.monotonic() - began:.0f} s")
 
-    work_off(enumerate(chosen), workers, lambda number: World(kubeconfig, f"faults-{number}"),
+    run_jobs(enumerate(chosen), workers, lambda number: World(kubeconfig, f"faults-{number}"),
              try_it)
     return tallies
 

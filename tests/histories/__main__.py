@@ -36,7 +36,7 @@ from workers import begin  # noqa: E402
 HISTORIES, OF_FLEETS, DEEDS = 6, 2, 5
 #: Labels for histories of several controllers; and how many seeds make such histories, if not all.
 FLEET, EVERY = "Fleet", 4
-CLUSTER = embedded.of_this_checkout("histories")
+CLUSTER = embedded.checkout_cluster_name("histories")
 #: Moves of other clients.
 HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale",
          "restart_controller_manager", "set_own",

@@ -45,7 +45,7 @@ def cluster():
 
     BATON_KEEP_CLUSTER=1 leaves it running for the next run, until a run without it.
     """
-    cluster = embedded.up(embedded.of_this_checkout("integration"),
+    cluster = embedded.up(embedded.checkout_cluster_name("integration"),
                           admission_plugins=ADMISSION_PLUGINS)
     with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
         yield cluster

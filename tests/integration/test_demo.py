@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make demo` in the namespace `default` of the tests' cluster; the demo checks its own output.
-"""
+"""Test `make demo` on the tests' cluster; the demo checks its own output."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def name(cluster):
-    """Lend the tests' cluster to the demo, and restore the cluster afterwards."""
+    """Provide the name of the tests' cluster, and delete the demo's objects after the test."""
     if external_kubeconfig():
-        pytest.skip("KUBECONFIG names the cluster, and the demo has one of its own")
+        pytest.skip("KUBECONFIG names the cluster, but the demo starts an embedded cluster")
     yield cluster.name
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
         core = kubernetes.client.CoreV1Api(client)
@@ -29,7 +28,7 @@ def name(cluster):
         core.delete_collection_namespaced_pod("default")
 
 
-def test_demo_output(name):
+def test_demo_succeeds(name):
     foreign = ("MAKE", "MFLAGS", "ANSIBLE_", "K8S_AUTH_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
 

@@ -538,7 +538,7 @@ def strict():
     """A cluster with the admission plugin OwnerReferencesPermissionEnforcement."""
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of a given one are not ours to choose")
-    with embedded.up(embedded.of_this_checkout("owners"),
+    with embedded.up(embedded.checkout_cluster_name("owners"),
                      admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES}]) as cluster:
         yield cluster
 

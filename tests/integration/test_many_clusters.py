@@ -27,7 +27,7 @@ def clusters(monkeypatch):
     with contextlib.ExitStack() as stack:
         namespaces = {}
         for name in CLUSTERS:
-            cluster = stack.enter_context(embedded.up(embedded.of_this_checkout(name),
+            cluster = stack.enter_context(embedded.up(embedded.checkout_cluster_name(name),
                                                       admission_plugins=ADMISSION_PLUGINS))
             namespaces[name] = Namespace(cluster.kubeconfig, name)
             stack.callback(namespaces[name].delete)
@@ -121,7 +121,7 @@ def test_unreachable_cluster_stops_the_regions(clusters, inventory, regions, pla
     playbook fails.
     """
     up = ["malmo", "lyon"]
-    porto = embedded.find(embedded.of_this_checkout("porto"))
+    porto = embedded.find(embedded.checkout_cluster_name("porto"))
 
     def stands(output, outcome):
         stats = output.partition("CUSTOM STATS")[2]

@@ -600,7 +600,7 @@ def gated(request):
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the feature gates of a given one are not ours to "
                     "open")
-    name = embedded.of_this_checkout("gates")
+    name = embedded.checkout_cluster_name("gates")
     with embedded.up(name, admission_plugins=ADMISSION_PLUGINS,
                      feature_gates=["MaxUnavailableStatefulSet"]) as cluster:
         provided = Namespace(cluster.kubeconfig, request.node.originalname)

@@ -26,7 +26,7 @@ def throttled():
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the controller manager of a given one is not ours "
                     "to throttle")
-    name = embedded.of_this_checkout("throttled")
+    name = embedded.checkout_cluster_name("throttled")
     with embedded.up(name, controller_manager_qps=QPS,
                      admission_plugins=ADMISSION_PLUGINS) as cluster:
         yield cluster

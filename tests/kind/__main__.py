@@ -4,7 +4,7 @@
 """Run a command where `kind create cluster` works: python tests/kind [--cluster] COMMAND...
 
 Use the machine's Docker engine, kind and node image, or else create all three for the duration of
-the command. --cluster creates a kind cluster too, and KUBECONFIG names that cluster.
+the command. With --cluster, also create a kind cluster, and set KUBECONFIG for the command.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import binaries  # noqa: E402
 import engine  # noqa: E402
 import host_engine  # noqa: E402
 import node_image  # noqa: E402
-from workspace import run_in_order, say  # noqa: E402
+from workspace import run_and_exit, say  # noqa: E402
 
 
 def main(command: list[str]) -> int:
     """Run the command and return its exit code."""
     if command[:1] == ["--cluster"]:
         command = [sys.executable, str(HERE / "cluster.py"), *command[1:]]
-    why = host_engine.hindrance()
-    if not why:
+    reason = host_engine.hindrance()
+    if not reason:
         return subprocess.run(command, check=False).returncode
-    say(f"{why}: creating one")
+    say(f"{reason}: creating a private engine")
     engine.install()
     programs = binaries.provide(node_image.PROGRAMS)
     path = f"{programs['kind'].parent}{os.pathsep}{os.environ['PATH']}"
@@ -40,4 +40,4 @@ def main(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_in_order(main)
+    run_and_exit(main)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a command with a kind cluster as KUBECONFIG; needs an engine and kind (see __main__.py)."""
+"""Run a command with a kind cluster as KUBECONFIG; __main__.py provides the engine and kind."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ sys.path.insert(0, str(HERE.parent / "cluster"))
 
 import embedded  # noqa: E402
 from host_engine import IMAGE  # noqa: E402
-from workspace import ClusterError, run_in_order, wait_for  # noqa: E402
+from workspace import ClusterError, run_and_exit, wait_for  # noqa: E402
 
-NAME = embedded.of_this_checkout("tests")
+NAME = embedded.checkout_cluster_name("tests")
 
 
 def main(command: list[str]) -> int:
     """Run the command and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="baton-kind-") as folder:
         kubeconfig = f"{folder}/kubeconfig"
-        _kind(
-            "delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig
-        )  # of a run that was killed
+        # remove the cluster of a killed run
+        _kind("delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig)
         image = os.environ.get(IMAGE)
         try:
             _kind(
@@ -41,7 +40,7 @@ def main(command: list[str]) -> int:
                 kubeconfig,
                 *(["--image", image] if image else []),
             )
-            wait_for("the node of kind", lambda: _is_ready(kubeconfig))
+            wait_for("the kind node", lambda: _is_ready(kubeconfig))
             return subprocess.run(
                 command, env={**os.environ, "KUBECONFIG": kubeconfig}, check=False
             ).returncode
@@ -55,7 +54,7 @@ def _kind(*arguments: str) -> None:
 
 
 def _is_ready(kubeconfig: str) -> bool:
-    """Return whether all nodes are ready. kind's --wait exits with 0 even for an unready node."""
+    """Return whether all nodes are ready; `kind create cluster --wait` does not guarantee this."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
     return bool(nodes) and all(
@@ -68,4 +67,4 @@ def _is_ready(kubeconfig: str) -> bool:
 
 
 if __name__ == "__main__":
-    run_in_order(main)
+    run_and_exit(main)

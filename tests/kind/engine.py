@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Docker engine for the duration of one command, in private namespaces that leave no traces.
+"""Run a private Docker engine in new namespaces for the duration of one command.
 
-The kernel ends the engine with this program, even after SIGKILL. Only control groups without a
-process remain then; the next engine of this checkout removes them.
+The kernel kills the engine when this program exits, even by SIGKILL. After SIGKILL, only empty
+control groups remain; the next engine of this checkout removes the control groups.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from workspace import ClusterError, cache, locked
 
 HERE = Path(__file__).resolve().parent
 
-NAME = embedded.of_this_checkout("baton-kind")
-"""Name of the containers' control group. The rest of the engine is in its namespaces, invisible to
-other checkouts.
+NAME = embedded.checkout_cluster_name("baton-kind")
+"""Name of the containers' control group. All other resources of the engine are private to its
+namespaces.
 """
 
-WHAT = "a private Docker engine"
+LABEL = "a private Docker engine"
 
 NEEDED = {
     **machine.NEEDED,
@@ -36,39 +36,39 @@ NEEDED = {
     "debootstrap": "debootstrap",
     "setpriv": "util-linux",
 }
-"""Program: its Debian package."""
+"""Debian package by program."""
 
 MEMORY = 4
-"""GiB of memory, where an engine stores its images and containers."""
+"""GiB of memory for the engine, which stores images and containers in a tmpfs."""
 
 SYS_RESOURCE = 24
-"""The number of the capability CAP_SYS_RESOURCE."""
+"""Number of the capability CAP_SYS_RESOURCE."""
 
 
 def hindrance() -> str:
-    """Return why a private engine cannot run here, or ""; missing packages do not count."""
+    """Return why a private engine cannot run here, or ""; ignore missing packages."""
     if image := os.environ.get(IMAGE):
-        return f"{WHAT} lacks the image {image}, which {IMAGE} names"
-    if why := machine.hindrance(WHAT, NEEDED):
-        return why
+        return f"{LABEL} lacks the image {image}, which {IMAGE} names"
+    if reason := machine.hindrance(LABEL, NEEDED):
+        return reason
     free = int(_number("/proc/meminfo", r"MemAvailable: *(\d+)")) / 2**20
-    return f"{WHAT} needs {MEMORY} GiB of memory, and {free:.1f} are free" if free < MEMORY else ""
+    return f"{LABEL} needs {MEMORY} GiB of memory, and {free:.1f} are free" if free < MEMORY else ""
 
 
 def install() -> None:
     """Install the missing packages. Raises ClusterError."""
-    if why := hindrance():
-        raise ClusterError(why)
-    machine.install(WHAT, NEEDED)
+    if reason := hindrance():
+        raise ClusterError(reason)
+    machine.install(LABEL, NEEDED)
 
 
 def run(command: list[str], node: Path, image: str, environment: Mapping[str, str]) -> int:
-    """Run the command with an engine that has the image, and return the exit code.
+    """Run the command with an engine that contains the image, and return the exit code.
 
-    The image is made of the node's file system. Raises ClusterError.
+    node: the file system of the image. Raises ClusterError.
     """
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
-        machine.remove_control_groups(NAME)  # of an engine that was killed
+        machine.remove_control_groups(NAME)  # of a killed engine
         try:
             argv = [
                 *isolation_prefix("--net"),
@@ -85,8 +85,8 @@ def run(command: list[str], node: Path, image: str, environment: Mapping[str, st
 
 
 def isolation_prefix(*namespaces: str) -> list[str]:
-    """Return a command prefix: mounts and processes end with the command, and with this program."""
-    setpriv, unshare = (machine.program_of_the_system(name) for name in ("setpriv", "unshare"))
+    """Return a command prefix whose mounts and processes end with the command or this program."""
+    setpriv, unshare = (machine.system_program(name) for name in ("setpriv", "unshare"))
     return [
         setpriv,
         "--pdeathsig=KILL",
@@ -101,10 +101,10 @@ def isolation_prefix(*namespaces: str) -> list[str]:
 
 
 def _runtime() -> str:
-    """Return the path of runc, or of a wrapper where root lacks CAP_SYS_RESOURCE."""
+    """Return the path of runc, or of a wrapper if root lacks CAP_SYS_RESOURCE."""
     capabilities = int(_number("/proc/self/status", r"CapBnd:\s*([0-9a-f]+)"), 16)
     if capabilities >> SYS_RESOURCE & 1:
-        return machine.program_of_the_system("runc")
+        return machine.system_program("runc")
     return str(HERE / "runc-without-sys-resource")
 
 

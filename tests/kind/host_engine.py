@@ -13,11 +13,14 @@ import subprocess
 from pathlib import Path
 
 IMAGE = "BATON_KIND_IMAGE"
-"""Environment variable with the image of a node, in place of kind's default."""
+"""Environment variable with the node image; the default is kind's image."""
 
 
 def hindrance() -> str:
-    """Return why they cannot create a cluster here, or ""; pull the image if possible."""
+    """Return why the machine's Docker engine and kind cannot create a cluster, or "".
+
+    Pull the node image if it is missing.
+    """
     for command in ("docker version", "kind version"):
         if not _answers(command):
             return f"no Docker engine with kind here: `{command}` does not answer"

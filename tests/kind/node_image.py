@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Image of a kind node, built from Debian, the embedded cluster and kind's files."""
+"""Build the image of a kind node from Debian packages, the embedded cluster and kind's files."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ WEB = [
         )
     ),
 ]
-"""Images of tests and scenarios, all with the web server of the real node."""
+"""Images of tests and molecule scenarios; all contain the web server of the real node."""
 
 
 def provide(programs: dict[str, Path]) -> Path:
-    """Return the node's file system as a tar file, built once per content. Raises ClusterError."""
+    """Return the path of the node's file system as a tar file; build the file if its inputs have
+    changed. Raises ClusterError.
+    """
     digest = hashlib.sha256("".join(map(str, programs.values())).encode())
     for file in (HERE / "node-image", Path(__file__)):
         digest.update(file.read_bytes())
@@ -57,13 +59,15 @@ def provide(programs: dict[str, Path]) -> Path:
         if not node.exists():
             folder = node.with_suffix(".new")
             shutil.rmtree(folder, ignore_errors=True)
-            _make(folder, programs)
-            (folder / "node.tar").rename(node)  # atomic: no reader finds half a node
+            _build(folder, programs)
+            (folder / "node.tar").rename(
+                node
+            )  # atomic, so that no process reads an incomplete file
             shutil.rmtree(folder)
     return node
 
 
-def _make(folder: Path, programs: dict[str, Path]) -> None:
+def _build(folder: Path, programs: dict[str, Path]) -> None:
     for part in ("bin", "images", "kernel"):
         (folder / part).mkdir(parents=True)
     for name in ("kubelet", "kubeadm", "kubectl"):
@@ -80,11 +84,11 @@ def _make(folder: Path, programs: dict[str, Path]) -> None:
         str(files),
         KUBERNETES,
     ]
-    subtask.run("making the image of a kind node, once", command)
+    subtask.run("building the image of a kind node, once", command)
 
 
 def _files_of_kind() -> Path:
-    """Return the folder of files in kind's Go module."""
+    """Return the folder with the files of the node image in kind's Go module."""
     listed = subprocess.run(
         [str(go_toolchain.find_go()), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"],
         cwd=CLUSTER / "kind",
@@ -97,7 +101,7 @@ def _files_of_kind() -> Path:
 
 
 def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
-    """Return archives of the images: control plane, and sandbox with the tests' images."""
+    """Return image archives by name: the control plane, and the web server (sandbox and tests)."""
     listed = subprocess.run(
         [str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", KUBERNETES],
         check=True,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A killed private engine leaves no processes, files or control groups."""
+"""Test that a killed private engine leaves no processes, files or control groups."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import machine
 import node_image
 import pytest
 
-PLACES = [
-    Path(place)
-    for place in (
+FOLDERS = [
+    Path(folder)
+    for folder in (
         "/etc/docker",
         "/lib/modules",
         "/opt",
@@ -35,7 +35,7 @@ CONTAINER = f"docker run --rm --entrypoint /bin/sh {node_image.NAME} -c 'echo up
 
 
 def running(mark: str) -> list[str]:
-    """Return the processes with the mark in their environment: all of an engine."""
+    """Return the names of an engine's processes, which have the mark in their environment."""
     names = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -52,13 +52,13 @@ def wait_for_end(mark: str) -> None:
 
 
 def contents() -> list[list[str]]:
-    return [sorted(os.listdir(place)) if place.exists() else [] for place in PLACES]
+    return [sorted(os.listdir(folder)) if folder.exists() else [] for folder in FOLDERS]
 
 
 @pytest.mark.parametrize(
     "signal_number", [signal.SIGTERM, signal.SIGKILL], ids=lambda signal_number: signal_number.name
 )
-def test_killed_engine_leaves_nothing(signal_number):
+def test_killed_engine_leaves_no_processes_and_files(signal_number):
     if not host_engine.hindrance():
         pytest.skip("THE MACHINE HAS AN ENGINE, so no private engine is created")
     before, mark = contents(), uuid.uuid4().hex
@@ -74,13 +74,12 @@ def test_killed_engine_leaves_nothing(signal_number):
     process.send_signal(signal_number)
     if signal_number == signal.SIGTERM:
         time.sleep(0.1)
-        process.send_signal(signal_number)  # as `timeout` does
+        process.send_signal(signal_number)  # a second signal, as from `timeout`
 
     process.wait(60)
     wait_for_end(mark)
     assert contents() == before
     if signal_number == signal.SIGKILL:
-        subprocess.run(
-            [sys.executable, str(engine.HERE), "true"], check=True, timeout=300
-        )  # removes the control groups without a process
+        # the next engine removes the empty control groups
+        subprocess.run([sys.executable, str(engine.HERE), "true"], check=True, timeout=300)
     assert not [group for group in machine.control_groups(engine.NAME) if group.exists()]

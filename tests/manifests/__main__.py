@@ -34,7 +34,7 @@ from corpus import Manifest, manifests, refused  # noqa: E402
 from namespace import Namespace  # noqa: E402
 from report import Tally  # noqa: E402
 from trip import KINDS, Discarded, Refusal, Trip, prepare  # noqa: E402
-from workers import begin, work_off  # noqa: E402
+from workers import begin, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
 #: The sample has every nth written manifest.
@@ -63,7 +63,7 @@ def main() -> int:
     begin()
     began = time.monotonic()
     tally = Tally(options.seed, options.part)
-    with (embedded.up(embedded.of_this_checkout("manifests")) as cluster,
+    with (embedded.up(embedded.checkout_cluster_name("manifests")) as cluster,
           nodes_for_all.bound(cluster.kubeconfig)):
         run(cluster.kubeconfig, options, tally)
         text = report.text(tally, cluster.kubeconfig, time.monotonic() - began)
@@ -87,7 +87,7 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
         tally.add(manifest, kind, broken)
         say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
 
-    work_off(jobs, options.workers, lambda number: a_namespace(kubeconfig, f"manifests-{number}"),
+    run_jobs(jobs, options.workers, lambda number: a_namespace(kubeconfig, f"manifests-{number}"),
              make)
 
 

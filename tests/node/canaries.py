@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Canaries under live traffic, judged by Prometheus: their share of the requests, and for how long.
+"""Update a canary under live traffic with the role, and measure its share of the requests.
 
 Prometheus scrapes the containers. Debian's Prometheus has no discovery by the Kubernetes API, so it
 reads the pods' addresses from a file.
@@ -28,18 +28,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 
 PODS = 5
 SHARE = 1 / PODS
-"""Share of one pod: a Service sends a new connection to any of the pods."""
+"""Expected share of one pod: a Service balances new connections over all pods."""
 
 CANARY_RC = dataclasses.replace(RC, pods=PODS)
 
 RATES = {"new": 400}
-"""Requests per second. None on persistent connections, whose share depends on the pods to which k6
-happened to open 20 connections.
+"""Requests per second, all on new connections. The share of a pod in requests on persistent
+connections depends on the pods to which k6 opened its 20 connections.
 """
 
 DRAIN = 4.0
-"""Seconds that a pod serves after SIGTERM: longer than in rollouts.py, since kube-proxy on a busy
-machine is not under test here.
+"""Seconds that a pod serves after SIGTERM: longer than in rollouts.py, so that a slow kube-proxy on
+a busy machine does not fail this test.
 """
 
 CONTAINER: Json = {
@@ -48,10 +48,10 @@ CONTAINER: Json = {
 }
 
 INTERVAL = "500ms"
-"""Interval of the scrapes."""
+"""Scrape interval."""
 
-CAUGHT_BY = {"errors": "success_rate", "slow": "latency"}
-"""Bad versions, and the metric that detects each."""
+FAILING_METRICS = {"errors": "success_rate", "slow": "latency"}
+"""Bad version: the metric of the analysis that fails."""
 
 
 def image(version: str) -> str:
@@ -59,12 +59,12 @@ def image(version: str) -> str:
 
 
 @contextlib.contextmanager
-def scrape_targets(shop: Shop, targets: Path) -> t.Iterator[Json]:
-    """Keep the file of targets up to date while the block runs, and yield Prometheus' option."""
-    is_over = threading.Event()
+def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
+    """Keep a file of scrape targets current during the block; yield the scrape configuration."""
+    stopped = threading.Event()
 
-    def follow() -> None:
-        while not is_over.wait(0.2):
+    def update_targets() -> None:
+        while not stopped.wait(0.2):
             with contextlib.suppress(Exception):  # the API server is busy
                 pods = [pod for pod in shop.namespace.pods() if pod["status"].get("podIP")]
                 draft = targets.with_suffix(".new")
@@ -86,12 +86,12 @@ def scrape_targets(shop: Shop, targets: Path) -> t.Iterator[Json]:
                 if not targets.exists() or targets.read_text("utf-8") != draft.read_text("utf-8"):
                     draft.rename(targets)
 
-    thread = threading.Thread(target=follow, daemon=True)
+    thread = threading.Thread(target=update_targets, daemon=True)
     thread.start()
     try:
         yield {"file_sd_configs": [{"files": [str(targets)]}]}
     finally:
-        is_over.set()
+        stopped.set()
         thread.join()
 
 
@@ -104,7 +104,7 @@ def analysis() -> Json:
 
 @dataclasses.dataclass
 class Canary:
-    """One pod of a version, and the outcome of the role."""
+    """One run of the role, with one pod of a new version."""
 
     version: str
     #: Start and end of the playbook, in seconds since 1970.
@@ -112,57 +112,61 @@ class Canary:
     ended: float
     output: str
     is_rolled_back: bool
-    #: Requests while the playbook ran, and the number of lost ones; all answers between the first
-    #: and the last answer of this version; and the answers of this version.
+    #: Number of requests during the playbook, and of requests without an answer.
     requests: int = 0
     lost: int = 0
-    spell: list[Answer] = dataclasses.field(default_factory=list)
-    met: list[Answer] = dataclasses.field(default_factory=list)
+    #: Answers of all versions from the first to the last answer of this version.
+    all_answers: list[Answer] = dataclasses.field(default_factory=list)
+    #: Answers of this version.
+    answers: list[Answer] = dataclasses.field(default_factory=list)
 
     @property
     def is_bad(self) -> bool:
-        return self.version in CAUGHT_BY
+        return self.version in FAILING_METRICS
 
     @property
     def was_caught(self) -> bool:
-        """Whether the role rolled back because of the expected metric."""
-        message = f"the analysis has failed: {CAUGHT_BY.get(self.version)}: "
+        """Return whether the role rolled back because the expected metric failed."""
+        message = f"the analysis has failed: {FAILING_METRICS.get(self.version)}: "
         return self.is_rolled_back and message in " ".join(self.output.split())
 
     @property
     def seconds(self) -> float:
-        """Seconds between the first and the last answer of this version."""
-        return self.spell[-1].sent - self.spell[0].sent if self.spell else 0
+        """Return the seconds between the first and the last answer of this version."""
+        return self.all_answers[-1].sent - self.all_answers[0].sent if self.all_answers else 0
 
     def count(self, traffic: Traffic) -> None:
-        """Count the answers of this version. A deleted pod may get requests for a moment."""
-        meanwhile = traffic.between(self.began, self.ended)
-        self.requests, self.lost = len(meanwhile), sum(not answer.version for answer in meanwhile)
+        """Assign the answers during the playbook; a terminating pod still receives requests."""
+        during_playbook = traffic.between(self.began, self.ended)
+        self.requests = len(during_playbook)
+        self.lost = sum(not answer.version for answer in during_playbook)
         answers = traffic.between(
             self.began, self.ended + (DRAIN + SETTLE if self.is_rolled_back else 0)
         )
-        self.met = [answer for answer in answers if answer.version == self.version]
-        if self.met:
-            self.spell = [
-                answer for answer in answers if self.met[0].sent <= answer.sent <= self.met[-1].sent
+        self.answers = [answer for answer in answers if answer.version == self.version]
+        if self.answers:
+            self.all_answers = [
+                answer
+                for answer in answers
+                if self.answers[0].sent <= answer.sent <= self.answers[-1].sent
             ]
 
 
 def max_share(requests: int) -> float:
-    """Return the highest plausible share: the expected one plus five standard deviations."""
+    """Return the maximum plausible share: the expected share plus five standard deviations."""
     return SHARE + 5 * math.sqrt(SHARE * (1 - SHARE) / requests)
 
 
-class Stage:
-    """A shop, its Prometheus, and the role as a user runs it."""
+class CanaryRunner:
+    """Runs the role image_bump like a user, with an analysis of Prometheus metrics."""
 
     def __init__(self, shop: Shop, prometheus: str, folder: Path) -> None:
         self._shop = shop
         self._folder = folder
         self._analysis = {**analysis(), "prometheus_url": prometheus}
 
-    def roll_out(self, version: str) -> Canary:
-        """Update one pod with the role, which pauses, or rolls back after a failed analysis."""
+    def update_canary(self, version: str) -> Canary:
+        """Run the role, which updates one pod, and then pauses or rolls back."""
         shop = self._shop
         role = {
             "role": "baton.kubernetes.image_bump",
@@ -179,13 +183,13 @@ class Stage:
         play.write_text(json.dumps(plays), "utf-8")
         began = time.time()
         environment = clients.environment(shop.namespace.kubeconfig, self._folder)
-        ran = clients.Program().run(["ansible-playbook", str(play)], environment)
-        print(f"== {version}: {ran.seconds:.1f} s", ran.output, ran.errors, sep="\n")
+        run = clients.Program().run(["ansible-playbook", str(play)], environment)
+        print(f"== {version}: {run.seconds:.1f} s", run.output, run.errors, sep="\n")
         images = {pod["spec"]["containers"][0]["image"] for pod in shop.namespace.pods()}
         return Canary(
             version,
             began,
             time.time(),
-            ran.output + ran.errors,
-            not ran.is_well and image(version) not in images,
+            run.output + run.errors,
+            not run.is_well and image(version) not in images,
         )

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A cluster with a real node for the session, and a namespace for each test."""
+"""Fixtures: a cluster with a real node for the session, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def pytest_configure(config):
 @pytest.fixture(scope="session")
 def cluster(request):
     """Provide the embedded cluster of this checkout with a real node."""
-    with embedded.up(embedded.of_this_checkout("node"), with_real_node=True) as cluster:
+    with embedded.up(embedded.checkout_cluster_name("node"), with_real_node=True) as cluster:
         yield cluster
         machine = record.machine(cluster.kubeconfig)
         for page in record.PAGES:
-            if measured := request.config.stash[page.measured]:
-                lines = [*page.table(measured), "", machine, *page.settings(measured)]
+            if measurements := request.config.stash[page.measurements]:
+                lines = [*page.table(measurements), "", machine, *page.settings(measurements)]
                 request.config.stash[TEXTS][page] = "\n".join(lines)
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the measured tables, and write them to the docs with WRITE_TRAFFIC."""
+    """Print the tables; with WRITE_TRAFFIC, also write them to the documentation."""
     for page, text in config.stash[TEXTS].items():
         terminalreporter.write_line("")
         terminalreporter.write_line(text)

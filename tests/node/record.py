@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The measured tables as Markdown: traffic, and canaries."""
+"""Write the measurements as Markdown tables: requests during rollouts, and canaries."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from rollouts import DRAIN, REPLICAS, START, Case
 from traffic import CONNECTIONS, RATE, TIMEOUT, Answer, reasons
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
-HEADING = "## Measured"
+HEADING = "## Measurement"
 
 
-class Measured(t.NamedTuple):
-    """A case, the answers, and the seconds that the rollout took."""
+class Measurement(t.NamedTuple):
+    """The answers during one rollout, and the duration of the rollout in seconds."""
 
     case: Case
     answers: list[Answer]
     seconds: float
 
 
-TRAFFIC = pytest.StashKey[list[Measured]]()
+TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Measurements of the session; for the canaries, the longest series."""
+"""Measurements of the test session; of the canaries, the longest series."""
 
 
-def table(measured: list[Measured]) -> list[str]:
-    """Return a line per rollout, the controls last, and the sums."""
+def table(measurements: list[Measurement]) -> list[str]:
+    """Return a row per rollout, with the negative controls last, and a row with the totals."""
     head = (
         "| rollout | kind | by | seconds | requests on new connections | failed "
-        "| on kept ones | failed |"
+        "| requests on persistent connections | failed |"
     )
     lines = [head, "|---|---|---|---|---|---|---|---|"]
-    rows = sorted(measured, key=lambda measurement: measurement.case.row.is_control)
+    rows = sorted(measurements, key=lambda measurement: measurement.case.row.is_negative_control)
     lines += [_line(_title(measurement), measurement.answers) for measurement in rows]
     counted = [
         answer
         for measurement in rows
-        if not measurement.case.row.is_control
+        if not measurement.case.row.is_negative_control
         for answer in measurement.answers
     ]
-    return [*lines, _line("**all but the controls** | | |", counted)]
+    return [*lines, _line("**total without negative controls** | | |", counted)]
 
 
-def _title(measurement: Measured) -> str:
+def _title(measurement: Measurement) -> str:
     case = measurement.case
     return f"{case.row.title} | {case.kind.name} | {case.row.tool} | {measurement.seconds:.0f}"
 
 
 def machine(kubeconfig: str) -> str:
-    """Return date and machine of the measurement."""
+    """Return a line with the date and the machine of the measurement."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         node = kubernetes.client.CoreV1Api(client).list_node().items[0].status.node_info
     today = datetime.datetime.now(datetime.UTC).date()
@@ -69,29 +69,29 @@ def machine(kubeconfig: str) -> str:
     )
 
 
-def settings(measured: list[Measured]) -> list[str]:
-    """Return the settings behind the numbers, and the reasons of lost requests."""
-    lost = reasons(answer for measurement in measured for answer in measurement.answers)
-    failures = ", ".join(f"{count} times {kind}" for kind, count in lost.items()) or "none"
+def settings(measurements: list[Measurement]) -> list[str]:
+    """Return lines with the settings of the measurement and the reasons for failures."""
+    lost = reasons(answer for measurement in measurements for answer in measurement.answers)
+    failures = ", ".join(f"{reason} ({count:,})" for reason, count in lost.items()) or "none"
     return [
-        f"- {REPLICAS} pods (of a DaemonSet one, on the one node), {START:g} s until one listens, "
-        f"{DRAIN:g} s in which it drains; "
-        f"{RATE} requests/s on new connections, as many on kept ones, time-out {TIMEOUT:g} s.",
-        f"- Failed requests of the controls: {failures}.",
+        f"- {REPLICAS} pods (1 of a DaemonSet, on the only node); a pod listens after {START:g} "
+        f"s and drains for {DRAIN:g} s. {RATE} requests/s on new connections and {RATE} requests/s "
+        f"on persistent connections; timeout {TIMEOUT:g} s.",
+        f"- Reasons for the failed requests of all rollouts: {failures}.",
     ]
 
 
 def table_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return a line per version."""
+    """Return a row per version."""
     head = (
-        "| version | rollouts | gone back | requests in all | met it "
-        "| of those while it was there: average | highest "
-        "| seconds it was there: median | longest |"
+        "| version | rollouts | rolled back | requests | answered by the canary "
+        "| average share | maximum share "
+        "| median seconds | maximum seconds |"
     )
     lines = [head, "|---|---|---|---|---|---|---|---|---|"]
     for title, chosen in _by_title(canaries).items():
-        met, spells = (
-            [len(getattr(canary, name)) for canary in chosen] for name in ("met", "spell")
+        answers, totals = (
+            [len(getattr(canary, name)) for canary in chosen] for name in ("answers", "all_answers")
         )
         seconds = [canary.seconds for canary in chosen]
         cells = [
@@ -99,9 +99,9 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
             len(chosen),
             sum(canary.is_rolled_back for canary in chosen),
             f"{sum(canary.requests for canary in chosen):,}",
-            f"{sum(met):,}",
-            f"{_share(sum(met), sum(spells)):.1%}",
-            f"{max(map(_share, met, spells)):.1%}",
+            f"{sum(answers):,}",
+            f"{_share(sum(answers), sum(totals)):.1%}",
+            f"{max(map(_share, answers, totals)):.1%}",
             f"{statistics.median(seconds):.1f}",
             f"{max(seconds):.1f}",
         ]
@@ -110,22 +110,24 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
 
 
 def settings_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return the settings behind the numbers, and the number of failed requests."""
-    failed = [answer for canary in canaries for answer in canary.met if answer.failure]
+    """Return lines with the settings of the measurement and the number of failures."""
+    failed = [answer for canary in canaries for answer in canary.answers if answer.failure]
     lost = sum(canary.lost for canary in canaries)
     return [
-        f"- One of {PODS} pods: {SHARE:.0%}. {RATES['new']} requests/s, all on new connections.",
-        f"- Requests that a new version answered with 500: {len(failed):,}. "
-        f"Requests that were lost: {lost:,}.",
-        "- The good one is there for good; it was counted until its analysis had ended.",
+        f"- The canary is 1 of {PODS} pods ({SHARE:.0%}). {RATES['new']} requests/s, all on new "
+        "connections.",
+        "- Shares and seconds cover the time from the first to the last answer of the canary; for "
+        "the good version, until the end of its analysis.",
+        f"- Requests that a canary answered with status 500: {len(failed):,}. "
+        f"Requests without an answer: {lost:,}.",
     ]
 
 
 def _by_title(canaries: list[Canary]) -> dict[str, list[Canary]]:
-    titles = {"errors": "5% of the answers are 500", "slow": "canary answer takes 0.2 s"}
+    titles = {"errors": "5% of the answers are 500", "slow": "each answer takes 0.2 s"}
     by_title: dict[str, list[Canary]] = {}
     for canary in canaries:
-        by_title.setdefault(titles.get(canary.version, "a good one"), []).append(canary)
+        by_title.setdefault(titles.get(canary.version, "good version"), []).append(canary)
     return by_title
 
 
@@ -142,10 +144,10 @@ def _line(title: str, answers: list[Answer]) -> str:
 
 
 class Page(t.NamedTuple):
-    """A document with a generated part."""
+    """A documentation page whose last section is generated."""
 
     name: str
-    measured: pytest.StashKey[t.Any]
+    measurements: pytest.StashKey[t.Any]
     table: t.Callable[[t.Any], list[str]]
     settings: t.Callable[[t.Any], list[str]]
 

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of rollouts under live traffic, for each kind of controller.
+"""Define the rollouts that test_traffic.py measures, for each kind of controller.
 
-To add a kind that the module can update, add it to OUR_KINDS. To add a rollout, add a function and
-its row. A DaemonSet is not in OUR_KINDS: it has one pod on the one node, so it cannot be stopped at
-half of the pods, and has separate rows.
+To add a kind, append the kind to OUR_KINDS. To add a rollout, write a function and append a row to
+ROWS. A DaemonSet has separate rows, since its single pod on the only node cannot be updated in two
+halves.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ V1, V2 = "localhost/web:v1", "localhost/web:v2"
 DRAIN, START = 2.0, 4.5
 """Seconds that a pod serves after SIGTERM, and that a new pod takes to listen.
 
-With no pod ready, kube-proxy sends requests to terminating pods that still serve. A wrong
-controller would lose nothing if a new pod were ready before an old one has drained, so START must
-be longer than DRAIN, even with the time that any pod takes to start.
+START must be longer than DRAIN. Without a ready pod, kube-proxy sends requests to terminating pods
+that still serve. If new pods were ready before the old pods have drained, even a controller that
+deletes all pods at once would lose no request.
 """
 
 DEADLINE = 180
-"""Seconds until a wait fails."""
+"""Timeout of a wait in seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +50,17 @@ class Kind:
     """A kind of controller."""
 
     name: str
-    #: API group and resource, within a namespace.
+    #: Path of the API group, and the resource.
     group: str
     resource: str
     spec: Json = dataclasses.field(default_factory=dict)
-    #: Whether the selector is a plain map of labels.
+    #: Whether the selector is a map of labels, without matchLabels.
     has_plain_selector: bool = False
     #: The module's options for this kind.
     options: Json = dataclasses.field(default_factory=dict)
-    #: Pods that an update makes unavailable, because the old pod is deleted first.
+    #: Number of unavailable pods during an update, because the old pod is deleted first.
     unavailable: int = 0
-    #: The additional Role of docs/permissions.md.
+    #: Additional Role of docs/permissions.md for this kind.
     role: str = ""
     pods: int = REPLICAS
 
@@ -96,7 +96,7 @@ OUR_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
 class Shop:
-    """foo and its Service in a namespace, with the actions of a user."""
+    """The application under test: controller foo and a Service, with the actions of a user."""
 
     def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind, container: Json) -> None:
         self.cluster = cluster
@@ -105,7 +105,7 @@ class Shop:
         self._container = container
         #: Progress lines of the tasks.
         self.lines: list[str] = []
-        #: Pauses at a share of new pods: start, end, share.
+        #: Pauses of staged updates: start, end, share of new pods.
         self.stages: list[tuple[float, float, float]] = []
 
     @property
@@ -113,7 +113,7 @@ class Shop:
         return f"{self.kind.group}/namespaces/{self.namespace.name}/{self.kind.resource}"
 
     def open(self, image: str = V1) -> str:
-        """Create both, and return the Service's URL when all pods serve."""
+        """Create foo and its Service, wait until all pods serve, and return the URL."""
         if self.kind.role:
             self.namespace.allow(role(self.kind.role), self.kind.role)
         self.namespace.call("POST", self.path, self.manifest(image))
@@ -128,10 +128,10 @@ class Shop:
         return f"http://{service['spec']['clusterIP']}/"
 
     def manifest(self, image: str) -> Json:
-        """Return foo, whose pods the Service selects."""
+        """Return the manifest of foo, whose pods the Service selects."""
         item = manifest(self.kind.pods, image)
         spec = {**item["spec"], **self.kind.spec}
-        if self.kind is DAEMON_SET:  # one pod, on the one node
+        if self.kind is DAEMON_SET:
             del spec["replicas"]
         if not self.kind.has_plain_selector:
             spec["selector"] = {"matchLabels": spec["selector"]}
@@ -146,7 +146,7 @@ class Shop:
         return self.namespace.roll(say=self.lines.append, **self.kind.options, **task)
 
     def roll_until(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
-        """Run the command ansible, and kill its process tree when the condition is met."""
+        """Run the module with the command ansible, and kill it when the condition is true."""
         program = clients.Program()
         params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
         with (
@@ -163,7 +163,7 @@ class Shop:
             assert running.result().was_killed, running.result().last_words
 
     def images(self) -> dict[str, int]:
-        """Return the number of ready pods by image; under None, of unready or terminating pods."""
+        """Return the number of ready pods by image; None counts unready and terminating pods."""
         pods = self.namespace.call("GET", self.namespace.path("pods"))["items"]
         return collections.Counter(
             pod["spec"]["containers"][0]["image"]
@@ -173,11 +173,11 @@ class Shop:
         )
 
     def has_pod_of(self, image: str) -> bool:
-        """Return whether a pod of that image exists, ready or not."""
+        """Return whether a pod with the image exists, ready or not."""
         return any(pod["spec"]["containers"][0]["image"] == image for pod in self.namespace.pods())
 
     def wait_for_pods_of(self, image: str) -> None:
-        """Wait until all pods run that image and kube-proxy has written its rules."""
+        """Wait until all pods run the image and kube-proxy has written its rules."""
         pods = self.kind.pods
         eventually(
             lambda: self.images() == {image: pods}, f"{pods} pods of {image} and no other", DEADLINE
@@ -185,7 +185,7 @@ class Shop:
         time.sleep(SETTLE)
 
 
-# Rollouts: each begins with serving pods of v1, and returns at its end.
+# Rollouts: each function starts with serving pods of v1, and returns when the rollout has ended.
 
 
 def update(shop: Shop) -> None:
@@ -199,14 +199,14 @@ def kill_and_resume(shop: Shop) -> None:
 
 
 def kill_at_new_pod_and_resume(shop: Shop) -> None:
-    """Kill the task while the new pod starts; the server completes the update without the task."""
+    """Kill the task while the new pod starts; the controller manager completes the update."""
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     time.sleep(START + DRAIN + 1)
     shop.roll(image=V2)
 
 
 def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
-    """Kill the task while the new pod starts, longer than a rollback takes: the old pod stays."""
+    """Kill the task while the new pod starts, and roll back before the new pod is ready."""
     first = uids(shop.namespace.pods())
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     shop.roll(state="rolled_back")
@@ -214,7 +214,7 @@ def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
 
 
 def kill_in_handover_and_resume(shop: Shop) -> None:
-    """foo has half of the pods for some seconds, and no pod can be created."""
+    """Kill the task in the handover, with half of the pods reparented to foo."""
     with pytest.raises(Killed):
         shop.namespace.roll(fault=death(2, True, reparents), image=V2, **shop.kind.options)
     time.sleep(DRAIN + 1)
@@ -231,7 +231,7 @@ def update_in_stages(shop: Shop) -> None:
     """Pause at a quarter and at half of the pods."""
     for share in (0.25, 0.5):
         shop.roll(image=V2, pause_at=f"{share:.0%}")
-        eventually(lambda: None not in shop.images(), "the end of the old pods", DEADLINE)
+        eventually(lambda: None not in shop.images(), "the termination of the old pods", DEADLINE)
         begin = time.time() + SETTLE
         time.sleep(SETTLE + 10)
         shop.stages.append((begin, time.time(), share))
@@ -252,22 +252,22 @@ def migrate(shop: Shop) -> None:
     shop.roll(state="migrated", to_kind="Deployment")
 
 
-def update_with_trouble(trouble: t.Callable[[Shop], None]) -> t.Callable[[Shop], None]:
-    """Return an update that gets into trouble when half of the pods are new."""
+def update_with_disruption(disrupt: t.Callable[[Shop], None]) -> t.Callable[[Shop], None]:
+    """Return a rollout that calls `disrupt` when half of the pods are new."""
 
     def rollout(shop: Shop) -> None:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             rolling = pool.submit(shop.roll, image=V2)
             eventually(lambda: rolling.done() or shop.images()[V2] >= 2, "two new pods", DEADLINE)
-            assert not rolling.done(), "the update ended before the trouble"
-            trouble(shop)
+            assert not rolling.done(), "the update ended before the disruption"
+            disrupt(shop)
             rolling.result(DEADLINE)
 
     return rollout
 
 
 def outage_of(component: str) -> t.Callable[[Shop], None]:
-    """Return trouble: one component of the node is killed and started again."""
+    """Return a disruption: one component of the node is killed and restarted after 3 s."""
 
     def outage(shop: Shop) -> None:
         shop.cluster.stop(component, kill=True)
@@ -278,13 +278,13 @@ def outage_of(component: str) -> t.Callable[[Shop], None]:
 
 
 def cordon(shop: Shop) -> None:
-    """Cordon the node until the task reports an unschedulable pod."""
+    """Cordon the node until the task reports an unschedulable pod, then uncordon the node."""
     line_count = len(shop.lines)
     set_schedulable(shop, False)
     try:
         eventually(
             lambda: any("unschedulable" in line for line in shop.lines[line_count:]),
-            "a line about the node",
+            "a progress line about an unschedulable pod",
             DEADLINE,
         )
     finally:
@@ -301,7 +301,7 @@ def set_schedulable(shop: Shop, is_schedulable: bool) -> None:
 
 
 def patch_template(shop: Shop) -> None:
-    """Let the controller manager update the pods."""
+    """Patch the image without the collection; the controller manager replaces the pods."""
     containers = [{"name": "web", "image": V2}]
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
     shop.namespace.call(
@@ -319,9 +319,9 @@ def kubectl_rolling_update(shop: Shop) -> None:
 
 
 def delete_and_create(shop: Shop) -> None:
-    """Act like a wrong controller: delete the old pods before the new pods exist."""
+    """Delete all old pods before the first new pod exists, like an incorrect controller."""
     shop.namespace.remove("foo", shop.kind.resource)
-    eventually(lambda: V1 not in shop.images(), "the end of the old pods")
+    eventually(lambda: V1 not in shop.images(), "the termination of the old pods")
     shop.namespace.call("POST", shop.path, shop.manifest(V2))
 
 
@@ -349,7 +349,7 @@ WITHOUT_READINESS: Json = {"env": WELL_BEHAVED["env"]}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One rollout under live traffic."""
+    """A rollout under live traffic, for one or more kinds."""
 
     title: str
     rollout: t.Callable[[Shop], None]
@@ -357,23 +357,23 @@ class Row:
     kinds: tuple[Kind, ...] = OUR_KINDS
     #: Image of all pods after the rollout.
     final_image: str = V2
-    #: Some of the first pods survive.
-    keeps_pods: bool = False
+    #: Whether some of the initial pods may survive.
+    retains_old_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
-    #: Whether all requested pods are ready all the time, except `unavailable` pods of the kind.
-    keeps_floor: bool = True
-    #: A control: something is deliberately wrong, and requests must be lost.
-    is_control: bool = False
+    #: Whether the number of ready pods never drops below the kind's size minus `unavailable`.
+    has_all_pods_ready: bool = True
+    #: Whether the rollout has a deliberate fault, so that requests must fail.
+    is_negative_control: bool = False
     #: Part of `make test`, for the first kind of the row.
     is_sample: bool = False
 
 
-WRONG = "a wrong controller"
+INCORRECT = "an incorrect controller"
 ROWS = [
-    Row("update, handover included", update, kinds=(RC, REPLICA_SET), is_sample=True),
+    Row("update with a handover", update, kinds=(RC, REPLICA_SET), is_sample=True),
     Row("update", update, kinds=(DEPLOYMENT,)),
     Row("update in place", update, kinds=(STATEFUL_SET,), is_sample=True),
-    Row("update with a surge, on one node", update, kinds=(DAEMON_SET,), is_sample=True),
+    Row("update with a surge", update, kinds=(DAEMON_SET,), is_sample=True),
     Row(
         "update with a surge, killed at the new pod and resumed",
         kill_at_new_pod_and_resume,
@@ -384,7 +384,7 @@ ROWS = [
         kill_at_new_pod_and_roll_back,
         kinds=(DAEMON_SET,),
         final_image=V1,
-        keeps_pods=True,
+        retains_old_pods=True,
     ),
     Row("update, killed at half and resumed", kill_and_resume),
     Row(
@@ -392,55 +392,61 @@ ROWS = [
         kill_in_handover_and_resume,
         kinds=(RC, REPLICA_SET),
     ),
-    Row("update, killed at half and rolled back", roll_back, final_image=V1, keeps_pods=True),
+    Row("update, killed at half and rolled back", roll_back, final_image=V1, retains_old_pods=True),
     Row("update in stages of 25%, 50%, 100%", update_in_stages),
     Row("update to another name (next_name)", update_to_another_name, kinds=(RC, REPLICA_SET)),
     Row("restart", restart, kinds=(*OUR_KINDS, DAEMON_SET), final_image=V1),
-    Row("migration to a Deployment", migrate, kinds=(RC,), final_image=V1, keeps_pods=True),
+    Row("migration to a Deployment", migrate, kinds=(RC,), final_image=V1, retains_old_pods=True),
     Row(
-        "update, the kubelet killed and started again",
-        update_with_trouble(outage_of("kubelet")),
+        "update, kubelet killed and restarted",
+        update_with_disruption(outage_of("kubelet")),
         kinds=(RC,),
-        keeps_floor=False,
-    ),  # a starting kubelet may report any pod unready for an instant
+        has_all_pods_ready=False,
+    ),  # a restarted kubelet may briefly report a pod as unready
     Row(
-        "update, containerd killed and started again",
-        update_with_trouble(outage_of("containerd")),
+        "update, containerd killed and restarted",
+        update_with_disruption(outage_of("containerd")),
         kinds=(RC,),
     ),
-    Row("update, the node cordoned for a while", update_with_trouble(cordon), kinds=(RC,)),
+    Row("update, node cordoned and uncordoned", update_with_disruption(cordon), kinds=(RC,)),
     Row("update", kubectl_rolling_update, "kubectl 1.17 rolling-update", (RC,)),
     Row("update", patch_template, "the controller manager", (DEPLOYMENT, STATEFUL_SET, DAEMON_SET)),
     Row(
-        "control: the image does not drain",
+        "negative control: image without draining",
         update,
         kinds=(RC,),
         container=WITHOUT_DRAIN,
-        is_control=True,
+        is_negative_control=True,
         is_sample=True,
     ),
     Row(
-        "control: no readiness probe",
+        "negative control: no readiness probe",
         update,
         kinds=(RC,),
         container=WITHOUT_READINESS,
-        is_control=True,
+        is_negative_control=True,
     ),
-    Row("control: deleted, then created", delete_and_create, WRONG, (RC,), is_control=True),
     Row(
-        "control: pods deleted without grace",
+        "negative control: old pods deleted first",
+        delete_and_create,
+        INCORRECT,
+        (RC,),
+        is_negative_control=True,
+    ),
+    Row(
+        "negative control: pods deleted without a grace period",
         delete_pods_without_grace,
-        WRONG,
+        INCORRECT,
         (RC,),
         final_image=V1,
-        is_control=True,
+        is_negative_control=True,
     ),
 ]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """A row for one kind."""
+    """The rollout of a row, for one kind."""
 
     row: Row
     kind: Kind

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The logs of real containers from a real kubelet: an analysis catches logged errors."""
+"""Test that an analysis of container logs, served by a real kubelet, detects logged errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
-#: A line every 50 ms: one of a hundred is an error, or one of five.
+#: A line every 50 ms, of which 1 % are errors, or 20 %.
 GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
 WINDOW = 10
@@ -34,7 +34,7 @@ def template(version, **environment):
 
 @pytest.fixture
 def shop(namespace):
-    """Provide foo with four pods that log."""
+    """Provide a namespace with foo, whose four pods write a log."""
     body = manifest(4)
     body["spec"]["template"] = template("v1", **GOOD)
     namespace.create("replicationcontrollers", body)
@@ -42,7 +42,7 @@ def shop(namespace):
     return namespace
 
 
-def test_only_a_version_that_logs_errors_is_caught(shop):
+def test_analysis_fails_only_for_a_version_that_logs_errors(shop):
     shop.roll(template=template("v2", **GOOD), pause_at=2)
     time.sleep(WINDOW)
     for _run in range(5):
@@ -64,8 +64,7 @@ def test_only_a_version_that_logs_errors_is_caught(shop):
     assert "s3cret" not in str([good, bad]) and "database" not in str([good, bad])
 
 
-def test_restarting_and_waiting_containers(shop):
-    """The log of a crash-looping container before its restart counts."""
+def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(shop):
     crashing = {**BAD, "CRASH_MS": "1500", "START_MS": "60000"}  # never becomes ready
     with pytest.raises(RolloutFailed) as failed:
         shop.roll(template=template("v2", **crashing), failure_grace=1, on_failure="stop")
@@ -75,7 +74,7 @@ def test_restarting_and_waiting_containers(shop):
         result = analyzed(shop, {"per": "line", "max": 0}, window="60s")
         return result if (result["measurements"][0]["new"] or 0) > 0 else None
 
-    result = eventually(shares, "a log of a container that has crashed", 60)
+    result = eventually(shares, "lines of the crashed container", 60)
     assert (
         0.1 < result["measurements"][0]["new"] < 0.4 and result["measurements"][0]["samples"] >= 10
     )
@@ -90,7 +89,7 @@ def test_restarting_and_waiting_containers(shop):
     )
 
 
-def test_unreachable_kubelet_is_inconclusive(shop, cluster):
+def test_analysis_is_inconclusive_while_the_kubelet_is_down(shop, cluster):
     cluster.stop("kubelet", kill=True)
     try:
         result = analyzed(shop, {"max": 1000})
@@ -101,5 +100,7 @@ def test_unreachable_kubelet_is_inconclusive(shop, cluster):
         result["outcome"] == "inconclusive" and "container web, cannot be read: " in result["msg"]
     )
     assert eventually(
-        lambda: analyzed(shop, {"max": 1000}, window="10s")["outcome"] == "passed", "logs again", 60
+        lambda: analyzed(shop, {"max": 1000}, window="10s")["outcome"] == "passed",
+        "logs from the restarted kubelet",
+        60,
     )

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Trouble in the middle of a handover, when neither controller can create a pod."""
+"""Test failures of pods during a handover, when neither controller can create a pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def shop(cluster, namespace):
-    """Provide a shop whose client died in the handover: foo has two pods, next has two."""
+    """Provide a shop after a killed handover: two pods belong to foo, two to its successor."""
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):
@@ -24,7 +24,7 @@ def shop(cluster, namespace):
     return shop
 
 
-def test_a_container_killed_by_hand_is_restarted_by_the_kubelet(shop):
+def test_kubelet_restarts_a_killed_container_during_the_handover(shop):
     before = uids(shop.namespace.pods())
     victim = shop.namespace.pods()[0]
     container = victim["status"]["containerStatuses"][0]["containerID"].removeprefix(
@@ -32,7 +32,7 @@ def test_a_container_killed_by_hand_is_restarted_by_the_kubelet(shop):
     )
 
     shop.cluster.kill_container(container)
-    eventually(lambda: shop.images()[V2] < REPLICAS, "a pod that is not ready", 60)
+    eventually(lambda: shop.images()[V2] < REPLICAS, "an unready pod", 60)
     result = shop.roll(image=V2)
 
     shop.wait_for_pods_of(V2)
@@ -45,7 +45,7 @@ def test_a_container_killed_by_hand_is_restarted_by_the_kubelet(shop):
     assert restarts[victim["metadata"]["name"]] == 1 == sum(restarts.values())
 
 
-def test_a_pod_deleted_by_hand_is_replaced_afterwards(shop):
+def test_deleted_pod_is_replaced_after_the_handover(shop):
     before = uids(shop.namespace.pods())
     victim = shop.namespace.pods()[0]
 

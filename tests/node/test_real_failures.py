@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Broken rollouts with a real kubelet: the task's error has the cause and the log.
+"""Test that the error of a failed rollout contains the cause and the log, with a real kubelet.
 
-tests/integration/test_broken_rollouts.py has many more causes and their times, with a fake kubelet.
+tests/integration/test_broken_rollouts.py tests more causes, with fake nodes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 Json = dict[str, t.Any]
 
 GRACE, DEADLINE = 3.0, 40.0
-"""failure_grace and progress_deadline. A container's second crash comes a quarter of a minute after
-the first one.
+"""failure_grace and progress_deadline in seconds. A container crashes again 15 s after the
+first crash.
 """
 
 WORKERS = 4
@@ -30,28 +30,29 @@ WORKERS = 4
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
 LATER = PROBE | {"initialDelaySeconds": 60}
-"""Probe of a container that ends before the first probe, even on a busy machine."""
+"""Probe with a delay, so that the container exits before the first probe on a busy machine too."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One broken rollout."""
+    """A rollout that fails."""
 
     title: str
     kind: str
-    #: Regular expressions: the cluster's reason, and the text in the progress line and the error.
+    #: Regular expressions for the reason in the cluster, and for its message in progress lines and
+    #: in the error.
     reason: str
     message: str
     is_fatal: bool = True
-    #: Container of the new template, and other fields of its pod.
+    #: Fields of the container and of the pod in the new template.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
     place: str = ", container web"
-    #: Part of the last lines of the log.
+    #: Text in the last lines of the log; "" if the cause has no log.
     log: str = ""
 
     def template(self) -> Json:
-        """Return the new template. Only a readiness probe delays availability."""
+        """Return the new template, whose readiness probe delays the availability of the pod."""
         container = {
             "name": "web",
             "image": "localhost/web:v2",
@@ -66,7 +67,7 @@ def environment(**values: t.Any) -> list[Json]:
 
 
 CRASHING = environment(CRASH_MS=300, START_MS=1000)
-CRASH = "CrashLoopBackOff|Error"  # alternating
+CRASH = "CrashLoopBackOff|Error"  # the kubelet alternates between both
 LAST_WORDS = "FATAL: no connection to database db.example:5432"
 ROWS = [
     Row(
@@ -77,7 +78,7 @@ ROWS = [
         container={"image": "localhost/none:v9"},
     ),
     Row(
-        "image that may not be pulled",
+        "image with pull policy Never",
         "image",
         "ErrImageNeverPull",
         "localhost/none:v9.* is not present",
@@ -99,7 +100,7 @@ ROWS = [
         log=LAST_WORDS,
     ),
     Row(
-        "too little memory",
+        "out of memory",
         "memory",
         "OOMKilled",
         "exit code 137 .SIGKILL.",
@@ -118,7 +119,7 @@ ROWS = [
         container={"command": ["/nope"]},
     ),
     Row(
-        "init container fails",
+        "init container crashes",
         "init-crash",
         CRASH,
         "exit code 3",
@@ -152,7 +153,7 @@ ROWS = [
         log="v2 listening",
     ),
     Row(
-        "liveness probe kills",
+        "liveness probe fails",
         "liveness",
         "Unhealthy",
         "Liveness probe failed: .*connection refused",
@@ -169,7 +170,7 @@ ROWS = [
         container={"resources": {"requests": {"cpu": "1000"}}},
     ),
     Row(
-        "nodeSelector fits no node",
+        "nodeSelector matches no node",
         "unschedulable",
         "Unschedulable",
         "node affinity/selector",
@@ -182,7 +183,7 @@ ROWS = [
 
 @dataclasses.dataclass
 class Outcome:
-    """Error and progress lines of a broken rollout."""
+    """Error and progress lines of a failed rollout."""
 
     error: RolloutFailed
     lines: list[str]
@@ -207,14 +208,14 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """Start the selected rows, and provide the future outcome of each."""
-    chosen = [
+    """Start the rollouts of the selected tests, and provide the future outcome by row."""
+    rows = [
         item.callspec.params["row"]
         for item in request.session.items
         if item.originalname == "test_error_names_the_cause"
     ]
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        yield {row: pool.submit(fail_rollout, row, cluster.kubeconfig) for row in chosen}
+        yield {row: pool.submit(fail_rollout, row, cluster.kubeconfig) for row in rows}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
@@ -239,8 +240,7 @@ def test_error_names_the_cause(row, outcomes):
     assert row.log in "\n".join(cause.get("log", ())) and bool(row.log) == bool(cause.get("log"))
 
 
-def test_slow_start_is_not_a_failure(namespace):
-    """The readiness probe fails until four times failure_grace have passed."""
+def test_readiness_probe_may_fail_longer_than_failure_grace(namespace):
     namespace.make_primary(1, "localhost/web:v1")
     container = {
         "name": "web",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The embedded cluster's real node: start, power cut, restart and removal."""
+"""Test start, crash, restart and removal of the embedded cluster's real node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workspace import ClusterError, clusters
 
 
 def machine_state() -> dict[str, object]:
-    """Return the state of the machine that a real node must not change."""
+    """Return settings of the machine that a real node must not change."""
     return {
         "kernel": {
             path: Path("/proc/sys", path).read_text("ascii")
@@ -35,8 +35,8 @@ def machine_state() -> dict[str, object]:
     }
 
 
-def traces(number: int, name: str) -> list[str]:
-    """Return links, routes, control groups, mounts and processes of a cluster."""
+def remnants(number: int, name: str) -> list[str]:
+    """Return the links, routes, control groups, mounts and processes of a cluster."""
     links = [
         line
         for line in output("ip", "-brief", "link").splitlines()
@@ -60,7 +60,7 @@ def processes(name: str) -> list[str]:
         try:
             words = (process / "cmdline").read_bytes() + (process / "cgroup").read_bytes()
         except OSError:
-            continue  # ended in the meantime
+            continue  # the process has exited
         if f"/clusters/{name}/".encode() in words:
             lines.append(f"process {words!r}")
     return lines
@@ -70,8 +70,8 @@ def output(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-def test_real_node_leaves_nothing_on_the_machine():
-    """Another cluster runs on the machine; pods run, and the node has a power cut."""
+def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely():
+    """The test kills the node while its pods run, and another cluster runs on the machine."""
     name = f"node-test-{os.getpid()}"
     before = machine_state()
     with embedded.up(name, with_real_node=True) as cluster:
@@ -80,7 +80,7 @@ def test_real_node_leaves_nothing_on_the_machine():
             ConnectionRefusedError
         ):  # etcd, two ports before the API server, has no authentication
             socket.create_connection((f"10.123.{number}.1", port - 2), timeout=5)
-        namespace = Namespace(cluster.kubeconfig, "power-cut")
+        namespace = Namespace(cluster.kubeconfig, "node-crash")
         namespace.make_primary(2, "localhost/web:v1")
         assert machine_state() == before
 
@@ -92,21 +92,23 @@ def test_real_node_leaves_nothing_on_the_machine():
 
         assert set(cluster.status().values()) == {"healthy"}
         eventually(
-            lambda: all(restarted(pod) and is_ready(pod) for pod in namespace.pods()),
-            "the pods after a power cut",
+            lambda: all(has_restarted(pod) and is_ready(pod) for pod in namespace.pods()),
+            "restarted pods",
             120,
         )
         namespace.client.close()
-        assert len(traces(number, name)) > 10
-    assert eventually(lambda: not traces(number, name), f"{traces(number, name)} gone")
+        assert len(remnants(number, name)) > 10
+    assert eventually(
+        lambda: not remnants(number, name), f"the removal of {remnants(number, name)}"
+    )
     assert machine_state() == before
     assert not (clusters() / name).exists()
 
 
-def restarted(pod) -> bool:
+def has_restarted(pod) -> bool:
     return any(container["restartCount"] for container in pod["status"]["containerStatuses"])
 
 
-def test_cluster_with_a_real_node_gets_no_fake_nodes(cluster):
+def test_cluster_with_a_real_node_refuses_fake_nodes(cluster):
     with pytest.raises(ClusterError, match="has other nodes"):
         embedded.up(cluster.name)

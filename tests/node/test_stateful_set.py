@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A StatefulSet with volumes: the data survive each update, even a stuck one."""
+"""Test that the volumes of a StatefulSet retain their data in updates and rollbacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROKEN = {
 
 @pytest.fixture
 def shop(namespace, tmp_path):
-    """Provide foo with two pods, each with a volume in a folder of this machine."""
+    """Provide a namespace with foo, whose two pods have a hostPath volume each."""
     for number in range(2):
         namespace.call(
             "POST",
@@ -64,7 +64,7 @@ def shop(namespace, tmp_path):
 
 
 def stored_versions(namespace):
-    """Return the versions stored in each pod's volume, by pod."""
+    """Return the versions that have started with each pod's volume, by pod."""
     versions = {}
     for pod in namespace.pods():
         server = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)
@@ -74,7 +74,7 @@ def stored_versions(namespace):
     return versions
 
 
-def test_each_pod_keeps_the_data_of_its_volume(shop):
+def test_pods_retain_their_volumes_in_updates_and_in_the_rollback_of_a_stuck_update(shop):
     shop.roll(**TASK, image="localhost/web:v2", pause_at="1")
     assert stored_versions(shop) == {"foo-0": ["v1"], "foo-1": ["v1", "v2"]}
 
@@ -87,7 +87,7 @@ def test_each_pod_keeps_the_data_of_its_volume(shop):
             [is_ready(pod) for pod in sorted(shop.pods(), key=lambda pod: pod["metadata"]["name"])]
             == [True, False]
         ),
-        "a pod whose image cannot be pulled",
+        "an unready pod foo-1",
     )
     result = shop.roll(**TASK, state="rolled_back")
 

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""No request is lost while pods are replaced; the same traffic detects deliberate faults.
+"""Test that no request fails during a rollout; negative controls show that failures are detected.
 
-The test prints a table of the requests at its end, and can write docs/traffic.md:
+The test session ends with a table of the requests, and can write the table to docs/traffic.md:
 
     WRITE_TRAFFIC=1 make test-node
 """
@@ -35,11 +35,11 @@ def share_of_v2(answers):
         for case in CASES
     ],
 )
-def test_traffic_during(case, cluster, namespace, request):
+def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
     row, shop = case.row, Shop(cluster, namespace, case.kind, case.row.container)
     with Traffic(shop.open()) as traffic:
         time.sleep(BEFORE)
-        # kubectl orphans pods when it renames a controller
+        # kubectl orphans the pods when it renames a controller
         with namespace.observer(allow_orphan=lambda pod: row.tool != "rolling_update") as observer:
             began = time.time()
             row.rollout(shop)
@@ -47,22 +47,22 @@ def test_traffic_during(case, cluster, namespace, request):
             ended = time.time()
         time.sleep(BEFORE)
     request.config.stash[record.TRAFFIC].append(
-        record.Measured(case, traffic.answers, ended - began)
+        record.Measurement(case, traffic.answers, ended - began)
     )
 
     print(*shop.lines, reasons(traffic.answers), *traffic.failures[:20], sep="\n")
-    if row.is_control:
+    if row.is_negative_control:
         assert traffic.failures, (
-            "no request was lost, so the traffic of the other rows proves nothing"
+            "no request failed in the negative control, so the other rows prove nothing"
         )
         return
     assert traffic.failures == []
     first, last = V1.rpartition(":")[2], row.final_image.rpartition(":")[2]
     assert versions(traffic.between(0, began)) == [first]
     assert versions(traffic.since(ended)) == [last]
-    if row.keeps_floor:
+    if row.has_all_pods_ready:
         assert observer.fewest_ready >= case.kind.pods - case.kind.unavailable
-    assert row.keeps_pods or not uids(namespace.pods()) & observer.before
+    assert row.retains_old_pods or not uids(namespace.pods()) & observer.before
     third = (ended - began) / 3
     shares = [
         share_of_v2(traffic.between(began + part * third, began + (part + 1) * third))
@@ -70,12 +70,11 @@ def test_traffic_during(case, cluster, namespace, request):
     ]
     if last != first:
         assert shares[0] < shares[2] and shares == sorted(shares)
-        assert len(set(shares)) == 3 or case.kind.pods == 1  # one pod changes at once
+        assert len(set(shares)) == 3 or case.kind.pods == 1  # a single pod is replaced in one step
     for begin, end, share in shop.stages:
         replies = [
             answer.version for answer in traffic.between(begin, end) if answer.connection == "new"
         ]
-        deviation = math.sqrt(
-            share * (1 - share) / len(replies)
-        )  # standard deviation: a connection goes to any pod
+        # standard deviation, since a Service selects a random pod for each connection
+        deviation = math.sqrt(share * (1 - share) / len(replies))
         assert abs(replies.count("v2") / len(replies) - share) < 5 * deviation

@@ -1,9 +1,9 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 
-// Requests at a constant rate, independent of the answers. Each line has the time, the version that
-// answered, and the failure. POST, because Go's client silently repeats a GET when a persistent
-// connection breaks; k6 itself repeats nothing.
+// Send requests at a constant rate, and log a line per request: time, version in the answer, failure.
+// The method is POST because Go's client silently retries a GET when a persistent connection breaks;
+// k6 itself retries no request.
 import http from "k6/http";
 
 export const options = {

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Live traffic from k6, on new and on persistent connections: each answer with its time.
+"""Send HTTP requests with k6, on new and on persistent connections, and record each answer.
 
-k6 sends at a constant rate even if answers are slow, repeats nothing, and logs each answer with
-its time; wrk and hey print totals. k6 is built from its Go module like the cluster's programs.
+k6 sends requests at a constant rate even if answers are slow, retries no request, and logs each
+answer with its time; wrk and hey print only totals. k6 is built from its Go module, like the
+programs of the embedded cluster.
 """
 
 from __future__ import annotations
@@ -23,38 +24,38 @@ from objects import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Default of requests per second on new connections, and on persistent connections."""
+"""Default requests per second on new connections, and again on persistent connections."""
 
 TIMEOUT = 3.0
-"""Seconds until a request fails. TCP sends a lost packet again after one second."""
+"""Request timeout in seconds. TCP retransmits a lost packet after one second."""
 
 SETTLE = 1.5
-"""Seconds until kube-proxy observes the end of a pod; it writes rules once per second."""
+"""Seconds until kube-proxy has observed a terminated pod; it writes its rules once per second."""
 
-CONNECTIONS = ("new", "kept")
+CONNECTIONS = ("new", "persistent")
 RATES = dict.fromkeys(CONNECTIONS, RATE)
 
 
 class Answer(t.NamedTuple):
-    """The answer to one request, or its failure."""
+    """The answer to a request, or the failure of the request."""
 
     #: Seconds since 1970.
     sent: float
-    #: "new" or "kept".
+    #: "new" or "persistent".
     connection: str
-    #: "" without an answer; an answer may be a failure too.
+    #: Version in the answer; "" without an answer. A failed request may have an answer.
     version: str
     #: "" if the answer has status 200.
     failure: str
 
 
 class Traffic:
-    """Requests to a URL while the block runs (a context manager)."""
+    """A context manager that sends requests to a URL while its block runs."""
 
     def __init__(self, url: str, rates: t.Mapping[str, int] | None = None) -> None:
         self._url = url
         self._rates = rates or RATES
-        #: Answers to the requests of the block by time; complete when the block has ended.
+        #: Answers in the order of the requests; set when the block ends.
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Traffic:
@@ -75,17 +76,17 @@ class Traffic:
     def __exit__(self, *exception: object) -> None:
         ended = time.time()
         try:
-            time.sleep(TIMEOUT + 1)  # all earlier requests have an answer or have failed
+            time.sleep(TIMEOUT + 1)  # until each request has an answer or a failure
             assert all(process.poll() is None for process in self._processes), (
-                "k6 has ended by itself"
+                "k6 exited before it was stopped"
             )
             answers = [answer for connection in self._rates for answer in self._read(connection)]
         finally:
             self._end()
         self.answers = sorted(answer for answer in answers if self.began <= answer.sent < ended)
 
-    def since(self, moment: float) -> list[Answer]:
-        return self.between(moment, float("inf"))
+    def since(self, begin: float) -> list[Answer]:
+        return self.between(begin, float("inf"))
 
     def between(self, begin: float, end: float) -> list[Answer]:
         return [answer for answer in self.answers if begin <= answer.sent < end]
@@ -139,12 +140,12 @@ class Traffic:
 
 
 def versions(answers: t.Iterable[Answer]) -> list[str]:
-    """Return the versions that have answered, sorted."""
+    """Return the sorted versions in the answers."""
     return sorted({answer.version for answer in answers} - {""})
 
 
 def reasons(answers: t.Iterable[Answer]) -> dict[str, int]:
-    """Return the number of failures by reason, most frequent first, without addresses."""
+    """Return the number of failures per reason, without addresses, most frequent first."""
     counts = collections.Counter(
         answer.failure.rpartition(": ")[2] for answer in answers if answer.failure
     )

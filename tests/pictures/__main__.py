@@ -49,7 +49,7 @@ def record() -> None:
 
     os.environ.pop("KUBECONFIG", None)  # the user's
     with (tempfile.TemporaryDirectory() as home,
-          embedded.up(embedded.of_this_checkout("pictures")) as cluster):
+          embedded.up(embedded.checkout_cluster_name("pictures")) as cluster):
         core = kubernetes.client.CoreV1Api(
             kubernetes.config.new_client_from_config(cluster.kubeconfig))
         inherited = {key: text

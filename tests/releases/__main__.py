@@ -29,7 +29,7 @@ import embedded  # noqa: E402
 from played import Release  # noqa: E402
 from workers import begin  # noqa: E402
 
-CLUSTER = embedded.of_this_checkout("releases")
+CLUSTER = embedded.checkout_cluster_name("releases")
 DOCUMENT = ROOT / "docs" / "faults.md"
 #: The table of recorded runs ends before this heading.
 NEXT_HEADING = "\n## Random histories"

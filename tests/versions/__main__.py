@@ -32,7 +32,7 @@ import embedded  # noqa: E402
 import packages  # noqa: E402
 import table  # noqa: E402
 from row import AnyCluster, Row  # noqa: E402
-from workers import begin, work_off  # noqa: E402
+from workers import begin, run_jobs  # noqa: E402
 
 #: Rows end in several threads.
 RECORDING = threading.Lock()
@@ -56,10 +56,10 @@ def main() -> int:
             if not options.words or any(word in row.title for word in options.words)]
     # others may run beside them
     key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
-    with embedded.up(embedded.of_this_checkout(f"versions-{key}")) as cluster:
+    with embedded.up(embedded.checkout_cluster_name(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
             authority.install(cluster)
-        work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster),
+        run_jobs(rows, options.workers, lambda _number: contextlib.nullcontext(cluster),
                  functools.partial(go, options.record))
     print(table.text(map(table.cells, rows)))
     if options.record and not (options.words or options.sample):

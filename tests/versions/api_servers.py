@@ -55,7 +55,7 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
     """Run the row on a cluster of its version."""
     packages = [f"{name} {version(name)}" for name in ("ansible-core", "kubernetes")]
     row.beside = ", ".join([f"Python {platform.python_version()}", *packages])
-    name = embedded.of_this_checkout(f"versions-{kubernetes.replace('.', '-')}")
+    name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
     with (embedded.up(name, kubernetes=kubernetes) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-versions-") as place):
         # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting

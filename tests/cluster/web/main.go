@@ -1,18 +1,18 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 
-// The only program in the images of the real node: a web server whose answer is its version. `web pause` holds a pod's
-// namespaces open and is process 1 of the node.
+// The only program in the images of the real node: a web server that answers with its version. `web pause` is the pause
+// container of a pod, and process 1 of the node.
 //
-// On SIGTERM it goes on for DRAIN_MS, since it takes a moment until nobody is sent here any more, tells clients that keep
-// their connection to open another one, and then finishes what is open. With DRAIN_MS=0 it drops everything at once.
+// After SIGTERM, the server continues to serve for DRAIN_MS, since kube-proxy sends requests until it has observed the
+// termination, asks clients to close persistent connections, and completes the open requests. With DRAIN_MS=0 it exits at once.
 //
-// With LOG_MS it logs a line each time that has passed, and of a hundred lines as many errors as LOG_ERRORS says.
+// With LOG_MS, the server logs a line per interval; LOG_ERRORS is the percentage of errors.
 //
-// With DATA, the name of a file, each start adds a line with the version to it, and /data answers with all of them.
+// With DATA, the name of a file, each start appends a line with the version, and /data returns the file.
 //
-// /metrics tells Prometheus of its answers. With ERRORS, a share such as 0.05, it answers so many with 500; with SLOW_MS, each
-// takes as long.
+// /metrics exports Prometheus metrics of the answers. ERRORS, such as 0.05, is the share of answers with status 500; SLOW_MS is
+// the duration of each answer.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// How long the environment says, in milliseconds; 0 if it does not say.
+// milliseconds returns the duration in an environment variable; 0 if it is unset.
 func milliseconds(name string) time.Duration {
 	number, _ := strconv.Atoi(os.Getenv(name))
 	return time.Duration(number) * time.Millisecond
@@ -48,7 +48,7 @@ func milliseconds(name string) time.Duration {
 func serve(version string) error {
 	fmt.Println(version, "starting")
 	if size, _ := strconv.Atoi(os.Getenv("MEMORY_MB")); size > 0 {
-		take(size)
+		allocate(size)
 	}
 	if after := milliseconds("CRASH_MS"); after > 0 {
 		time.AfterFunc(after, func() {
@@ -57,9 +57,9 @@ func serve(version string) error {
 		})
 	}
 	if every := milliseconds("LOG_MS"); every > 0 {
-		go chat(version, every)
+		go logLines(version, every)
 	}
-	if err := note(version); err != nil {
+	if err := recordStart(version); err != nil {
 		return err
 	}
 	time.Sleep(milliseconds("START_MS"))
@@ -119,7 +119,7 @@ func handler(version string, draining *atomic.Bool) http.Handler {
 	return answers
 }
 
-func chat(version string, every time.Duration) {
+func logLines(version string, every time.Duration) {
 	errors, _ := strconv.Atoi(os.Getenv("LOG_ERRORS"))
 	for number := 0; ; number++ {
 		if number*errors%100 < errors {
@@ -131,7 +131,7 @@ func chat(version string, every time.Duration) {
 	}
 }
 
-func note(version string) error {
+func recordStart(version string) error {
 	name := os.Getenv("DATA")
 	if name == "" {
 		return nil
@@ -145,15 +145,15 @@ func note(version string) error {
 	return err
 }
 
-// Memory counts when it is written to.
-func take(megabytes int) {
-	taken := make([]byte, megabytes<<20)
-	for page := 0; page < len(taken); page += 4096 {
-		taken[page] = 1
+// allocate allocates memory and writes to each page, since the kernel counts only written pages.
+func allocate(megabytes int) {
+	memory := make([]byte, megabytes<<20)
+	for page := 0; page < len(memory); page += 4096 {
+		memory[page] = 1
 	}
 }
 
-// Wait for the end, and reap processes whose parents have ended before them.
+// pause waits for a signal to exit, and reaps orphaned processes.
 func pause() {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// The upper bounds of the buckets that durations are counted in, in seconds.
+// Upper bounds of the duration buckets, in seconds.
 var bounds = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 
-// What has been answered so far. Of each code there is a number from the beginning: Prometheus does not see what a counter has
-// when it first appears.
+// counters counts the answers. Each status code has a counter of 0 from the start, since Prometheus does not count the increase
+// of a counter before its first scrape.
 type counters struct {
 	sync.Mutex
 	codes   map[int]int

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The embedded cluster with real processes: about half a minute with built programs."""
+"""Test the embedded cluster with real processes; this takes half a minute with built programs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NAME = f"test-{os.getpid()}"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-def tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Start the command line."""
+def start_tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start `python tests/cluster` with the arguments."""
     return subprocess.Popen(
         [sys.executable, str(HERE), *arguments],
         env=os.environ | environment,
@@ -41,24 +41,24 @@ def tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command line."""
-    process = tool(*arguments, **environment)
+def run_tool(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Run `python tests/cluster`, and return exit code, stdout and stderr."""
+    process = start_tool(*arguments, **environment)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
-def eventually(question: Callable[[], Any], seconds: float = 15) -> Any:
-    """Return the first true answer; fails with the last answer."""
+def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
+    """Wait for a true value, and return the value; fail with the last value after the timeout."""
     deadline = time.monotonic() + seconds
-    while not (answer := question()):
-        assert time.monotonic() < deadline, f"still {answer!r} after {seconds} s"
+    while not (value := get()):
+        assert time.monotonic() < deadline, f"still {value!r} after {seconds} s"
         time.sleep(0.05)
-    return answer
+    return value
 
 
 def pids(name: str) -> dict[str, int]:
-    """Component: pid, as remembered; empty for no cluster."""
+    """Return the stored pid by component; {} without a cluster."""
     try:
         state = json.loads((clusters() / name / "state.json").read_text("utf-8"))
     except FileNotFoundError:
@@ -67,20 +67,20 @@ def pids(name: str) -> dict[str, int]:
 
 
 def processes(name: str) -> list[str]:
-    """Return the command lines of all processes that work in the cluster's folder."""
+    """Return the command lines of the processes that refer to the cluster's folder."""
     lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().replace(b"\0", b" ").decode()
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process has exited
         if str(clusters() / name) + "/" in line:
             lines.append(line)
     return lines
 
 
-def assert_nothing_left(name: str) -> None:
-    """No process, no file."""
+def assert_removed(name: str) -> None:
+    """Assert that no process and no file of the cluster exists."""
     assert not processes(name)
     assert not list(clusters().glob(f"{name}*"))
 
@@ -91,8 +91,8 @@ def api(cluster: Cluster) -> Api:
 
 
 def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
-    """Return a pod of two containers; the first decides its fate."""
-    # in YAML, on is true
+    """Return a pod of two containers; the image of the first container determines its behavior."""
+    # in YAML, an unquoted `on` is a boolean
     containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]
     return {
         "apiVersion": "v1",
@@ -104,7 +104,7 @@ def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_external_cluster() -> Iterator[None]:
-    """Test the embedded cluster even if KUBECONFIG names another."""
+    """Unset KUBECONFIG, so that the tests use the embedded cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("KUBECONFIG", raising=False)
         yield
@@ -112,22 +112,22 @@ def no_external_cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Start a cluster by two `up` in parallel: one starts the cluster, the other waits and reuses
-    the result.
+    """Provide a cluster, started by two parallel `up` commands, of which one waits for the
+    other.
     """
     binaries.provide()
-    both = [tool("up", "--name", NAME) for _attempt in range(2)]
-    output = "".join(process.communicate(timeout=180)[1] for process in both)
-    assert [process.returncode for process in both] == [0, 0], output
+    processes_of_up = [start_tool("up", "--name", NAME) for _attempt in range(2)]
+    output = "".join(process.communicate(timeout=180)[1] for process in processes_of_up)
+    assert [process.returncode for process in processes_of_up] == [0, 0], output
     assert output.count("is up after") == output.count("is up already") == 1
     with Cluster(NAME) as running:
         yield running
-    assert_nothing_left(NAME)
+    assert_removed(NAME)
 
 
 def test_up_writes_a_private_kubeconfig(cluster: Cluster) -> None:
-    """The printed kubeconfig is the whole access, and only its owner can read the file."""
-    code, out, _err = run("kubeconfig", "--name", NAME)
+    """Only the owner can read the files that contain the token."""
+    code, out, _err = run_tool("kubeconfig", "--name", NAME)
 
     assert (code, out.strip()) == (0, cluster.kubeconfig)
     config = json.loads(Path(cluster.kubeconfig).read_text("utf-8"))
@@ -137,8 +137,8 @@ def test_up_writes_a_private_kubeconfig(cluster: Cluster) -> None:
     }
     assert config["users"][0]["user"] == {"token": cluster.token}
     files = [file for file in (clusters() / NAME).glob("*") if file.is_file()]
-    holders = [file for file in files if cluster.token in file.read_text("utf-8")]
-    assert {(file.name, file.stat().st_mode & 0o777) for file in holders} == {
+    files_with_token = [file for file in files if cluster.token in file.read_text("utf-8")]
+    assert {(file.name, file.stat().st_mode & 0o777) for file in files_with_token} == {
         ("kubeconfig", 0o600),
         ("state.json", 0o600),
         ("tokens.csv", 0o600),
@@ -146,7 +146,6 @@ def test_up_writes_a_private_kubeconfig(cluster: Cluster) -> None:
 
 
 def test_second_up_reuses_the_processes(cluster: Cluster) -> None:
-    """Replace no process."""
     before = pids(NAME)
 
     embedded.up(NAME)
@@ -154,65 +153,65 @@ def test_second_up_reuses_the_processes(cluster: Cluster) -> None:
     assert pids(NAME) == before
 
 
-def test_two_clusters_side_by_side(cluster: Cluster) -> None:
-    """Clusters have separate ports and objects, and end separately."""
-    with embedded.up(f"{NAME}-b") as neighbour:
-        assert neighbour.server != cluster.server
-        api(neighbour).create(PODS, pod("only-here", "web:v1"))
+def test_clusters_run_in_parallel(cluster: Cluster) -> None:
+    """Each cluster has separate ports and objects, and stops separately."""
+    with embedded.up(f"{NAME}-b") as second_cluster:
+        assert second_cluster.server != cluster.server
+        api(second_cluster).create(PODS, pod("only-here", "web:v1"))
         assert "only-here" not in [
             item["metadata"]["name"] for item in api(cluster).get(PODS)["items"]
         ]
 
-    assert_nothing_left(f"{NAME}-b")
-    assert run("status", "--name", NAME)[0] == 0
+    assert_removed(f"{NAME}-b")
+    assert run_tool("status", "--name", NAME)[0] == 0
 
 
 @pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_up_leaves_nothing(interrupt: signal.Signals) -> None:
-    """Ctrl-C while the API server is starting."""
+def test_interrupted_up_leaves_no_processes_and_files(interrupt: signal.Signals) -> None:
+    """The signal arrives while the API server starts."""
     name = f"{NAME}-i"
-    process = tool("up", "--name", name)
+    process = start_tool("up", "--name", name)
     eventually(lambda: "kube-apiserver" in pids(name))
 
     process.send_signal(interrupt)
     _out, err = process.communicate(timeout=30)
 
     assert (process.returncode, err) == (130, "interrupted\n")
-    assert_nothing_left(name)
+    assert_removed(name)
 
 
-def test_failed_up_shows_the_log_and_leaves_nothing(tmp_path: Path) -> None:
-    """A component that dies at its start ends the others, and the error shows the reason."""
+def test_failed_up_shows_the_log_and_removes_the_cluster(tmp_path: Path) -> None:
+    """A component exits at its start. The error contains the end of the component's log."""
     broken = tmp_path / "kube-apiserver"
     broken.write_text("#!/bin/sh\necho no licence to serve\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
 
-    code, _out, err = run("up", "--name", f"{NAME}-f", KUBEBUILDER_ASSETS=str(tmp_path))
+    code, _out, err = run_tool("up", "--name", f"{NAME}-f", KUBEBUILDER_ASSETS=str(tmp_path))
 
     assert code == 1
     assert (
         err == "error: kube-apiserver died at its start; the end of its log:\nno licence to serve\n"
     )
-    assert_nothing_left(f"{NAME}-f")
+    assert_removed(f"{NAME}-f")
 
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "kwok"])
-def test_killed_component_is_started_again(cluster: Cluster, component: str) -> None:
-    """`start` restarts the component that `stop --kill` ended; the others keep running."""
+def test_start_restarts_a_killed_component(cluster: Cluster, component: str) -> None:
+    """The other components continue to run."""
     before = pids(NAME)
 
-    assert run("stop", "--name", NAME, component, "--kill")[0] == 0
-    code, out, _err = run("status", "--name", NAME)
+    assert run_tool("stop", "--name", NAME, component, "--kill")[0] == 0
+    code, out, _err = run_tool("status", "--name", NAME)
     assert code == 1
     assert f"{component:24} stopped" in out
-    assert run("start", "--name", NAME, component)[0] == 0
+    assert run_tool("start", "--name", NAME, component)[0] == 0
 
-    assert run("status", "--name", NAME)[0] == 0
+    assert run_tool("status", "--name", NAME)[0] == 0
     assert {name for name, pid in pids(NAME).items() if before[name] != pid} == {component}
 
 
-def test_up_repairs_and_throttles(cluster: Cluster) -> None:
-    """Only a dead component and a controller manager with another limit are replaced."""
+def test_up_restarts_dead_and_reconfigured_components(cluster: Cluster) -> None:
+    """The scheduler is dead, and the controller manager gets another rate limit."""
     before = pids(NAME)
     os.kill(before["kube-scheduler"], signal.SIGKILL)
 
@@ -228,15 +227,13 @@ def test_up_repairs_and_throttles(cluster: Cluster) -> None:
     assert not any("--kube-api-qps=20 " in line for line in processes(NAME))
 
 
-def test_version_stays_as_long_as_the_cluster(cluster: Cluster) -> None:
-    """The cluster has the newest version; another version's API server may not understand the data
-    in etcd.
-    """
+def test_up_refuses_to_change_the_version(cluster: Cluster) -> None:
+    """An API server of another version may not be able to read the data in etcd."""
     version = api(cluster).get("/version")
     assert f"{version['major']}.{version['minor']}" == binaries.NEWEST
     before = pids(NAME)
 
-    code, _out, err = run("up", "--name", NAME, BATON_KUBERNETES="1.24")
+    code, _out, err = run_tool("up", "--name", NAME, BATON_KUBERNETES="1.24")
 
     assert (code, pids(NAME)) == (1, before)
     assert (
@@ -245,31 +242,29 @@ def test_version_stays_as_long_as_the_cluster(cluster: Cluster) -> None:
     )
 
 
-def test_external_cluster_is_used_unchanged(cluster: Cluster, tmp_path: Path) -> None:
-    """`up` checks the cluster and `down` does nothing, both with a message; an unreachable cluster
-    is an error.
-    """
+def test_external_cluster_is_only_checked(cluster: Cluster, tmp_path: Path) -> None:
+    """`up` only checks the cluster, and `down` only prints a message."""
     external = tmp_path / "config"
     external.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
 
-    code, _out, err = run("up", KUBECONFIG=str(external))
+    code, _out, err = run_tool("up", KUBECONFIG=str(external))
     assert (code, err) == (
         0,
         f"KUBECONFIG={external} names the cluster, and it answers: {cluster.server}\n",
     )
-    code, _out, err = run("down", KUBECONFIG=str(external))
+    code, _out, err = run_tool("down", KUBECONFIG=str(external))
     assert (code, err) == (0, f"KUBECONFIG={external} names the cluster: nothing to bring down\n")
-    code, _out, err = run("up", "--kubernetes", "1.24", KUBECONFIG=str(external))
+    code, _out, err = run_tool("up", "--kubernetes", "1.24", KUBECONFIG=str(external))
     assert (code, err) == (
         1,
         f"error: KUBECONFIG={external} names the cluster: its version cannot be set to 1.24\n",
     )
-    assert run("status", "--name", NAME)[0] == 0
+    assert run_tool("status", "--name", NAME)[0] == 0
 
     external.write_text(
         external.read_text("utf-8").replace(cluster.server, "https://127.0.0.1:1"), encoding="utf-8"
     )
-    code, _out, err = run("up", KUBECONFIG=str(external))
+    code, _out, err = run_tool("up", KUBECONFIG=str(external))
     assert (code, err) == (
         1,
         f"error: KUBECONFIG={external} names the cluster, "
@@ -284,8 +279,10 @@ def test_external_cluster_is_used_unchanged(cluster: Cluster, tmp_path: Path) ->
         {"certificate-authority-data": "dHJ1c3QgbWU=", "certificate-authority": "another.crt"},
     ],
 )
-def test_external_certificate_authority_is_a_file(tmp_path: Path, named: dict[str, str]) -> None:
-    """A certificate inside the kubeconfig, as kind writes, becomes a file too."""
+def test_external_certificate_authority_is_available_as_a_file(
+    tmp_path: Path, named: dict[str, str]
+) -> None:
+    """Inline data, as in the kubeconfig of kind, is written to a temporary file."""
     (tmp_path / "ca.crt").write_text("trust me", "utf-8")
     config = {
         "current-context": "mine",
@@ -306,21 +303,21 @@ def test_external_certificate_authority_is_a_file(tmp_path: Path, named: dict[st
     "arguments, sentence",
     [
         (["up", "--name", "../x"], "a cluster's name consists of"),
-        (["stop", "--name", "nobody", "etcd"], "there is no cluster nobody"),
-        (["kubeconfig", "--name", "nobody"], "there is no cluster nobody"),
+        (["stop", "--name", "missing", "etcd"], "there is no cluster missing"),
+        (["kubeconfig", "--name", "missing"], "there is no cluster missing"),
         (
-            ["up", "--name", "nobody", "--kubernetes", "1.4"],
+            ["up", "--name", "missing", "--kubernetes", "1.4"],
             "there is no Kubernetes '1.4' here, but ",
         ),
         (
-            ["up", "--name", "nobody", "--kubernetes", "1.24", "--real-node"],
+            ["up", "--name", "missing", "--kubernetes", "1.24", "--real-node"],
             f"a real node is of Kubernetes {binaries.NEWEST}",
         ),
     ],
 )
-def test_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
-    """Exit code 1 and no traceback."""
-    code, out, err = run(*arguments)
+def test_error_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    """The exit code is 1, without a traceback."""
+    code, out, err = run_tool(*arguments)
 
     assert (code, out) == (1, "")
     assert err.startswith(f"error: {sentence}")
@@ -328,43 +325,43 @@ def test_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
 
 
 def test_reused_pid_is_never_signalled() -> None:
-    """A process with the pid but another start time is unrelated."""
-    with subprocess.Popen(["sleep", "60"]) as stranger:
-        Process(stranger.pid, started=1).end(signal.SIGKILL)
+    """A process with the same pid but another start time is unrelated."""
+    with subprocess.Popen(["sleep", "60"]) as unrelated:
+        Process(unrelated.pid, started=1).end(signal.SIGKILL)
 
-        assert stranger.poll() is None
-        stranger.kill()
+        assert unrelated.poll() is None
+        unrelated.kill()
 
 
-def test_process_lives_until_its_last_thread_ends() -> None:
-    """The ports stay in use after the first thread is a zombie."""
+def test_process_is_alive_until_its_last_thread_exits() -> None:
+    """After the first thread has exited, the process is a zombie, and its ports are in use."""
     program = (
         "import ctypes, sys, threading\n"
-        "threading.Thread(target=sys.stdin.read).start()\n"  # ends with the input
-        "ctypes.CDLL(None).syscall(60, 0)"
-    )  # exit, of this thread alone
+        "threading.Thread(target=sys.stdin.read).start()\n"  # exits at the end of the input
+        "ctypes.CDLL(None).syscall(60, 0)"  # SYS_exit ends only this thread
+    )
     child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
     assert child.stdin
-    wait_for("the end of its first thread", lambda: stat(child.pid)[0] == "Z")
+    wait_for("the exit of the first thread", lambda: stat(child.pid)[0] == "Z")
     process = Process(child.pid, int(stat(child.pid)[19]))
     assert process.alive
     child.stdin.close()
-    wait_for("its end", lambda: not process.alive)
+    wait_for("the exit of the process", lambda: not process.alive)
     child.wait()
 
 
 def stat(pid: int) -> list[str]:
-    """The fields of a process, from its state on."""
+    """Return the fields of /proc/PID/stat that start with the state."""
     return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
 
 
-# Pods: the stages of stages.yaml
+# Pods, whose behavior stages.yaml defines
 
 
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
-    """Create all pods at once, entry named for the word in its image's tag; return a function that
-    reads a pod.
+    """Create a pod for each word of stages.yaml, and provide a function that reads a pod by its
+    word.
     """
     for word in (
         *(
@@ -381,28 +378,28 @@ def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
         *("crash", "oom", "liveness", "startup", "lost", "evicted"),
     ):
         api(cluster).create(PODS, pod(word, f"registry.test:5000/slow/web:2-{word}"))
-    initialized = pod("badinit", "web:badinit")
-    initialized["spec"]["initContainers"] = [
+    pod_with_init_containers = pod("badinit", "web:badinit")
+    pod_with_init_containers["spec"]["initContainers"] = [
         {"name": name, "image": f"{name}:v1"} for name in ("yes", "second")
     ]
-    api(cluster).create(PODS, initialized)
-    patient = {"baton.test/ready-after": "60s"}
-    api(cluster).create(PODS, pod("patient", "web:slow", annotations=patient))
+    api(cluster).create(PODS, pod_with_init_containers)
+    annotations = {"baton.test/ready-after": "60s"}
+    api(cluster).create(PODS, pod("slow-60s", "web:slow", annotations=annotations))
     return lambda name: api(cluster).get(f"{PODS}/{name}")
 
 
-def first(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of the first container, empty if missing."""
+def first_container(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the status of the first container; {} if missing."""
     return next(iter(item["status"].get("containerStatuses", ())), {})
 
 
-def waiting(item: dict[str, Any]) -> str:
+def waiting_reason(item: dict[str, Any]) -> str:
     """Return why the first container waits, or ""."""
-    return first(item).get("state", {}).get("waiting", {}).get("reason", "")
+    return first_container(item).get("state", {}).get("waiting", {}).get("reason", "")
 
 
 def warnings(cluster: Cluster, name: str) -> dict[str, int]:
-    """How often entry Warning was said of a pod, as "reason: message"."""
+    """Return the count of each warning event of a pod, by "reason: message"."""
     events = api(cluster).get("/api/v1/namespaces/default/events")["items"]
     return {
         f"{event['reason']}: {event['message']}": event["count"]
@@ -412,13 +409,13 @@ def warnings(cluster: Cluster, name: str) -> dict[str, int]:
 
 
 def condition(item: dict[str, Any], kind: str) -> tuple[str, str | None]:
-    """Status and reason of a condition."""
+    """Return the status and the reason of a condition."""
     match = next(entry for entry in item["status"]["conditions"] if entry["type"] == kind)
     return match["status"], match.get("reason")
 
 
-def ready(item: dict[str, Any]) -> bool:
-    """The pod's condition."""
+def is_ready(item: dict[str, Any]) -> bool:
+    """Return whether the condition Ready of the pod is true."""
     return {"type": "Ready", "status": "True"}.items() <= {
         key: value
         for condition in item["status"].get("conditions", ())
@@ -430,7 +427,9 @@ def ready(item: dict[str, Any]) -> bool:
 def test_healthy_pod_is_ready_at_once(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Pods of a new ReplicationController are ready after about a second, and stay unchanged."""
+    """All pods of a new ReplicationController become ready, and their status does not change
+    again.
+    """
     api(cluster).create(
         "/api/v1/namespaces/default/replicationcontrollers",
         {
@@ -451,24 +450,24 @@ def test_healthy_pod_is_ready_at_once(
     eventually(lambda: api(cluster).get(controller)["status"].get("readyReplicas") == 20, seconds=5)
     before = pods("v1")
 
-    assert ready(before)
-    assert (first(before)["ready"], first(before)["restartCount"]) == (True, 0)
+    assert is_ready(before)
+    assert (first_container(before)["ready"], first_container(before)["restartCount"]) == (True, 0)
     time.sleep(2)
     assert pods("v1") == before
 
 
-def test_slow_pod_runs_and_is_ready_later(pods: Callable[[str], dict[str, Any]]) -> None:
-    """After 3 s, or the time in the annotation."""
-    eventually(lambda: "running" in first(pods("patient")).get("state", {}))
+def test_slow_pod_becomes_ready_later(pods: Callable[[str], dict[str, Any]]) -> None:
+    """The default delay is 3 s; an annotation overrides the delay."""
+    eventually(lambda: "running" in first_container(pods("slow-60s")).get("state", {}))
 
-    eventually(lambda: ready(pods("slow")))
-    assert not ready(pods("patient"))
+    eventually(lambda: is_ready(pods("slow")))
+    assert not is_ready(pods("slow-60s"))
 
 
 def test_unready_pod_names_its_unready_containers(pods: Callable[[str], dict[str, Any]]) -> None:
-    """Like a failing readiness probe."""
+    """The condition equals that of a pod whose readiness probe fails."""
     item = eventually(
-        lambda: "running" in first(pods("unready")).get("state", {}) and pods("unready")
+        lambda: "running" in first_container(pods("unready")).get("state", {}) and pods("unready")
     )
 
     condition = next(entry for entry in item["status"]["conditions"] if entry["type"] == "Ready")
@@ -476,11 +475,13 @@ def test_unready_pod_names_its_unready_containers(pods: Callable[[str], dict[str
     assert condition["message"] == "containers with unready status: [on sidecar]"
 
 
-def test_absent_image_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
-    """As on a real kubelet: the pull fails, is put off, fails again."""
-    eventually(lambda: waiting(pods("absent")) == "ErrImagePull")
-    eventually(lambda: waiting(pods("absent")) == "ImagePullBackOff")
-    eventually(lambda: waiting(pods("absent")) == "ErrImagePull")
+def test_missing_image_is_pulled_again_after_a_back_off(
+    pods: Callable[[str], dict[str, Any]],
+) -> None:
+    """The waiting reason alternates, as with a real kubelet."""
+    eventually(lambda: waiting_reason(pods("absent")) == "ErrImagePull")
+    eventually(lambda: waiting_reason(pods("absent")) == "ImagePullBackOff")
+    eventually(lambda: waiting_reason(pods("absent")) == "ErrImagePull")
 
     assert pods("absent")["status"]["phase"] == "Pending"
 
@@ -495,14 +496,12 @@ def test_absent_image_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
         ("badinit", "Error", 1),
     ],
 )
-def test_crash_loop(
+def test_crash_loop_alternates_between_back_off_and_running(
     pods: Callable[[str], dict[str, Any]], word: str, reason: str, code: int
 ) -> None:
-    """CrashLoopBackOff and running alternate, with one restart more entry time; a kubelet counts at
-    the restart.
-    """
+    """The restart count increases when the container starts, as with a real kubelet."""
 
-    def crashing() -> dict[str, Any]:
+    def container_status() -> dict[str, Any]:
         """Return the status of the first init container, or else of the first container."""
         status = pods(word)["status"]
         return next(
@@ -510,19 +509,24 @@ def test_crash_loop(
         )
 
     def reached(state: str) -> dict[str, Any]:
-        return eventually(lambda: state in crashing().get("state", {}) and crashing())
+        return eventually(
+            lambda: state in container_status().get("state", {}) and container_status()
+        )
 
-    crashed, runs, again = reached("waiting"), reached("running"), reached("waiting")
+    crashed, restarted, crashed_again = reached("waiting"), reached("running"), reached("waiting")
 
-    assert again["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    assert again["restartCount"] == runs["restartCount"] == crashed["restartCount"] + 1
-    assert again["lastState"]["terminated"].items() >= {"reason": reason, "exitCode": code}.items()
+    assert crashed_again["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert crashed_again["restartCount"] == restarted["restartCount"] == crashed["restartCount"] + 1
+    assert (
+        crashed_again["lastState"]["terminated"].items()
+        >= {"reason": reason, "exitCode": code}.items()
+    )
 
 
 def test_containers_wait_for_a_failing_init_container(
     pods: Callable[[str], dict[str, Any]],
 ) -> None:
-    """The later init containers wait as well."""
+    """The next init container and the containers wait."""
     item = eventually(
         lambda: "initContainerStatuses" in pods("badinit")["status"] and pods("badinit")
     )
@@ -551,23 +555,28 @@ def test_containers_wait_for_a_failing_init_container(
         ),
     ],
 )
-def test_container_that_is_never_created(
+def test_container_that_cannot_be_created_waits_with_a_reason(
     pods: Callable[[str], dict[str, Any]], word: str, reason: str, message: str
 ) -> None:
-    """The container waits, and the status shows the reason."""
-    eventually(lambda: waiting(pods(word)) == reason)
+    eventually(lambda: waiting_reason(pods(word)) == reason)
 
-    assert first(pods(word))["state"]["waiting"]["message"] == message
+    assert first_container(pods(word))["state"]["waiting"]["message"] == message
     assert pods(word)["status"]["phase"] == "Pending"
 
 
-def test_missing_command_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
-    """RunContainerError alternates with CrashLoopBackOff, whose last state has the same message."""
+def test_container_with_a_missing_command_is_restarted(
+    pods: Callable[[str], dict[str, Any]],
+) -> None:
+    """The waiting reason alternates, and both states contain the message."""
 
     def reached(reason: str) -> dict[str, Any]:
-        return eventually(lambda: waiting(pods("nocommand")) == reason and first(pods("nocommand")))
+        return eventually(
+            lambda: (
+                waiting_reason(pods("nocommand")) == reason and first_container(pods("nocommand"))
+            )
+        )
 
-    failed, backed_off, _again = (
+    failed, backed_off, _failed_again = (
         reached("RunContainerError"),
         reached("CrashLoopBackOff"),
         reached("RunContainerError"),
@@ -583,58 +592,58 @@ def test_missing_command_alternates(pods: Callable[[str], dict[str, Any]]) -> No
 def test_missing_volume_is_reported_by_an_event_only(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]]
 ) -> None:
-    """The status looks like a pod's that is about to start."""
+    """The status of the pod equals the status of a starting pod."""
     event = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 
     eventually(lambda: event in warnings(cluster, "novolume"))
 
-    assert waiting(pods("novolume")) == "ContainerCreating"
+    assert waiting_reason(pods("novolume")) == "ContainerCreating"
     assert condition(pods("novolume"), "PodReadyToStartContainers") == ("False", None)
 
 
 def test_failing_readiness_probe_is_reported_repeatedly(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]]
 ) -> None:
-    """The pod runs, and is not ready."""
+    """The container runs, but the pod is not ready."""
     event = "Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(lambda: warnings(cluster, "readiness").get(event, 0) >= 3)
 
-    assert "running" in first(pods("readiness"))["state"]
+    assert "running" in first_container(pods("readiness"))["state"]
     assert condition(pods("readiness"), "Ready") == ("False", "ContainersNotReady")
 
 
 @pytest.mark.parametrize("word, probe", [("liveness", "Liveness"), ("startup", "Startup")])
-def test_probe_fails_before_it_kills(
+def test_container_is_killed_after_three_failed_probes(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]], word: str, probe: str
 ) -> None:
-    """Three times, the default failureThreshold, in entry run of the container."""
+    """Three is the default failureThreshold."""
     event = f"Unhealthy: {probe} probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(
         lambda: (
-            first(pods(word)).get("restartCount", 0) >= 2
-            and "waiting" in first(pods(word))["state"]
+            first_container(pods(word)).get("restartCount", 0) >= 2
+            and "waiting" in first_container(pods(word))["state"]
         )
     )
 
     assert warnings(cluster, word)[event] >= 6
 
 
-def test_lost_node_makes_only_the_pod_unready(
+def test_pod_on_an_unreachable_node_is_unready(
     cluster: Cluster, pods: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Only the kubelet could report the state of the containers."""
+    """The container statuses do not change, since only the kubelet could update them."""
     eventually(lambda: "NodeNotReady: Node is not ready" in warnings(cluster, "lost"))
 
     item = pods("lost")
     assert condition(item, "Ready") == ("False", None)
     assert condition(item, "ContainersReady") == ("True", None)
-    assert first(item)["ready"] and "running" in first(item)["state"]
+    assert first_container(item)["ready"] and "running" in first_container(item)["state"]
 
 
 def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
-    """The evicted pod remains for inspection, and a controller creates another."""
+    """The failed pod is not deleted."""
     eventually(lambda: pods("evicted")["status"]["phase"] == "Failed")
 
     item = pods("evicted")
@@ -642,7 +651,7 @@ def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
     assert item["status"]["message"].startswith("The node was low on resource: memory. ")
     assert condition(item, "DisruptionTarget") == ("True", "TerminationByKubelet")
     assert condition(item, "Ready") == ("False", "PodFailed")
-    assert first(item)["state"]["terminated"]["exitCode"] == 137
+    assert first_container(item)["state"]["terminated"]["exitCode"] == 137
 
 
 def test_etcd_is_unreachable_for_pods():
@@ -650,11 +659,11 @@ def test_etcd_is_unreachable_for_pods():
         clusters() / NAME, 20000, 20, binaries.NEWEST, network=Network(7)
     )
 
-    for words in (
+    for arguments in (
         components._etcd(settings),
-        [word for word in components._kube_apiserver(settings) if "etcd" in word],
+        [argument for argument in components._kube_apiserver(settings) if "etcd" in argument],
     ):
-        urls = [word for word in words if "http://" in word]
+        urls = [argument for argument in arguments if "http://" in argument]
         assert urls and all(
             "http://127.0.0.1:2000" in url and settings.address not in url for url in urls
         )

@@ -27,8 +27,8 @@ options: {}
 attributes:
   action_group:
     description: Use C(group/baton.kubernetes.kubernetes) in C(module_defaults) to set the
-      connection options for all modules of
-      this collection.
+      connection options for all modules of this collection and of C(kubernetes.core), whose
+      connection options have the same names.
     support: full
     membership:
       - baton.kubernetes.kubernetes

@@ -24,7 +24,7 @@ from .analysis import spec as analyses
 from .analysis.outcome import Reading
 from .analysis.pod_logs import Logs
 from .analysis.report import Subject
-from .cluster import connection, secrets
+from .cluster import connection, manifest_source, secrets
 from .cluster.kubernetes import KubernetesGateway
 from .explain import permissions, report
 from .flows import refusals
@@ -51,9 +51,10 @@ if t.TYPE_CHECKING:
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
-     for option in ("name", "names", "label_selectors", "namespace", "kind", "kinds")},
+     for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "kinds",
+                    "api_version")},
     pods=dict(type="bool", default=False))
-INFO_EXCLUSIVE = [("name", "names", "label_selectors")]
+INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
 
@@ -111,7 +112,8 @@ def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
 
 
 def _secrets(params: Json) -> set[str]:
-    return connection.secrets(params) | prometheus.secrets(params)
+    return (connection.secrets(params) | prometheus.secrets(params)
+            | manifest_source.secrets(params))
 
 
 def update(params: Json, check_mode: bool = False, diff: bool = False,
@@ -121,7 +123,7 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
     only_look: write nothing and wait for nothing; return None where the task needs either.
     """
     try:
-        params = options.with_kinds(params)
+        params = manifest_source.with_manifest(options.with_kinds(params))
         return _update_of_kind(params, check_mode, diff, only_look)
     except RolloutError as error:
         if params.get("name"):
@@ -340,14 +342,15 @@ class _Overview:
         names = [params["name"]] if params["name"] else params.get("names")
         if names:
             return names
-        selectors = params.get("label_selectors") or ()
-        selected = self._gateway.names(selectors) if selectors else controllers
+        selectors, fields = (params.get(option) or () for option in fleet.SELECTORS)
+        selected = self._gateway.names(selectors, fields) if selectors or fields else controllers
         names = [name for name, controller in controllers.items() if name in selected
                  and not controller.is_part_of_owner]
         return names + [name for name, migration in self._migrations.items()
                         if name not in controllers
                         and self._request.kind is migration.request.kind
-                        and matches(selectors, migration.labels)]
+                        and matches(selectors, migration.labels)
+                        and matches(fields, {"metadata.name": name})]
 
     def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
         flow, request = self._flow, dataclasses.replace(self._request, name=name)

@@ -59,6 +59,13 @@ options:
         progress are skipped.
     type: list
     elements: str
+  field_selectors:
+    description:
+      - Field selectors in the syntax of C(kubectl --field-selector), such as
+        V(metadata.name!=canary), instead of O(label_selectors) or together with them. Which fields
+        there are depends on the kind; all have C(metadata.name).
+    type: list
+    elements: str
   concurrency:
     description:
       - How many controllers to roll at the same time, with O(names) or O(label_selectors).
@@ -123,6 +130,12 @@ options:
         of the kinds is refused.
     type: list
     elements: str
+  api_version:
+    description:
+      - The API version of O(kind), such as V(apps/v1), for tasks that also suit
+        C(kubernetes.core.k8s). It follows from O(kind), so it can be left out; any other version is
+        refused.
+    type: str
   state:
     description:
       - V(updated) brings the pods to the template that the task asks for. An interrupted update is
@@ -172,6 +185,8 @@ options:
     description:
       - A partial pod template, which the API server merges into the current one (strategic merge
         patch).
+      - Not the path of a Jinja file, as in C(kubernetes.core.k8s). Give one as O(definition), with
+        the lookup P(ansible.builtin.template#lookup).
       - A list with entries that such a merge cannot tell apart (two ports of one number) replaces
         the current one.
     type: dict
@@ -185,10 +200,14 @@ options:
       - With O(kind=Deployment), O(kind=StatefulSet) or O(kind=DaemonSet), the manifest must be one
         of the same kind and name, and only its pod template is used.
     type: raw
+    aliases: [resource_definition]
   src:
     description:
       - Path of a YAML or JSON file that contains a O(definition), on the machine where the task
-        runs.
+        runs, or its URL (C(http), C(https) or C(ftp)).
+      - With a local connection, a relative path is looked for in C(files/) of the role or the
+        playbook as well, and the file may be encrypted with Ansible Vault. It is decrypted in
+        memory only.
     type: path
   next_name:
     description:
@@ -290,11 +309,24 @@ options:
         back.
     type: str
     default: "600"
+  wait:
+    description:
+      - Whether to wait until the update has ended. With V(false), the task ends as soon as the
+        controller in the cluster replaces the pods, and RV(rollout.phase) is V(progressing).
+      - A later task, the same one without this option, follows the update in progress to its end,
+        and restores settings (O(max_surge)) that it has changed.
+      - Only for one Deployment, StatefulSet or DaemonSet (O(name)), which the cluster updates by
+        itself. Not with O(pause_at), O(soak) and O(on_failure=rollback), nor for the rollback of a
+        StatefulSet or a DaemonSet, all of which the task does itself. A HorizontalPodAutoscaler is
+        not frozen.
+    type: bool
+    default: true
   timeout:
     description:
       - Seconds after which the task fails, however much progress it makes. No limit by default, but
         O(progress_deadline) always applies.
     type: str
+    aliases: [wait_timeout]
   failure_grace:
     description:
       - Seconds for which a problem that waiting cannot cure must persist before the task fails, for
@@ -542,6 +574,23 @@ EXAMPLES = r"""
     name: foo-v1
     src: foo-v2.yaml
 
+- name: Start the update of a Deployment
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: Deployment
+    image: myimage:v2
+    wait: false
+
+- name: Do something else meanwhile
+  ansible.builtin.debug:
+    msg: The cluster replaces the pods.
+
+- name: Follow the update to its end
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: Deployment
+    image: myimage:v2
+
 - name: Replace all pods with new ones from the same template
   baton.kubernetes.rolling_update:
     name: foo
@@ -745,13 +794,13 @@ rollout:
           description: Image of each container after, by the name of the container.
           type: dict
 resume_command:
-  description: What to type to end the pause and update the rest of the pods, with every other
-    option of the task.
-  returned: if the task has paused the update
+  description: What to type to end the pause and update the rest of the pods, or with
+    O(wait=false) to follow the update to its end, with every other option of the task.
+  returned: if the task has left the update paused or in progress
   type: str
 rollback_command:
-  description: What to type to undo the update that the task has paused.
-  returned: if the task has paused the update
+  description: What to type to undo the update that the task has left paused or in progress.
+  returned: if the task has left the update paused or in progress
   type: str
 failure:
   description: The parts that make up RV(msg) if the task failed.
@@ -861,11 +910,11 @@ results:
       contains: *rollout
     resume_command:
       description: As RV(resume_command), for this controller.
-      returned: if the task has paused its update
+      returned: if the task has left its update paused or in progress
       type: str
     rollback_command:
       description: As RV(rollback_command), for this controller.
-      returned: if the task has paused its update
+      returned: if the task has left its update paused or in progress
       type: str
     failure:
       description: As RV(failure), for this controller.

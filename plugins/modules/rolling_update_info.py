@@ -40,6 +40,12 @@ options:
         all of them.
     type: list
     elements: str
+  field_selectors:
+    description:
+      - Field selectors in the syntax of C(kubectl --field-selector), such as
+        V(metadata.name!=canary), instead of O(label_selectors) or together with them.
+    type: list
+    elements: str
   namespace:
     description:
       - Namespace of the controllers.
@@ -56,6 +62,11 @@ options:
       - The kind of the controllers.
       - By default, V(ReplicationController); with O(name), if there is no ReplicationController of
         that name, the kind of the only other object that has it.
+    type: str
+  api_version:
+    description:
+      - The API version of O(kind), such as V(apps/v1). It follows from O(kind), so it can be left
+        out; any other version is refused.
     type: str
   kinds:
     description:

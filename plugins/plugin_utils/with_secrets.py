@@ -42,6 +42,10 @@ class ActionWithSecrets(ActionBase):
         except TypeError:  # the module would show the whole value in its invocation
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
+        self._refuse_jinja_file(self._task.args.get("template"))
+        src = self._task.args.get("src")
+        if self._connection.transport == "local" and isinstance(src, str) and src:
+            self._task.args |= self._manifest(src)
         kubeconfig = self._task.args.get("kubeconfig")
         if (self._connection.transport == "local" and isinstance(kubeconfig, str)
                 and secrets.is_path(kubeconfig)):
@@ -67,6 +71,38 @@ class ActionWithSecrets(ActionBase):
             return None
         return here.parameters(module, self._task.args, self._loader.get_basedir())
 
+    @staticmethod
+    def _refuse_jinja_file(template: t.Any) -> None:
+        """Refuse the path of a Jinja file, which kubernetes.core.k8s takes as `template`."""
+        try:
+            parts = check_type_dict(template or {})
+        except TypeError:
+            parts = {"path": template}
+        if "path" in parts:
+            raise AnsibleActionFail(
+                "template is a mapping, a part of the pod template (metadata, spec), and not the "
+                "path of a Jinja file: give the file as a whole manifest instead, as in "
+                "definition: \"{{ lookup('ansible.builtin.template', 'foo.yml.j2') }}\"")
+
+    def _manifest(self, src: str) -> Json:
+        """Return the option for a manifest: the path of the file, or the content of a vault.
+
+        files/ of the role and of the playbook are searched, too. A path that does not exist, and a
+        URL, are returned unchanged: the module reads the URL, and reports errors.
+        """
+        with contextlib.suppress(AnsibleError):
+            src = self._find_needle("files", src)
+        if not self._is_vault(src):
+            return {"src": src}
+        del self._task.args["src"]
+        return {"definition": self._loader._get_file_contents(src)[0].decode()}
+
+    @staticmethod
+    def _is_vault(path: str) -> bool:
+        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+            return is_encrypted_file(file)
+        return False
+
     def _kubeconfig(self, paths: list[str]) -> str:
         """Return the paths of the kubeconfig files, or the content of a vault.
 
@@ -76,16 +112,12 @@ class ActionWithSecrets(ActionBase):
         for number, path in enumerate(paths):
             with contextlib.suppress(AnsibleError):
                 paths[number] = self._find_needle("files", path)
-        for path in filter(os.path.isfile, paths):
-            is_vault = False
-            with contextlib.suppress(OSError), open(path, "rb") as file:
-                is_vault = is_encrypted_file(file)
-            if is_vault and len(paths) > 1:
+        for path in filter(self._is_vault, paths):
+            if len(paths) > 1:
                 raise AnsibleActionFail(
                     f"kubeconfig {path} is encrypted: it cannot be combined with others")
-            if is_vault:
-                # decrypted in memory; get_real_file() would write a file
-                return self._loader._get_file_contents(path)[0].decode()
+            # decrypted in memory; get_real_file() would write a file
+            return self._loader._get_file_contents(path)[0].decode()
         return os.pathsep.join(paths)
 
     def _is_known(self) -> bool:

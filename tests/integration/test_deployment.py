@@ -378,3 +378,36 @@ def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
     assert rollout["resume_command"].startswith("run the task that began it")
     back = namespace.command(kind="Deployment", state="rolled_back").removesuffix("'")
     assert rollout["rollback_command"] == f"{back} kubeconfig={namespace.kubeconfig}'"
+
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
+def test_without_wait_the_task_ends_and_the_next_one_follows_the_update(namespace, request, kind):
+    """The settings of the update are restored at the end; a task without a change writes nothing.
+    """
+    def read():
+        return {"Deployment": namespace.deployment, "StatefulSet": namespace.stateful_set,
+                "DaemonSet": namespace.daemon_set}[kind]()
+
+    if kind == "DaemonSet":
+        request.addfinalizer(namespace.remove_nodes)
+        namespace.add_nodes(3)
+        namespace.make_daemon_set(3, minReadySeconds=3)
+    else:
+        make = namespace.make_deployment if kind == "Deployment" else namespace.make_stateful_set
+        make(3, minReadySeconds=3)
+    before = read()["spec"]
+    options = {"kind": kind, "image": "myimage:v2", "max_unavailable": "2"}
+
+    started = namespace.roll(**options, wait=False)
+    again = namespace.roll(**options, wait=False)
+    followed = namespace.roll(**options)
+
+    assert started["changed"] and started["rollout"]["phase"] == "progressing"
+    assert started["msg"].startswith("the update of foo to myimage:v2 is in progress, and the "
+                                     "cluster continues it: ")
+    assert " wait=" not in started["resume_command"]
+    assert "state=rolled_back" in started["rollback_command"]
+    assert not again["changed"] and not again["requests"]["PATCH"]
+    assert followed["rollout"]["phase"] == "complete" and versions(namespace) == (0, 3)
+    assert read()["spec"] | {"template": None} == before | {"template": None}

@@ -175,7 +175,7 @@ class MigrationGateway(IdleGateway):
             raise RolloutError("not allowed")
         return self.cluster.find(kind, name)
 
-    def names(self, selectors):
+    def names(self, selectors, _field_selectors=()):
         return [name
                 for name, controller in self.controllers().items()
                 if label_selectors.matches(selectors, controller.labels)]

@@ -83,9 +83,11 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             controllers.fill()
         return self._followed.get(kind or self.kind)
 
-    def names(self, label_selectors: t.Sequence[str]) -> list[str]:
-        """Return the names of controllers that match all label selectors. Raises RolloutError."""
-        query = {"labelSelector": ",".join(label_selectors)}
+    def names(self, label_selectors: t.Sequence[str],
+              field_selectors: t.Sequence[str] = ()) -> list[str]:
+        """Return the names of controllers that match all selectors. Raises RolloutError."""
+        selectors = {"labelSelector": label_selectors, "fieldSelector": field_selectors}
+        query = {key: ",".join(texts) for key, texts in selectors.items() if texts}
         try:
             items, _version = self.http.pages(self._named.path, query, accept=METADATA)
         except Refused as refused:

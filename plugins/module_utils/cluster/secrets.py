@@ -108,10 +108,16 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
 
 
 def shown(params: Json) -> Json:
-    """Return a module's parameters as Ansible may show them, without a kubeconfig's content."""
+    """Return a module's parameters as Ansible may show them, without a kubeconfig's content.
+
+    The text of a manifest is hidden too: the file that it was read from may be a vault.
+    """
     kubeconfig = params.get("kubeconfig")
-    is_hidden = kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig))
-    return {**params, "kubeconfig": HIDDEN} if is_hidden else params
+    is_hidden = {
+        "kubeconfig": kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)),
+        "definition": isinstance(params.get("definition"), str),
+    }
+    return params | {option: HIDDEN for option, hides in is_hidden.items() if hides}
 
 
 def decoded(kubeconfig: str) -> str:

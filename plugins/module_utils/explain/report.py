@@ -141,13 +141,15 @@ def line(step: Step) -> str:
 
 
 def pause_commands(request: Request, status: RolloutStatus) -> Json:
-    """Return the commands that resume or roll back a paused update; empty without a pause.
+    """Return the commands that resume or roll back an update that the task leaves in progress.
 
-    The commands repeat every other option of the task.
+    Empty if the task does not leave the update paused, or to the server with `wait: false`. The
+    commands repeat every other option of the task.
     """
-    if status.phase != "paused":
+    if status.phase != "paused" and (request.waits or status.phase == "complete"):
         return {}
-    return {"resume_command": request.command(pause_at=None, nodes=None),
+    changes: Json = {"pause_at": None, "nodes": None} if request.waits else {"wait": None}
+    return {"resume_command": request.command(**changes),
             "rollback_command": request.command(State.ROLLED_BACK)}
 
 
@@ -174,6 +176,10 @@ def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> s
         return (f"{request.name} {has_become} paused at {status.paused} of {status.goal} replicas "
                 f"of {image_names(new.images)} ({new.name}), alongside {old.replicas} of "
                 f"{image_names(old.images)}")
+    if not request.waits and status.phase == "progressing":
+        return (f"the update of {survivor.name} to {image_names(survivor.images)} {has_become} in "
+                f"progress, and the cluster continues it: {new.available if new else 0} of "
+                f"{status.goal} replicas available")
     replaces = "replaces" if is_real else "would replace"
     replaced = f" {replaces} {request.name} and" if survivor.name != request.name else ""
     is_now = "is now" if is_real and request.state.migrates else has_become

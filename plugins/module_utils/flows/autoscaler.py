@@ -67,7 +67,8 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             where=request.where,
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
-    return freeze(scaler) if decision.action in _SCALING else decision
+    # With `wait: false`, no task is there to restore the autoscaler.
+    return freeze(scaler) if decision.action in _SCALING and request.waits else decision
 
 
 def _restore_before_end(request: Request, scaler: Json, step: Step, restoring: Step | None) -> Step:

@@ -17,10 +17,13 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the next decision of an update.
 
     An end without an update becomes a wait for pods that are not available, as in
-    `kubectl rollout status`. A pause ends a task in the middle of an update: its planner decides
-    when. Raises RolloutError as Flow.plan() does.
+    `kubectl rollout status`; with `wait: false`, no such wait is due. A pause ends a task in the
+    middle of an update: its planner decides when. Raises RolloutError as Flow.plan() does.
     """
     decision = compose(flow, request, observed)
+    if not request.waits:
+        is_idle = isinstance(decision, Wait) and decision.is_idle
+        return Done(f"{request.name} already has the desired template") if is_idle else decision
     if not isinstance(decision, Done):
         return decision
     status = flow.status(request, observed)

@@ -45,8 +45,10 @@ OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "without it the command is for no controller"),
     "names": Option(_ANY, _FLEET, is_of_fleet=True),
     "label_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
+    "field_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
     "kind": Option(_ANY, "controllers of several kinds may have one name"),
     "kinds": Option(_ANY, _FLEET, is_of_fleet=True),
+    "api_version": Option(_NONE, "says no more than the kind"),
     "namespace": Option(_ANY, "another namespace has other controllers"),
     "next_name": Option(_REPLACING, "the successor of an update in progress is found by its name; "
                                     "a migration has none"),
@@ -71,6 +73,7 @@ OPTIONS: dict[str, Option] = {
     "update_period": Option(_REPLACING, _PACE),
     "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the "
                                       "direction"),
+    "wait": Option(_FORWARD, "a command follows a rollback to its end"),
     "timeout": Option(_FORWARD, "a rollback is not to be cut short by the limit of the update"),
     "failure_grace": Option(_ANY, "how long a problem may last depends on the cluster, not on the "
                                   "direction"),
@@ -92,7 +95,7 @@ OPTIONS: dict[str, Option] = {
     "progress": Option(_ANY, "progress lines are as unwanted the next time"),
 }
 #: Options never repeated in a command.
-_NEVER = {"return_sizes"}
+_NEVER = {"return_sizes", "api_version"}
 #: Options with values of several lines, and src: the file can differ where the command is pasted.
 NOT_PASTABLE = {"template", "definition", "src"}
 #: Options to leave out of a command with images.
@@ -134,7 +137,8 @@ def sort_options(options: Json) -> Json:
 def single_controller_changes(options: t.Mapping[str, t.Any], name: str) -> Json:
     """Return the changes from a task for several controllers to a task for one."""
     selection: Json = {option: None
-                       for option in ("names", "label_selectors", "kinds") if option in options}
+                       for option in ("names", "label_selectors", "field_selectors", "kinds")
+                       if option in options}
     return {"name": name, **selection} if selection else {}
 
 

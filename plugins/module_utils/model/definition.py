@@ -15,9 +15,14 @@ from .kinds import Kind
 
 
 def read_definition(provided: Json, kind: Kind) -> Json | None:
-    """Return the definition of src or definition with metadata and spec. Raises RolloutError."""
+    """Return the definition of src or definition with metadata and spec. Raises RolloutError.
+
+    src_content: the text of src, if already read; else src is the path of a file.
+    """
     source = "src" if "src" in provided else "definition"
-    text = _read(provided["src"]) if "src" in provided else provided.get("definition")
+    text = provided.get("definition")
+    if "src" in provided:
+        text = provided["src_content"] if "src_content" in provided else _read(provided["src"])
     if text is None:
         return None
     definition = _single_document(source, text, kind)
@@ -58,8 +63,11 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
         try:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise RolloutError(f"{source} is not valid YAML",
-                               why=" ".join(str(error).split())) from error
+            # The parser's own message quotes the text, which may be from a vault.
+            place = getattr(error, "problem_mark", None)
+            problem = getattr(error, "problem", None) or type(error).__name__
+            why = f"line {place.line + 1}: {problem}" if place else problem
+            raise RolloutError(f"{source} is not valid YAML", why=why) from None
     if len(documents) != 1:
         raise RolloutError(f"{source} contains {len(documents)} documents: it must be exactly one "
                            f"{kind}")

@@ -14,6 +14,7 @@ from .definition import read_definition, refuse_non_json
 from .errors import RolloutError
 from .fields import Json
 from .identity import NAME_LIMIT, is_name
+from .impossible import TERMINATION_COMPLETE, TERMINATION_STARTED, refuse_impossible
 from .kinds import KINDS, Kind, State, kind_named
 from .request import PREVIOUS, Request
 from .template import is_image
@@ -21,27 +22,26 @@ from .thresholds import Size
 
 #: Number of simultaneous updates, and tolerated failures (a number or a percentage).
 CONCURRENCY, MAX_FAILURES = 5, "0"
-#: Earliest creation of a replacement pod, in the words of KEP-5882 (Deployment
-#: spec.podReplacementPolicy).
-TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
 #: Options of a rollout, documented in plugins/modules/rolling_update.py. Most defaults come from
 #: Request.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str"),
     names=dict(type="list", elements="str"),
     label_selectors=dict(type="list", elements="str"),
+    field_selectors=dict(type="list", elements="str"),
     concurrency=dict(type="int", default=CONCURRENCY),
     max_failures=dict(type="str", default=MAX_FAILURES),
     order_annotation=dict(type="str"),
     namespace=dict(type="str", default=Request.namespace),
     kind=dict(type="str"),
     kinds=dict(type="list", elements="str"),
+    api_version=dict(type="str"),
     next_name=dict(type="str"),
     image=dict(type="str"),
     container=dict(type="str"),
     images=dict(type="dict"),
     template=dict(type="dict"),
-    definition=dict(type="raw"),
+    definition=dict(type="raw", aliases=["resource_definition"]),
     src=dict(type="path"),
     state=dict(type="str", choices=[str(state) for state in State], default=str(Request.state)),
     to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
@@ -56,7 +56,8 @@ ARGUMENT_SPEC: Json = dict(
     min_ready_seconds=dict(type="str"),
     update_period=dict(type="str", default=f"{Request.update_period:g}"),
     progress_deadline=dict(type="str", default=f"{Request.progress_deadline:g}"),
-    timeout=dict(type="str"),
+    wait=dict(type="bool", default=Request.waits),
+    timeout=dict(type="str", aliases=["wait_timeout"]),
     failure_grace=dict(type="str", default=f"{Request.failure_grace:g}"),
     on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
     pause_at=dict(type="str"),
@@ -113,6 +114,7 @@ def parse_request(params: Json) -> Request:
         label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
         overrides_strategy=bool({"max_surge", "max_unavailable"} & provided.keys()),
         rolls_back=provided.get("on_failure") == "rollback",
+        waits=provided.get("wait", Request.waits),
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         options=_provided(params),
         **{option: provided[option] for option in _TAKEN if option in provided},
@@ -120,7 +122,7 @@ def parse_request(params: Json) -> Request:
         | {option: check(option, provided[option]) for option,
            check in _CHECKED.items() if option in provided},
     )
-    _refuse_impossible(request)
+    refuse_impossible(request)
     return request
 
 
@@ -159,57 +161,6 @@ def _refuse_contradictions(state: State, kind: Kind, provided: Json) -> None:
         raise RolloutError("to_revision can only be used with state=rolled_back")
     if "container" in provided and "image" not in provided:
         raise RolloutError("container is given without image")
-
-
-def _refuse_pods_of_kind(request: Request) -> None:
-    """Refuse numbers of surge and unavailable pods that the kind does not support."""
-    if request.kind.replaces_in_place and (request.max_surge.value
-                                           or not request.max_unavailable.value):
-        option = "max_surge" if request.max_surge.value else "max_unavailable=0"
-        raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod "
-                           "has to go before the new one of its name can come: leave it out")
-    if request.kind.has_exclusive_surge and request.max_surge.value:
-        if request.max_unavailable.value:
-            raise RolloutError("max_surge and max_unavailable cannot be combined with "
-                               f"kind={request.kind}: the API server takes only one of them")
-        if request.pause_at is not None and not request.state.undoes:
-            raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, "
-                               f"because an old pod has to go "
-                               f"before the new one of its node can come: give max_unavailable")
-    has_replica_sets = (request.kind.is_server_driven
-                        and not request.kind.uses_controller_revisions)
-    if request.waits_for_termination and has_replica_sets:
-        raise RolloutError(f"pod_replacement_policy={TERMINATION_COMPLETE} cannot be used with "
-                           f"kind={request.kind}, because the cluster takes the steps: leave it "
-                           "out, and where the cluster has the feature gate "
-                           "DeploymentPodReplacementPolicy, set spec.podReplacementPolicy of the "
-                           "Deployment")
-
-
-def _refuse_impossible(request: Request) -> None:
-    """Refuse a request that no cluster could fulfil."""
-    _refuse_pods_of_kind(request)
-    if request.nodes and not request.kind.has_pods_by_node:
-        raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
-                           f"one pod on each node: leave it out")
-    if request.nodes and request.pause_at is None:
-        raise RolloutError("nodes says which pods are the first up to a pause: give pause_at as "
-                           "well")
-    if request.definition is not None:
-        namespace = request.definition["metadata"].get("namespace") or request.namespace
-        if namespace != request.namespace:
-            raise RolloutError(f"the definition is for namespace {namespace}, but the task is for "
-                               f"{request.namespace}")
-    if request.max_surge.value == 0 and request.max_unavailable.value == 0:
-        raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be "
-                           "replaced: set one of them to at least 1")
-    if request.timeout is not None and request.soak >= request.timeout and not request.state.undoes:
-        raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
-                           f"({request.soak:g} s)")
-    if (request.min_ready_seconds or 0) >= request.progress_deadline:
-        # The API server has the same rule for Deployments: no pod could become available in time.
-        raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater "
-                           f"than min_ready_seconds ({request.min_ready_seconds} s)")
 
 
 def _refuse_migration(state: State, kind: Kind, provided: Json, changes: t.Sequence[str]) -> None:
@@ -352,9 +303,21 @@ def kind_from(option: str, value: str) -> Kind:
 
 def with_kinds(params: Json) -> Json:
     """Return the parameters with the kinds by their names in a manifest. Raises RolloutError."""
-    kind, kinds = params.get("kind"), params.get("kinds")
-    return {**params, **({"kind": str(kind_from("kind", kind))} if kind else {}),
-            **({"kinds": [str(kind_from("kinds", kind)) for kind in kinds]} if kinds else {})}
+    kind = kind_from("kind", params["kind"]) if params.get("kind") else None
+    kinds = [kind_from("kinds", word) for word in params.get("kinds") or ()]
+    _refuse_api_version(params.get("api_version"), kinds or [kind])
+    return {**params, **({"kind": str(kind)} if kind else {}),
+            **({"kinds": list(map(str, kinds))} if kinds else {})}
+
+
+def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None]) -> None:
+    """Refuse an API version that is not the version of each kind."""
+    for kind in kinds if api_version else ():
+        if kind is None:
+            raise RolloutError(f"api_version {api_version} does not say which kind: give kind")
+        if api_version != kind.api_version:
+            raise RolloutError(f"api_version {api_version} is not the version of a {kind}, which "
+                               f"is {kind.api_version}: leave it out")
 
 
 def _positive(option: str, value: t.Any) -> float:

@@ -55,6 +55,9 @@ class Request:
     overrides_strategy: bool = False
     #: Seconds of readiness before a new pod is available; None keeps the controller's value.
     min_ready_seconds: int | None = None
+    #: Whether the task waits for the end of the update; else the task ends once the server replaces
+    #: the pods.
+    waits: bool = True
     #: Seconds between two steps.
     update_period: float = 0
     #: Seconds without progress before the task fails.

@@ -34,6 +34,8 @@ from .shared import SharedCluster
 
 #: Options of a task for a single controller.
 SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
+#: Options that select controllers by their labels and fields.
+SELECTORS = ("label_selectors", "field_selectors")
 #: Seconds between two reads of the watch.
 CHANGES_INTERVAL = 0.1
 #: Requests other than steps are rarer than from a single driver: many drivers would load the API
@@ -61,6 +63,8 @@ class Fleet:
     names: tuple[str, ...]
     #: Label selectors in kubectl's syntax; a controller must match all selectors.
     label_selectors: tuple[str, ...]
+    #: Field selectors in kubectl's syntax, likewise.
+    field_selectors: tuple[str, ...]
     #: Controllers updated at the same time.
     concurrency: int
     #: Failures, or percent of the controllers (rounded down), up to which the task begins further
@@ -77,14 +81,14 @@ class Fleet:
 
         Raises RolloutError for an invalid combination of options.
         """
-        options = [option for option in ("name", "names", "label_selectors") if params.get(option)]
-        if len(options) != 1:
+        options = [option for option in ("name", "names", *SELECTORS) if params.get(option)]
+        if len(options) != 1 and options != list(SELECTORS):
             raise RolloutError("give exactly one of name, names and label_selectors (given: "
                                f"{' and '.join(options) or 'none'})")
         if params.get("kinds"):
             if params.get("kind"):
                 raise RolloutError("kind and kinds cannot be combined: give only one of them")
-            if options != ["label_selectors"]:
+            if options[0] not in SELECTORS:
                 raise RolloutError("kinds can only be used with label_selectors: give kind with "
                                    f"{options[0]}")
         if options == ["name"]:
@@ -92,12 +96,15 @@ class Fleet:
         for option in SINGLE_OPTIONS:
             if params.get(option):
                 raise RolloutError(f"{option} can only be used with a single controller: give name")
+        if params.get("wait") is False:
+            raise RolloutError("wait=false can only be used with a single controller: give name")
         concurrency = CONCURRENCY if params.get("concurrency") is None else params["concurrency"]
         if concurrency < 1:
             raise RolloutError(f"concurrency must be at least 1, not {concurrency}")
         return cls(
             names=tuple(dict.fromkeys(params.get("names") or ())),
             label_selectors=tuple(params.get("label_selectors") or ()),
+            field_selectors=tuple(params.get("field_selectors") or ()),
             concurrency=concurrency,
             max_failures=size("max_failures", params.get("max_failures") or MAX_FAILURES),
             order_annotation=params.get("order_annotation") or None,
@@ -114,21 +121,21 @@ class Fleet:
                                                *self._deleted_names(params, kind, groups[kind]))]
         if not requests:
             raise RolloutError(f"no {' or '.join(self.kinds)} matches "
-                               f"{','.join(self.label_selectors)}",
+                               f"{','.join((*self.label_selectors, *self.field_selectors))}",
                                where=f"namespace {params.get('namespace') or Request.namespace}")
         controllers = {kind: groups[kind].gateway.controllers() for kind in self.kinds}
         return sorted(requests, key=lambda request: self._sort_key(
             controllers[request.kind].get(request.name)))
 
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
-        """Return the names of the controllers that match the label selectors.
+        """Return the names of the controllers that match the selectors.
 
         A successor stands for the primary of the update if labels chose the primary too, or if the
         primary is deleted. With several kinds, controllers that belong to another object are left
         out.
         """
         controllers = gateway.controllers()
-        chosen = [name for name in sorted(gateway.names(self.label_selectors))
+        chosen = [name for name in sorted(gateway.names(self.label_selectors, self.field_selectors))
                   if name in controllers and not (
             len(self.kinds) > 1 and controllers[name].is_part_of_owner)]
         stand_for = {name: controllers[name].primary(controllers) or name for name in chosen}
@@ -143,7 +150,9 @@ class Fleet:
         existing = group.gateway.controllers()
         return sorted(name
                       for name, labels in begun.items() if name not in existing
-                      and matches(self.label_selectors, labels))
+                      and matches(self.label_selectors, labels)
+                      and matches(self.field_selectors, {"metadata.name": name,
+                                                         "metadata.namespace": request.namespace}))
 
     def _sort_key(self, controller: Controller | None) -> tuple[float, str]:
         """Return the sort key of a controller.

@@ -41,3 +41,28 @@ def test_parameters_get_the_names_of_a_manifest():
     assert with_kinds(params) == {"kind": "StatefulSet", "name": "foo",
                                   "kinds": ["ReplicationController", "Deployment"]}
     assert with_kinds({"kind": None, "kinds": None}) == {"kind": None, "kinds": None}
+
+
+@pytest.mark.parametrize("params", [
+    {"kind": "rc", "api_version": "v1"}, {"kind": "deploy", "api_version": "apps/v1"},
+    {"kinds": ["sts", "ds"], "api_version": "apps/v1"}, {"api_version": ""},
+    {"kind": "dc", "api_version": "apps.openshift.io/v1"},
+])
+def test_an_api_version_is_accepted_where_it_follows_from_the_kind(params):
+    assert with_kinds(params)["api_version"] == params["api_version"]
+
+
+@pytest.mark.parametrize("params, what", [
+    ({"kind": "Deployment", "api_version": "extensions/v1beta1"},
+     "api_version extensions/v1beta1 is not the version of a Deployment, which is apps/v1: leave "
+     "it out"),
+    ({"kinds": ["Deployment", "rc"], "api_version": "apps/v1"},
+     "api_version apps/v1 is not the version of a ReplicationController, which is v1: leave it "
+     "out"),
+    ({"api_version": "apps/v1"}, "api_version apps/v1 does not say which kind: give kind"),
+])
+def test_any_other_api_version_is_refused(params, what):
+    with pytest.raises(RolloutError) as error:
+        with_kinds(params)
+
+    assert error.value.what == what

@@ -52,6 +52,26 @@ BAD_INPUT = {
          "state=restarted keeps the template: remove image, or use state=updated"),
     "container without image": ({"images": {"web": "a"}, "container": "web"},
                                 "container is given without image"),
+    "no wait for a kind that the task scales":
+        (V2 | {"wait": False},
+         "wait=false cannot be used with kind=ReplicationController, because the task itself "
+         "scales the pods: leave it out"),
+    "no wait for a pause":
+        (V2 | {"kind": "Deployment", "wait": False, "pause_at": 1},
+         "wait=false cannot be used with pause_at, because the task itself pauses the update: "
+         "leave it out"),
+    "no wait for a soak":
+        (V2 | {"kind": "Deployment", "wait": False, "soak": "1m"},
+         "wait=false cannot be used with soak, because the task itself watches the pods: leave it "
+         "out"),
+    "no wait for a failure":
+        (V2 | {"kind": "DaemonSet", "wait": False, "on_failure": "rollback"},
+         "wait=false cannot be used with on_failure=rollback, because only a task that waits "
+         "observes a failure: leave it out"),
+    "no wait for stuck pods":
+        ({"kind": "StatefulSet", "wait": False, "state": "rolled_back"},
+         "wait=false cannot be used with state=rolled_back and kind=StatefulSet, because the task "
+         "deletes the pods that the cluster does not replace: leave it out"),
     "no name": (V2 | {"name": ""}, f"name '' is not a valid object name: {NAME}"),
     "name with a capital letter": (V2 | {"name": "Foo"},
                                    f"name 'Foo' is not a valid object name: {NAME}"),

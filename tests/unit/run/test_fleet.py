@@ -37,7 +37,7 @@ class Cluster(clusters.Cluster):
         super().__init__(*items)
         self.chosen, self.refused, self.asked = list(chosen), set(), collections.Counter()
 
-    def names(self, label_selectors):
+    def names(self, label_selectors, field_selectors):
         return self.chosen
 
     def write(self, write):
@@ -103,6 +103,11 @@ def order(cluster, **changes):
                  "next_name can only be used with a single controller: give name"),
     "one definition": ({"names": ["foo"], "definition": {"kind": "x"}},
                        "definition can only be used with a single controller: give name"),
+    "no wait": ({"names": ["foo"], "wait": False},
+                "wait=false can only be used with a single controller: give name"),
+    "names and fields": ({"names": ["foo"], "field_selectors": ["metadata.name=foo"]},
+                         "give exactly one of name, names and label_selectors (given: names and "
+                         "field_selectors)"),
     "failures": ({"names": ["foo"], "max_failures": "some"},
                  """max_failures 'some' is neither a number nor a percentage such as "25%\""""),
 }.values())

@@ -148,7 +148,11 @@ class Planner(Rules[ObservedT]):
             return Step(Action.PACE, primary.name, recorded.patch(primary, now.text, settings),
                         before=self.settings.describe(primary.settings),
                         after=self.settings.describe(settings))
-        return self.proceed(now) or self._end(record)
+        decision = self.proceed(now) or self._end(record)
+        # | updating, rolling back | `wait: false`, and the server replaces the pods | done |
+        if isinstance(decision, Wait) and not self.request.waits:
+            return Done(f"the update of {primary.name} is already in progress: {decision.until}")
+        return decision
 
     def _end(self, record: Rollout) -> Step:
         """Return the patch that restores the settings, except changes by another client."""

@@ -42,6 +42,7 @@ def asked(**params):
 
 UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
 CANARY = asked(image="myimage:v2", pause_at="1")
+START = asked(image="myimage:v2", wait=False)
 BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
 
 
@@ -122,6 +123,23 @@ def test_an_update_is_one_patch_the_server_s_steps_and_one_patch():
     assert sizes(model) == {"v1": 0, "v2": 3}
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
     assert isinstance(decide(UPDATE, model), Done)
+
+
+def test_without_wait_the_task_ends_once_the_server_replaces_the_pods():
+    model = cluster()
+    go(START, model, until="update")
+
+    assert isinstance(decide(UPDATE, model), Wait)
+    assert decide(START, model).message.startswith("the update of foo is already in progress: ")
+
+
+def test_without_wait_a_finished_update_ends_and_another_one_begins():
+    model = cluster()
+    go(START, model, until="update")
+    model.settle()
+
+    assert decide(START, model).is_end
+    assert decide(V3, model).after == {"web": "myimage:v3"}
 
 
 def test_a_task_right_after_the_last_annotation_has_nothing_to_do():

@@ -1,0 +1,55 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Download of the manifest of the option src, where src is a URL."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import urllib.error
+
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.kinds import State
+from . import secrets as hidden
+from .connection import USER_AGENT
+
+#: The same as in kubernetes.core.
+_SCHEMES = ("http://", "https://", "ftp://")
+#: Seconds for an answer, and the largest number of bytes: etcd stores no larger object.
+_TIMEOUT, _MAX_BYTES = 30, 2**21
+
+
+def with_manifest(params: Json) -> Json:
+    """Return the parameters with the text at the URL in src, as `src_content`.
+
+    A rollback needs no manifest. Raises RolloutError if the text cannot be read.
+    """
+    src = str(params.get("src") or "")
+    if not src.startswith(_SCHEMES) or State(params.get("state") or State.UPDATED).undoes:
+        return params
+    return {**params, "src_content": _read(src)}
+
+
+def secrets(params: Json) -> set[str]:
+    """Return the password of a URL in src."""
+    return hidden.option_secrets({"host": str(params.get("src") or "")}, {})
+
+
+def _read(url: str) -> str:
+    from ansible.module_utils.urls import ConnectionError as AnsibleConnectionError
+    from ansible.module_utils.urls import open_url
+
+    try:
+        with contextlib.closing(open_url(url, timeout=_TIMEOUT, http_agent=USER_AGENT)) as answer:
+            content = answer.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"it is larger than {_MAX_BYTES} bytes")
+        return str(content, encoding="utf-8")
+    except (OSError, ValueError, urllib.error.URLError, http.client.HTTPException,
+            AnsibleConnectionError) as error:
+        address = hidden.without_password(url).partition("?")[0]
+        why = hidden.mask(" ".join(str(error).split()), secrets({"src": url}))
+        raise RolloutError(f"src {address} cannot be read", why=why) from None

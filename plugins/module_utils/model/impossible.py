@@ -1,0 +1,85 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Refusal of requests with valid options that no cluster could fulfil together. Pure."""
+
+from __future__ import annotations
+
+from .errors import RolloutError
+from .request import Request
+
+#: Earliest creation of a replacement pod, in the words of KEP-5882 (Deployment
+#: spec.podReplacementPolicy).
+TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
+
+
+def refuse_impossible(request: Request) -> None:
+    """Refuse a request that no cluster could fulfil."""
+    _refuse_pods_of_kind(request)
+    if not request.waits:
+        _refuse_options_that_wait(request)
+    if request.nodes and not request.kind.has_pods_by_node:
+        raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
+                           f"one pod on each node: leave it out")
+    if request.nodes and request.pause_at is None:
+        raise RolloutError("nodes says which pods are the first up to a pause: give pause_at as "
+                           "well")
+    if request.definition is not None:
+        namespace = request.definition["metadata"].get("namespace") or request.namespace
+        if namespace != request.namespace:
+            raise RolloutError(f"the definition is for namespace {namespace}, but the task is for "
+                               f"{request.namespace}")
+    if request.max_surge.value == 0 and request.max_unavailable.value == 0:
+        raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be "
+                           "replaced: set one of them to at least 1")
+    if request.timeout is not None and request.soak >= request.timeout and not request.state.undoes:
+        raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
+                           f"({request.soak:g} s)")
+    if (request.min_ready_seconds or 0) >= request.progress_deadline:
+        # The API server has the same rule for Deployments: no pod could become available in time.
+        raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater "
+                           f"than min_ready_seconds ({request.min_ready_seconds} s)")
+
+
+def _refuse_pods_of_kind(request: Request) -> None:
+    """Refuse numbers of surge and unavailable pods that the kind does not support."""
+    if request.kind.replaces_in_place and (request.max_surge.value
+                                           or not request.max_unavailable.value):
+        option = "max_surge" if request.max_surge.value else "max_unavailable=0"
+        raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod "
+                           "has to go before the new one of its name can come: leave it out")
+    if request.kind.has_exclusive_surge and request.max_surge.value:
+        if request.max_unavailable.value:
+            raise RolloutError("max_surge and max_unavailable cannot be combined with "
+                               f"kind={request.kind}: the API server takes only one of them")
+        if request.pause_at is not None and not request.state.undoes:
+            raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, "
+                               f"because an old pod has to go "
+                               f"before the new one of its node can come: give max_unavailable")
+    has_replica_sets = (request.kind.is_server_driven
+                        and not request.kind.uses_controller_revisions)
+    if request.waits_for_termination and has_replica_sets:
+        raise RolloutError(f"pod_replacement_policy={TERMINATION_COMPLETE} cannot be used with "
+                           f"kind={request.kind}, because the cluster takes the steps: leave it "
+                           "out, and where the cluster has the feature gate "
+                           "DeploymentPodReplacementPolicy, set spec.podReplacementPolicy of the "
+                           "Deployment")
+
+
+def _refuse_options_that_wait(request: Request) -> None:
+    """Refuse wait=false where the task itself takes steps, or decides at a later time."""
+    needed_for = {
+        f"kind={request.kind}, because the task itself scales the pods":
+            not request.kind.is_server_driven,
+        "pause_at, because the task itself pauses the update": request.pause_at is not None,
+        "soak, because the task itself watches the pods": bool(request.soak),
+        "on_failure=rollback, because only a task that waits observes a failure":
+            request.rolls_back,
+        f"state={request.state} and kind={request.kind}, because the task deletes the pods that "
+        "the cluster does not replace":
+            request.state.undoes and request.kind.uses_controller_revisions,
+    }
+    for purpose, is_needed in needed_for.items():
+        if is_needed:
+            raise RolloutError(f"wait=false cannot be used with {purpose}: leave it out")

@@ -1,0 +1,144 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The manners of kubernetes.core: the page for its users, `src`, `template`, and the group."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from objects import as_kind, eventually, manifest
+from plays import rolled
+
+ROOT = Path(__file__).parents[2]
+#: A value in the manifest of the vault.
+PASSWORD = "swordfish-in-the-vault"
+#: A module of another collection with the options of kubernetes.core.
+MODULE = """#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+module = AnsibleModule({"context": {}, "namespace": {}, "name": {}})
+module.exit_json(**{"given": module.params})
+"""
+
+
+def deployment(name, image, **container):
+    item = as_kind("Deployment", manifest(2, image, name))
+    item["spec"]["template"]["spec"]["containers"][0] |= container
+    return item
+
+
+def play(namespace, folder, environment, plays, *arguments):
+    """Run a playbook in the folder; return the process."""
+    (folder / "play.yml").write_text(json.dumps(plays))
+    return subprocess.run(["ansible-playbook", "play.yml", *arguments], cwd=folder,
+                          env=environment, capture_output=True, text=True, timeout=240,
+                          check=False)
+
+
+@pytest.fixture
+def address(tmp_path):
+    """Provide the address of a server with the files of a folder."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_playbook_of_the_page_runs(namespace, ansible_environment, tmp_path):
+    """No output shows the content of files/shop.yml, a vault."""
+    page = (ROOT / "docs" / "kubernetes-core.md").read_text("utf-8")
+    plays = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+    plays[0]["module_defaults"]["group/baton.kubernetes.kubernetes"]["namespace"] = namespace.name
+    for name in ("shop", "canary"):
+        namespace.call("POST", namespace.apps_path("deployments"),
+                       deployment(name, "myimage:v1"))
+    for name in ("shop", "canary"):
+        eventually(functools.partial(namespace.is_rolled_out, name), name)
+    for folder in ("files", "templates"):
+        (tmp_path / folder).mkdir()
+    secret = [{"name": "PASSWORD", "value": PASSWORD}]
+    source = tmp_path / "files" / "shop.yml"
+    source.write_text(json.dumps(deployment("shop", "myimage:v2", env=secret)))
+    (tmp_path / "password").write_text("of the vault")
+    vault = ["--vault-password-file", str(tmp_path / "password")]
+    subprocess.run(["ansible-vault", "encrypt", *vault, str(source)], env=ansible_environment,
+                   check=True, capture_output=True)
+    template = json.dumps(deployment("shop", "myimage:{{ 'v' ~ 3 }}"))
+    (tmp_path / "templates" / "shop.yml.j2").write_text(template)
+    canary = namespace.deployment("canary")["spec"]
+
+    run = play(namespace, tmp_path, ansible_environment, plays, *vault, "-vvv")
+
+    output = run.stdout + run.stderr
+    assert run.returncode == 0, output
+    assert "the update of shop to myimage:v2 is in progress" in output
+    assert "shop is updated to myimage:v2: 2 of 2 replicas available" in output
+    assert "shop is updated to myimage:v3: 2 of 2 replicas available" in output
+    assert "shop is rolled back to myimage:v2: 2 of 2 replicas available" in output
+    assert '"name": "canary"' not in output and namespace.deployment("canary")["spec"] == canary
+    restarted = namespace.deployment("shop")["spec"]["template"]["metadata"]["annotations"]
+    assert any("restart" in key for key in restarted)
+    assert PASSWORD not in output
+
+
+def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
+    """An error names the address without the password."""
+    namespace.make_deployment(2)
+    (tmp_path / "served" / "foo.yml").write_text(json.dumps(deployment("foo", "myimage:v2")))
+    (tmp_path / "served" / "large.yml").write_text("#" * 2**21 + "\n")
+
+    result, _lines = rolled(namespace, ansible_environment, name="foo", kind="Deployment",
+                            src=f"http://me:hush-hush@{address}/foo.yml")
+    errors = [rolled(namespace, ansible_environment, succeeds=False, name="foo",
+                     kind="Deployment", src=f"http://me:hush-hush@{address}/{path}")[0]
+              for path in ("absent.yml", "large.yml")]
+
+    assert result["msg"] == "foo is updated to myimage:v2: 2 of 2 replicas available"
+    assert [error["failure"]["what"] for error in errors] == [
+        f"src http://{address}/{path} cannot be read" for path in ("absent.yml", "large.yml")]
+    assert "404" in errors[0]["failure"]["why"] and "larger" in errors[1]["failure"]["why"]
+    assert "hush-hush" not in json.dumps([result, *errors])
+
+
+@pytest.mark.parametrize("template", ["foo.yml.j2", {"path": "foo.yml.j2"}], ids=["path", "dict"])
+def test_jinja_file_in_template_is_refused_with_the_lookup(
+        namespace, ansible_environment, template):
+    result, _lines = rolled(namespace, ansible_environment, succeeds=False, name="foo",
+                            template=template)
+
+    assert "not the path of a Jinja file" in result["msg"]
+    assert "lookup('ansible.builtin.template'" in result["msg"]
+
+
+def test_one_group_of_module_defaults_serves_both_collections(
+        namespace, ansible_environment, tmp_path):
+    collection = tmp_path / "collections" / "ansible_collections" / "kubernetes" / "core"
+    for folder in ("meta", "plugins/modules"):
+        (collection / folder).mkdir(parents=True)
+    groups = {"action_groups": {"k8s": ["k8s"]}}
+    (collection / "meta" / "runtime.yml").write_text(json.dumps(groups))
+    (collection / "plugins" / "modules" / "k8s.py").write_text(MODULE)
+    namespace.make_primary(1)
+    defaults = {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}
+    tasks = [{"kubernetes.core.k8s": {"name": "foo"}, "register": "theirs"},
+             {"baton.kubernetes.rolling_update": {"name": "foo", "image": "myimage:v2"}},
+             {"ansible.builtin.assert": {"that": f"theirs.given.namespace == '{namespace.name}'"}}]
+    paths = f"{ansible_environment['ANSIBLE_COLLECTIONS_PATH']}:{tmp_path / 'collections'}"
+
+    run = play(namespace, tmp_path, {**ansible_environment, "ANSIBLE_COLLECTIONS_PATH": paths},
+               [{"hosts": "localhost", "gather_facts": False, "module_defaults": defaults,
+                 "tasks": tasks}])
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"

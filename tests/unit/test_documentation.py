@@ -102,7 +102,7 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
 
 @pytest.mark.parametrize("decision, page", [
     ("plugins/module_utils/release/batches.py", "docs/many-clusters.md"),
-    ("plugins/module_utils/release/begun.py", "roles/image_bump/README.md"),
+    ("plugins/module_utils/release/rollback_scope.py", "roles/image_bump/README.md"),
 ])
 def test_the_decision_table_of_the_roles_is_documented(decision, page):
     rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"),

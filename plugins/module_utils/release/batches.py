@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the batches of many clusters, and whether the next batch may begin. Pure.
+"""Decide the batches of a play over many clusters, and whether the next batch may begin. Pure.
 
-Ansible's own serial and max_fail_percentage cannot decide this. serial takes counts of hosts, which
---limit and overlapping groups shift. max_fail_percentage overlooks hosts that fail in a block with
-rescue or always, as every host of the role does.
+Ansible's serial and max_fail_percentage do not fit. serial takes numbers of hosts, and the hosts of
+a number change with --limit and with overlapping groups. max_fail_percentage does not count hosts
+that fail in a block with rescue or always, which the role uses for every host.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import typing as t
 
 #: Outcomes of the role that let the next batch begin.
 SUCCESSFUL = ("updated", "paused")
-#: Clusters in a sentence.
-SOME = 5
+#: Maximum number of clusters that a message lists.
+MAX_LISTED = 5
 
 
 def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[str],
                    hosts: t.Iterable[str]) -> dict[str, list[str]]:
-    """Return the hosts of each region in the order of the regions.
+    """Return the hosts of each region, in the order of the regions.
 
-    groups are the inventory's; hosts are the hosts within --limit. A host belongs to the first of
-    its regions. A region without hosts is left out. Raises ValueError for a region that the
-    inventory does not have.
+    groups maps the groups of the inventory to their hosts; hosts has the hosts within --limit. A
+    host in several regions belongs to the first of these regions. Regions without hosts are left
+    out. Raises ValueError for a region that is no group of the inventory.
     """
     for region in regions:
         if region not in groups:
@@ -44,9 +44,9 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
          outcomes: t.Sequence[str], max_failed: float = 0) -> str:
     """Return why a batch may not begin, or "".
 
-    hosts are all of the play in their order. names and outcomes are, for each of them, the batch of
-    the host and the role's outcome there, "" where that is not known. max_failed is the percentage
-    of a batch that may fail.
+    hosts has all hosts of the play, in order. names and outcomes have the batch of each host and
+    the outcome of the role on that host, "" if unknown. max_failed is the percentage of the
+    clusters of a batch that may fail.
 
     | hosts of an earlier batch | the next batch |
     |---|---|
@@ -57,20 +57,22 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
     first = min((hosts.index(host) for host in batch if host in hosts), default=0)
     earlier: dict[str, dict[str, str]] = {}
     name = ""
-    for host, noted, outcome in list(zip(hosts, names, outcomes))[:first]:
-        # a host lost before the start of its batch belongs to the batch of the host before
-        name = noted or name
+    for host, host_batch, outcome in list(zip(hosts, names, outcomes))[:first]:
+        # A host that was unreachable before its batch began has no batch yet. The hosts are in the
+        # order of the batches, so the host is in the batch of the previous host.
+        name = host_batch or name
         earlier.setdefault(name, {})[host] = outcome
-    for ended in earlier.values():
+    for outcome_of in earlier.values():
         failed = [f"{host}: {outcome or 'unknown'}"
-                  for host, outcome in ended.items() if outcome not in SUCCESSFUL]
-        if failed and (100 * len(failed) > max_failed * len(ended) or len(failed) == len(ended)):
-            return (f"{_some(batch)} not started: {len(failed)} of {len(ended)} clusters failed "
-                    f"before ({_some(failed)}), and at most {max_failed:g}% may fail.\nNext: fix "
-                    "the cause and run the same playbook again; updated clusters do not change.")
+                  for host, outcome in outcome_of.items() if outcome not in SUCCESSFUL]
+        count = len(outcome_of)
+        if failed and (100 * len(failed) > max_failed * count or len(failed) == count):
+            return (f"{_join(batch)} not started: {len(failed)} of {count} clusters failed before "
+                    f"({_join(failed)}), and at most {max_failed:g}% may fail.\nNext: fix the "
+                    "cause and run the same playbook again; updated clusters do not change.")
     return ""
 
 
-def _some(texts: t.Sequence[str]) -> str:
-    more = len(texts) - SOME
-    return ", ".join(texts[:SOME]) + (f" and {more} more" if more > 0 else "")
+def _join(texts: t.Sequence[str]) -> str:
+    remaining = len(texts) - MAX_LISTED
+    return ", ".join(texts[:MAX_LISTED]) + (f" and {remaining} more" if remaining > 0 else "")

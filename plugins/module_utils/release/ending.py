@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the outcome, message, error and artifacts of a release. Pure."""
+"""The end of a release: its outcome, message, error, report data and artifacts. Pure."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import typing as t
 
 from ..model import shell
 from ..model.fields import Json, mapping, objects, text
-from .begun import Begun, what_is_left
 from .history import UPDATING, Event, History, measured_by
 from .request import Request
+from .rollback_scope import RollbackScope, remaining_updates
 from .summary import Summary
 
-#: The most characters of a task's own words in a message.
-LONGEST = 1000
-#: The most characters of a report in the artifacts of a job: AWX stores them in its database and
-#: passes them to every later job.
-LONGEST_PAGE = 500_000
-#: The end of an error in a request.
+#: Maximum number of characters of the message of a failed task.
+MAX_MESSAGE_LENGTH = 1000
+#: Maximum number of characters of a report in the artifacts of a job. AWX stores artifacts in its
+#: database, and passes them to every later job of the workflow.
+MAX_REPORT_LENGTH = 500_000
+#: The last sentence of an error about the request.
 UNCHANGED = "Nothing has been changed."
 
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """The end of a run of a role."""
+    """The outcome and the messages of a release that ends now."""
 
     request: Request
     history: History
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the request has errors and nothing has begun.
+        """Return whether the run failed before its first turn because of an invalid request.
 
-        A template or a file that breaks later fails its own turn.
+        A variable that becomes invalid later fails the turn that uses it.
         """
         return (bool(self.request.errors)
                 and all(event.turn.purpose == "artifacts" for event in self.history.events))
@@ -47,8 +47,8 @@ class Ending:
     def outcome(self) -> str:
         """Return updated, paused, rolled_back, stopped or failed.
 
-        stopped: the update is left half-way, or another client continues the update. failed:
-        nothing was begun, or a hook has failed before or after the update, or the rollback has.
+        stopped means that an update is still in progress, or that another client has resumed the
+        update. failed means that no update has begun, or that a hook or the rollback has failed.
         """
         if self.is_refused:
             return "failed"
@@ -64,24 +64,25 @@ class Ending:
             return "failed"
         if event.turn.purpose == "update":
             return "stopped" if self.result.get("changed") else "failed"
-        return "stopped" if self._is_left else "failed"
+        return "stopped" if self._is_in_progress else "failed"
 
     @property
     def message(self) -> str:
-        """Return the full message, including the failed task's own words."""
+        """Return the full message, including the message of the failed task."""
         event = self.history.failed
         if self.is_refused:
             return self.error
         if not event:
             return self._success
-        described = self._described(event, text(event.failure, "reason"))
-        return "\n".join([described, *self._end(event, text(self.rollback, "msg")), *self._hooks])
+        failure = self._failure(event, text(event.failure, "reason"))
+        consequence = self._consequence(event, text(self.rollback, "msg"))
+        return "\n".join([failure, *consequence, *self._failed_hooks])
 
     @property
     def error(self) -> str:
-        """Return the gist of the message, or "" after a success.
+        """Return the message of the last task of the role, or "" after a success.
 
-        Ansible has already shown the words of the failed task.
+        The message of the failed task is left out, since Ansible has already shown it.
         """
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
@@ -93,12 +94,13 @@ class Ending:
         above = ([f"The reason and the next command are shown above, at the failed task {task!r}."]
                  if text(event.failure, "gist") else [])
         rollback = gist(self.rollback) or text(self.rollback, "msg")
-        return "\n".join([self._described(event, first_line), *self._end(event, rollback), *above,
-                          *self._hooks, *this_cluster_alone(self.request)])
+        return "\n".join([
+            self._failure(event, first_line), *self._consequence(event, rollback), *above,
+            *self._failed_hooks, *command_for_this_cluster(self.request)])
 
     @property
     def result(self) -> Json:
-        """Return the last result of the way forward."""
+        """Return the result of the last update or approval."""
         return self.history.result
 
     @functools.cached_property
@@ -110,19 +112,19 @@ class Ending:
         return event.result | ({"failed": True} if event.has_failed else {}) if event else {}
 
     @functools.cached_property
-    def begun(self) -> Begun:
-        """Return the controllers begun by the run before its rollback."""
+    def rollback_scope(self) -> RollbackScope:
+        """Return the controllers that the run has updated before its rollback."""
         is_fleet = not self.request.name
         results = [result for event in self.history.updates
                    for result in objects(event.result, "results")]
         last = objects(self.result, "results")
-        return Begun(results, last if is_fleet or self.history.last("approval") else [])
+        return RollbackScope(results, last if is_fleet or self.history.last("approval") else [])
 
     @property
     def previous_images(self) -> dict[str, str]:
-        """Return the images for a rollback of the whole run, by container.
+        """Return the images to which a rollback of the whole run returns, by container.
 
-        All changed controllers must have had the same images and be updated; otherwise {}.
+        Returns {} unless the run has updated all controllers, from the same images.
         """
         last = {text(result, "name"): result for result in self.history.results
                 if not result.get("skipped")}
@@ -134,7 +136,7 @@ class Ending:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the controllers: from the request or the results, "" if unknown."""
+        """Return the kind of the controllers, or "" for an unknown kind."""
         kinds = {text(result, "kind") for result in self.history.results} - {""}
         return text(self.request.options, "kind") or (kinds.pop() if len(kinds) == 1 else "")
 
@@ -142,43 +144,43 @@ class Ending:
     def _success(self) -> str:
         if self.request.role != "rollback":
             return text(self.result, "msg")
-        messages = [text(event.result, "msg") for event in self.history.of("rollback", "update")
-                    if event.result.get("changed")]
+        events = self.history.with_purpose("rollback", "update")
+        messages = [text(event.result, "msg") for event in events if event.result.get("changed")]
         last = self.history.last("rollback", "update")
         return messages[-1] if messages else text(last.result, "msg") if last else ""
 
     @property
     def _is_approved(self) -> bool:
-        """Return whether another client resumed the update just before the refused rollback."""
+        """Return whether another client has resumed the update just before the rollback."""
         look = self.history.last("look")
         return bool(self.rollback.get("failed") and look
                     and look.result.get("answer") == "approved")
 
     @property
-    def _is_left(self) -> bool:
-        """Return whether an update is left to continue or to roll back."""
+    def _is_in_progress(self) -> bool:
+        """Return whether an update can still be resumed or rolled back."""
         return bool(self.history.summary.in_progress)
 
     def _is_rolled_back(self, event: Event) -> bool:
-        """Return whether the role or the module has rolled back every begun controller."""
+        """Return whether the role or the module has rolled back every controller."""
         if self.request.role == "rollback" or event.turn.purpose not in UPDATING:
             return False
         if self.rollback:
             return not self.rollback.get("failed") and not self._not_rolled_back(event)
         if not self.request.name:
-            return self.request.rolls_back and self.begun.are_rolled_back
+            return self.request.rolls_back and self.rollback_scope.are_rolled_back
         rollout = mapping(self.result, "rollout")
         return bool(self.result.get("changed") and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
     def _not_rolled_back(self, event: Event) -> list[str]:
-        """Return a line for each of several controllers that is not rolled back."""
+        """Return message lines about the controllers of a fleet that were not rolled back."""
         if self.request.name or not self.request.rolls_back or event.turn.purpose not in UPDATING:
             return []
-        return what_is_left(self.begun, objects(self.rollback, "results"))
+        return remaining_updates(self.rollback_scope, objects(self.rollback, "results"))
 
-    def _described(self, event: Event, reason: str) -> str:
-        """Return the failed step, its place, and the reason."""
+    def _failure(self, event: Event, reason: str) -> str:
+        """Return the sentence about the failed turn, with its stage and the reason."""
         turn, task = event.turn, text(event.failure, "task")
         if turn.purpose == "update" and self.request.role == "image_bump":
             return f"Stage {turn.stage}: {reason}" if turn.stage else reason
@@ -193,8 +195,8 @@ class Ending:
         words = ": ".join(filter(None, (task, reason)))
         return f"{what}{words.rstrip('.')}." if what else words
 
-    def _end(self, event: Event, rollback: str) -> list[str]:
-        """Return the end of the update, unless the failure implies it, and the next command."""
+    def _consequence(self, event: Event, rollback: str) -> list[str]:
+        """Return message lines about the state of the update, with the next command."""
         not_rolled_back, again = self._not_rolled_back(event), run_again(self.request)
         if self._is_approved:
             return ["Another client has resumed the update at the last moment: it is not rolled "
@@ -209,20 +211,20 @@ class Ending:
             return [f"Rolled back: {', '.join(names) or 'none'}.", *not_rolled_back]
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback}.", *not_rolled_back]
-        if event.turn.purpose in ("check", "approval") and self._is_left:
+        if event.turn.purpose in ("check", "approval") and self._is_in_progress:
             return ["The update is left at that stage.",
                     f"Next: {again} to resume, or {rollback_command(self.request)} to roll back."]
         return not_rolled_back
 
     @property
-    def _hooks(self) -> list[str]:
-        """Return a line for each failed file of the failure hook."""
+    def _failed_hooks(self) -> list[str]:
+        """Return a message line for each failed file of the failure hook."""
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
-                for event in self.history.of("failure") if event.has_failed]
+                for event in self.history.with_purpose("failure") if event.has_failed]
 
 
-def this_cluster_alone(request: Request) -> list[str]:
-    """Return how to repeat a play over many clusters for this cluster alone."""
+def command_for_this_cluster(request: Request) -> list[str]:
+    """Return a message line with the command that repeats a play for this cluster alone."""
     if not request.host or request.layer != "playbook":
         return []
     return ["Next, for this cluster only: run the same command again with --limit "
@@ -230,13 +232,13 @@ def this_cluster_alone(request: Request) -> list[str]:
 
 
 def run_again(request: Request) -> str:
-    """Return how to repeat the run, in the words of the layer."""
+    """Return the instruction to repeat the run, in the words of the layer."""
     return ("launch the same job template again" if request.layer == "awx"
             else "run the same task again")
 
 
 def rollback_command(request: Request) -> str:
-    """Return how to roll back, in the words of the layer, with the options that select."""
+    """Return the instruction to roll back, in the words of the layer."""
     if request.layer == "role":
         return "run baton.kubernetes.rollback"
     typed = {request.variable(option): ",".join(value) if isinstance(value, list) else value
@@ -252,7 +254,7 @@ def rollback_command(request: Request) -> str:
 
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,
                 ended: str) -> Json:
-    """Return the data of the report on the run; caller is {"user", "host"}."""
+    """Return the data of the report. caller has the keys user and host."""
     return {"name": request.title, "namespace": text(request.options, "namespace"),
             "kind": ending.kind,
             "image": text(request.options, "image"), "images": request.options.get("images") or {},
@@ -265,47 +267,53 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
 
 
 def failed_task(result: Json, name: str) -> Json:
-    """Describe a failed task: task, reason, gist, and the measurements of an analysis."""
+    """Return the failure of a task: task, reason, gist, and the measurements of an analysis.
+
+    reason is the full message of the task. gist is one sentence, for a task of the module only.
+    """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
                 "measured": {}}
     measured = measured_by(result) if "measurements" in result else {}
-    return {"task": name, "reason": words(result), "gist": gist(result), "measured": measured}
+    return {"task": name, "reason": message_of(result), "gist": gist(result), "measured": measured}
 
 
-def words(result: Json) -> str:
-    """Return a failed task's own message; for a loop, the message of the first failed item."""
+def message_of(result: Json) -> str:
+    """Return the message of a failed task; for a loop, the message of the first failed item."""
     item = next((item for item in objects(result, "results") if item.get("failed")), result)
     message = ": ".join(str(part) for part in (item.get("msg") or "no message", item.get("stderr"))
                         if part)
-    return message if len(message) <= LONGEST else f"{message[:LONGEST - 3]}..."
+    if len(message) <= MAX_MESSAGE_LENGTH:
+        return message
+    return f"{message[:MAX_MESSAGE_LENGTH - 3]}..."
 
 
 def gist(result: Json) -> str:
-    """Return a failure in brief, with its object, for a result of the module; otherwise ""."""
+    """Return one sentence with object and failure for a result of the module, or ""."""
     failure = mapping(result, "failure")
     message = ": ".join(filter(None, (text(failure, "where"), text(failure, "what"))))
     return f"{message.rstrip('.')}." if message else ""
 
 
 def previous_images(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
-    """Return the images replaced by a run, by name of the updated controller and container.
+    """Return the images that a run has replaced, by updated controller and by container.
 
-    The results have the images. A record on the cluster is not read: another client may have
-    written the record.
+    The images are from the results, not from the record in the cluster, which another client may
+    have written.
     """
     latest = {text(result, "name"): result for result in results if not result.get("skipped")}
     updated = [name
                for name, phase in Summary(list(latest.values())).phases.items()
                if phase == "complete"]
-    replaced = {name: Begun(list(results), []).previous_images(name) for name in updated}
+    scope = RollbackScope(list(results), [])
+    replaced = {name: scope.previous_images(name) for name in updated}
     return {name: images for name, images in replaced.items() if images}
 
 
 def artifacts(request: Request, history: History, ending: Ending, page: str = "") -> Json:
-    """Return the variables for the next job of a workflow, with the report page.
+    """Return the artifacts: the variables that AWX passes to the next job of a workflow.
 
-    AWX stores them with the job.
+    page is the report as HTML, or "".
     """
     requested = "" if request.role == "rollback" else text(request.options, "image")
     results = history.results
@@ -313,13 +321,13 @@ def artifacts(request: Request, history: History, ending: Ending, page: str = ""
                                  if result.get("changed")))
     names = [] if request.name else changed or list(filter(None, history.summary.rollouts))
     rollouts = [mapping(result, "rollout") for result in results]
-    present = mapping(rollouts[-1], "controller", "images") if rollouts and request.name else {}
-    stored = (page if len(page) <= LONGEST_PAGE
+    images = mapping(rollouts[-1], "controller", "images") if rollouts and request.name else {}
+    stored = (page if len(page) <= MAX_REPORT_LENGTH
               else f"The report has {len(page)} characters, too many to store here.")
     variables: Json = {
         "controller": request.name, "names": names,
         "controller_namespace": text(request.options, "namespace"),
-        "kind": ending.kind, "image": requested or ", ".join(map(str, present.values())),
+        "kind": ending.kind, "image": requested or ", ".join(map(str, images.values())),
         "outcome": ending.outcome, "msg": ending.message}
     if request.role == "image_bump":
         variables["previous_images"] = ending.previous_images

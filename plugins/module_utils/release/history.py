@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Describe the turns of a release and their results, as JSON between the tasks of a role. Pure."""
+"""The history of a release: its turns and their results. Pure."""
 
 from __future__ import annotations
 
@@ -13,115 +13,113 @@ import typing as t
 from ..model.fields import Json, mapping, objects, text
 from .summary import Summary
 
-#: Purposes of turns; a failure in such a turn rolls the controllers back (on_failure).
+#: Purposes of turns after whose failure the controllers are rolled back (on_failure).
 UPDATING = ("update", "check", "approval")
-#: Keys of an analysis result for the report.
+#: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """Step of a release: a task file with its parameters."""
+    """One step of a release: a task file of the role, with its parameters."""
 
-    #: The task file: update, look, analyze, run, show, ask, report, pass_artifacts,
+    #: The task file of the role: update, look, analyze, run, show, ask, report, pass_artifacts,
     #: succeed or fail.
     do: str
-    #: The name of the task, for the user.
+    #: The name of the Ansible task.
     title: str
     #: before, update, check, approval, after, failure, rollback, plan, report, artifacts or end.
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
-    #: A check or hook: the path typed by the user, and the absolute path; or the name of a built-in
-    #: check.
+    #: The task file of a check or hook, as typed by the user; the module name of an analysis.
     file: str = ""
+    #: The absolute path of the task file.
     path: str = ""
-    #: The controllers; if empty, all controllers selected by the request.
+    #: The names of the controllers; empty for all controllers that the request selects.
     names: list[str] = dataclasses.field(default_factory=list)
-    #: Options of the module for this turn only.
+    #: Options of the module for this turn.
     step: Json = dataclasses.field(default_factory=dict)
-    #: The pairs of controller and analysis, as {"name", "analysis": index}.
+    #: Controllers and analyses: name, and index in Request.analyses.
     analyses: list[Json] = dataclasses.field(default_factory=list)
-    #: Lines to show.
+    #: Lines that the turn prints.
     lines: list[str] = dataclasses.field(default_factory=list)
-    #: When an approval ends, in seconds since 1970.
+    #: The end of an approval, in seconds since 1970.
     deadline: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Completed turn."""
+    """A turn that has ended."""
 
     turn: Turn
-    #: When the turn was decided and when it ended, in RFC 3339.
+    #: The start of the turn, in RFC 3339.
     began: str
+    #: The end of the turn, in RFC 3339.
     ended: str
     #: The result of the module, or of the approval.
     result: Json = dataclasses.field(default_factory=dict)
-    #: The failed task, its reason (its own words) and gist (by the module); {} after a success.
+    #: The failed task: see ending.failed_task; {} after a success.
     failure: Json = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, item: Json) -> Event:
-        """Read an event from a fact."""
+    def from_json(cls, item: Json) -> Event:
         return cls(Turn(**mapping(item, "turn")), text(item, "began"), text(item, "ended"),
                    mapping(item, "result"), mapping(item, "failure"))
 
     def as_json(self) -> Json:
-        """Return the event as a fact."""
         return dataclasses.asdict(self)
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the turn has failed."""
         return bool(self.failure)
 
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """Turns of a run of a role, in order."""
+    """The turns of a release that have ended, in order."""
 
     events: list[Event]
 
     @classmethod
     def read(cls, state: Json) -> History:
-        """Read the history of a state between two turns."""
-        return cls([Event.of(event) for event in objects(state, "events")])
+        """Read the history from the state of the loop."""
+        return cls([Event.from_json(event) for event in objects(state, "events")])
 
-    def of(self, *purposes: str) -> list[Event]:
+    def with_purpose(self, *purposes: str) -> list[Event]:
         """Return the events with these purposes."""
         return [event for event in self.events if event.turn.purpose in purposes]
 
     def last(self, *purposes: str) -> Event | None:
-        """Return the last event with any of the purposes."""
-        return next(iter(reversed(self.of(*purposes))), None)
+        """Return the last event with one of these purposes."""
+        return next(iter(reversed(self.with_purpose(*purposes))), None)
 
     @functools.cached_property
     def failed(self) -> Event | None:
-        """Return the event that made the run fail."""
-        ways = (*UPDATING, "before", "after", "rollback", "look")
-        return next((event for event in self.of(*ways) if event.has_failed), None)
+        """Return the event that made the run fail, or None."""
+        purposes = (*UPDATING, "before", "after", "rollback", "look")
+        return next((event for event in self.with_purpose(*purposes) if event.has_failed), None)
 
     @property
     def updates(self) -> list[Event]:
-        """Return the tasks of the module on the way forward."""
-        return self.of("update")
+        """Return the updates to a stage or to the end."""
+        return self.with_purpose("update")
 
     @property
     def result(self) -> Json:
-        """Return the last result of an update or approval, or else of a rollback."""
+        """Return the result of the last update or approval; without both, of the last rollback."""
         event = self.last("update", "approval") or self.last("rollback")
         return event.result if event else {}
 
     @property
     def summary(self) -> Summary:
-        """Return where the controllers are after the last task of the module."""
+        """Return the status of the controllers after the last task of the module."""
         return Summary.of(self.result)
 
     @property
     def results(self) -> list[Json]:
-        """Return the results of the module, one for each controller and task."""
-        tasks = self.of("update", "rollback")
+        """Return the results of all tasks of the module, one for each controller and task."""
+        tasks = self.with_purpose("update", "rollback")
         return [result for event in tasks for result in objects(event.result, "results")]
 
     @property
@@ -140,27 +138,27 @@ class History:
 
     @property
     def compared(self) -> set[str]:
-        """Return the controllers whose new pods an analysis has compared with old pods."""
-        return {text(measured, "name") for event in self.of("check")
+        """Return the names of the controllers whose new and old pods an analysis has compared."""
+        return {text(measured, "name") for event in self.with_purpose("check")
                 for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
 
     def stages(self, pauses: t.Sequence[str]) -> list[Json]:
         """Return the stages for the report: stage, started, ended, outcome and checks.
 
-        The last update is a stage of its own unless a pause was at 100%.
+        The update to the end is a stage of its own, unless the update has already paused at 100%.
         """
         stages: list[Json] = []
-        for event in self.of("update", "check", "approval"):
-            turn, is_open = event.turn, True
+        for event in self.with_purpose("update", "check", "approval"):
+            turn, belongs_to_stage = event.turn, True
             if (turn.purpose == "approval"
                     or (turn.purpose == "update"
                         and ("pause_at" in turn.step or "100%" not in pauses))):
                 stages.append({"stage": turn.stage, "started": event.began, "checks": [],
                               "outcome": "passed"})
             elif turn.purpose == "update":
-                is_open = False
-            if not (stages and is_open):
+                belongs_to_stage = False
+            if not (stages and belongs_to_stage):
                 continue
             if turn.purpose != "update" and turn.do != "look":
                 stages[-1]["checks"] += _checks(event)
@@ -172,7 +170,7 @@ class History:
 
 
 def _checks(event: Event) -> list[Json]:
-    """Return an entry for a file, or an entry for each controller and analysis."""
+    """Return the entry of a check file, or the entries of an analysis for each controller."""
     check = {"file": event.turn.file, "outcome": "passed", "message": "", "at": event.ended,
              "measured": {}}
     passed = ([check | {"message": text(measured, "msg"), "measured": measured_by(measured)}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read and validate the whole request of a role before anything is changed. Pure."""
+"""The request of a role, validated as a whole before the first turn. Pure."""
 
 from __future__ import annotations
 
@@ -18,61 +18,64 @@ from ..model.options import duration, refuse_invalid, size
 SELECTIONS = ("name", "names", "label_selectors")
 #: Options that select images.
 IMAGES = ("image", "images", "container")
-#: The playbooks' names for options whose own names are Ansible keywords; Ansible warns of such
-#: variables.
+#: Variables of the playbooks for options that have the name of an Ansible keyword. Ansible warns
+#: about variables with such a name.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """Task file: the path typed by the user, and the absolute path."""
+    """A task file of the user."""
 
+    #: The path as typed by the user.
     typed: str
+    #: The absolute path.
     path: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Request of the user of a role or playbook."""
+    """The request of a user who runs a role or a playbook."""
 
     #: image_bump or rollback.
     role: str
-    #: The layer: role, playbook or awx; error messages use its words.
+    #: What the user runs: role, playbook or awx. Messages name the variables of this layer.
     layer: str
-    #: One of SELECTIONS with its value.
+    #: One of SELECTIONS, with its value.
     selection: Json
-    #: Options of the module by the module's names, without the selection.
+    #: The options of the module rolling_update, without the selection.
     options: Json
-    #: Images by controller and container, as replaced by a run of image_bump.
+    #: For a rollback, the images that a run of image_bump has replaced, by controller and
+    #: container.
     previous: dict[str, Json]
-    #: Percentages or numbers of new pods, in order; the update pauses at each.
+    #: Percentages or numbers of new pods, in order.
     stages: list[str]
-    #: Options of the module rollout_analysis, a dictionary for each analysis.
+    #: The options of the module rollout_analysis for each analysis.
     analyses: list[Json]
     before: list[File]
     verify: list[File]
     after: list[File]
     failure: list[File]
-    #: Seconds to approve the rest of the update; None without an approval.
+    #: Seconds in which a person has to approve the update; None without an approval.
     approve_within: float | None
-    #: Path of the report; "" without a report.
+    #: The path of the report; "" without a report.
     report: str
     #: Whether the file of the report exists.
     has_page: bool
-    #: Whether the next job of a workflow gets the result (set_stats).
+    #: Whether the next job of a workflow needs artifacts (set_stats).
     has_artifacts: bool
     check_mode: bool
-    #: Host of the inventory; "" where the play has no other host than localhost.
+    #: The host of the inventory; "" if the play runs on localhost alone.
     host: str
-    #: A sentence for each invalid value.
+    #: An error message for each invalid value.
     errors: list[str]
 
     @classmethod
     def of(cls, variables: Json) -> Request:
-        """Build a request from the output of the lookup release_request, and validate its values.
+        """Build a request from the output of the lookup release_request.
 
-        Returns the request with all errors; raises nothing.
+        Invalid values raise nothing: the attribute errors has a message for each.
         """
         role, layer = text(variables, "role"), text(variables, "layer")
         errors = [str(error) for error in values(variables, "errors")]
@@ -114,7 +117,7 @@ class Request:
 
     @property
     def title(self) -> str:
-        """Return the selected controllers in words."""
+        """Return the selection for the titles of turns and for messages."""
         (selected, *_more) = self.selection.values() if self.selection else ("",)
         return (", ".join(map(str, selected)) if isinstance(selected, list | tuple)
                 else str(selected))
@@ -123,7 +126,7 @@ class Request:
     def pauses(self) -> list[str]:
         """Return the stages at which the update pauses, in order.
 
-        At 100% an update pauses for checks only. Check mode has no pods to pause for.
+        At 100%, an update pauses only for checks. In check mode there are no pods to check.
         """
         if self.check_mode:
             return []
@@ -131,30 +134,29 @@ class Request:
 
     @property
     def finishes(self) -> bool:
-        """Return whether the update continues to its end after the stages, without an approval."""
+        """Return whether the last stage completes the update, without an approval."""
         return self.check_mode or self.stages[-1] == "100%"
 
     @property
     def rolls_back(self) -> bool:
-        """Return whether a failure rolls the controllers back (on_failure)."""
         return self.options.get("on_failure") == "rollback"
 
     @property
     def place(self) -> Json:
-        """Return the options for the place of the controllers, without their names."""
+        """Return the options namespace and kind."""
         return {option: self.options[option] for option in ("namespace", "kind")
                 if self.options.get(option)}
 
     @property
     def images(self) -> Json:
-        """Return the options for images; {} if the role rollback only aborts an update."""
+        """Return the image options; {} if the role rollback only aborts an update."""
         return {option: self.options[option] for option in IMAGES if self.options.get(option)}
 
     @property
     def groups(self) -> list[tuple[list[str], Json]]:
         """Return the groups of controllers that a rollback updates together, with their images.
 
-        [] stands for the whole selection.
+        A group without names has all controllers of the selection.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous.items():
@@ -167,12 +169,12 @@ class Request:
         return groups or ([([], {})] if self.images else [])
 
     def variable(self, option: str) -> str:
-        """Return the name of the variable that holds an option at the user's layer."""
+        """Return the variable of the user's layer for an option."""
         return variable(self.role, self.layer, option)
 
 
 def variable(role: str, layer: str, option: str) -> str:
-    """Return the name of the variable for an option of a role.
+    """Return the variable of a layer for an option of a role.
 
     >>> variable("rollback", "role", "name"), variable("rollback", "playbook", "name")
     ('rollback_name', 'controller')

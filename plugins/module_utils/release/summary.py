@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Summarize the results of a task of the module. Pure.
+"""The status of the controllers according to the result of a task of the module. Pure.
 
-The results may come from a task file of the user: a missing value counts as empty.
+A task file of the user can overwrite the result, so a missing key counts as an empty value.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from __future__ import annotations
 import dataclasses
 
 from ..model.fields import Json, mapping, number, objects, text
-from .begun import IN_PROGRESS
+from .rollback_scope import IN_PROGRESS
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Status of the controllers after a task of the module."""
+    """The status of the controllers after a task of the module."""
 
-    #: A result for each controller, with its name.
+    #: The result for each controller.
     results: list[Json]
 
     @classmethod
     def of(cls, result: Json) -> Summary:
-        """Summarize the result of a task."""
         return cls(objects(result, "results"))
 
     @property
@@ -33,7 +32,7 @@ class Summary:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Replicas of all controllers together."""
+        """Return the numbers of replicas of all controllers together."""
         rollouts = [mapping(result, "rollout") for result in self.results]
         return {"desired": sum(number(rollout, "desired") for rollout in rollouts),
                 "old": sum(number(mapping(rollout, "controller"), "replicas")
@@ -50,12 +49,12 @@ class Summary:
 
     @property
     def is_paused(self) -> bool:
-        """Return whether all controllers wait for the next stage, and none is before it."""
+        """Return whether a controller is paused, and no controller is still progressing."""
         return "paused" in self.phases.values() and "progressing" not in self.phases.values()
 
     @property
     def stage_outcome(self) -> str:
-        """Return passed, or stopped if a controller is before the stage."""
+        """Return passed, or stopped if a controller has not reached the stage."""
         return "passed" if set(self.phases.values()) <= {"paused", "complete"} else "stopped"
 
     @property

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the next turn of a release: a table for each role. Pure.
+"""The decision tables of a release: the next turn of the roles image_bump and rollback. Pure.
 
-A release is one run of the role image_bump or rollback. `next_turn` reads the request and the
-history of the run, and returns the turn of the first row whose condition holds. The rows of a
-failure come first: after a failure nothing else begins.
+A release is one run of a role. `next_turn` returns the turn of the first row whose condition holds
+for the request and the history of the run. The rows for a failure come first, so that no stage
+begins after a failure. docs/release.md has the same tables.
 """
 
 from __future__ import annotations
@@ -18,29 +18,28 @@ import typing as t
 from ..model.commands import repeated_options
 from ..model.fields import Json, mapping, objects, rfc3339, seconds, text
 from ..model.kinds import State
+from .aborts import names_to_abort
 from .approval import deadline
-from .back import to_other_images
 from .ending import Ending
 from .history import UPDATING, Event, History, Turn
 from .request import IMAGES, SELECTIONS, File, Request
 
-#: Seconds that the task after an approval waits for the Lease, perhaps held by the approving
-#: client.
-LEASE_AFTER_APPROVAL = 3600
+#: lock_timeout of the task after an approval: the approving task may still hold the Lease.
+LOCK_TIMEOUT_AFTER_APPROVAL = 3600
 
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """Request with its completed turns, and the facts for the conditions of the rows."""
+    """A request with its history, and the conditions of the rows."""
 
     request: Request
     history: History
-    #: RFC 3339, the present time.
+    #: The current time in RFC 3339.
     now: str = ""
 
     @functools.cached_property
     def ending(self) -> Ending:
-        """Return the end of the run as of now."""
+        """Return the outcome and the message if the run ended now."""
         return Ending(self.request, self.history)
 
     @property
@@ -50,40 +49,40 @@ class Release:
 
     def next_file(self, purpose: str, files: t.Sequence[File],
                   since: t.Sequence[Event]) -> File | None:
-        """Return the first file not run since these events."""
+        """Return the first file of a hook that no event has run, or None."""
         done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in since)
         return files[done] if done < len(files) else None
 
     @property
-    def before(self) -> File | None:
-        """Return the next file to run before the update."""
+    def next_before_file(self) -> File | None:
+        """Return the next file of the before hook, or None."""
         return self.next_file("before", self.request.before, self.history.events)
 
     @property
-    def after(self) -> File | None:
-        """Return the next file to run after the update."""
+    def next_after_file(self) -> File | None:
+        """Return the next file of the after hook, or None."""
         return self.next_file("after", self.request.after, self.history.events)
 
     @property
-    def on_failure(self) -> File | None:
-        """Return the next file to run after a failure; None once a file has failed."""
-        has_failed = any(event.has_failed for event in self.history.of("failure"))
+    def next_failure_file(self) -> File | None:
+        """Return the next file of the failure hook; None after a failed file."""
+        has_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
         return (None if has_failed
                 else self.next_file("failure", self.request.failure, self.history.events))
 
     @property
     def is_paused(self) -> bool:
-        """Return whether controllers wait at a stage."""
+        """Return whether the controllers are paused at a stage."""
         return bool(self.history.updates) and self.history.summary.is_paused
 
     @property
-    def is_over(self) -> bool:
-        """Return whether an update has ended, or has stopped before its stage."""
+    def has_ended(self) -> bool:
+        """Return whether the update is complete, or has stopped before its stage."""
         return bool(self.history.updates) and not self.history.summary.is_paused
 
     @property
-    def is_checked(self) -> bool:
-        """Return whether the last update has paused at a stage for checks."""
+    def is_paused_for_checks(self) -> bool:
+        """Return whether the update is paused at a stage, and not for an approval alone."""
         return self.is_paused and "pause_at" in self.history.updates[-1].turn.step
 
     @property
@@ -92,80 +91,87 @@ class Release:
         return any(event.turn.do == "analyze" for event in self.history.at_stage)
 
     @property
-    def has_pods(self) -> bool:
-        """Return whether the new pods of this stage are listed."""
+    def has_listed_pods(self) -> bool:
+        """Return whether the new pods of this stage have been listed."""
         return any(event.turn.do == "look" for event in self.history.at_stage)
 
     @property
-    def check(self) -> File | None:
-        """Return the next file of this stage to run."""
+    def next_check_file(self) -> File | None:
+        """Return the next check file of this stage, or None."""
         return self.next_file("check", self.request.verify, self.history.at_stage)
 
     @property
     def next_stage(self) -> str:
-        """Return the next stage to begin, or ""."""
-        begun = len(self.history.updates)
-        return (self.request.pauses[begun] if begun < len(self.request.pauses)
-                and not self.is_over else "")
+        """Return the next stage, or "" after the last stage."""
+        count = len(self.history.updates)
+        return (self.request.pauses[count] if count < len(self.request.pauses)
+                and not self.has_ended else "")
 
     @property
     def approval(self) -> Event | None:
-        """Return the approval, if a person was asked."""
+        """Return the wait for approval, or None before the wait."""
         return self.history.last("approval")
 
     @property
-    def is_asked(self) -> bool:
+    def has_shown_approval(self) -> bool:
         """Return whether the user was shown how to approve."""
-        return bool(self.history.of("ask"))
+        return bool(self.history.with_purpose("ask"))
 
     @property
     def needs_approval(self) -> bool:
-        """Return whether the update is paused for a person."""
+        """Return whether the update is paused until a person approves it."""
         return (self.request.approve_within is not None and not self.request.check_mode
                 and self.is_paused and self.approval is None)
 
     @property
-    def to_roll_back(self) -> list[str]:
-        """Return the controllers still to roll back after a failure."""
+    def names_to_roll_back(self) -> list[str]:
+        """Return the names of the controllers to roll back after a failure."""
         event = self.history.failed
         if (not event or event.turn.purpose not in UPDATING or not self.request.rolls_back
-                or self.history.of("rollback")):
+                or self.history.with_purpose("rollback")):
             return []
-        return self.ending.begun.to_roll_back
+        return self.ending.rollback_scope.names_to_roll_back
 
     @property
-    def may_have_been_approved(self) -> bool:
-        """Return whether another client may have resumed: the late rollback was refused."""
+    def was_late_rollback_refused(self) -> bool:
+        """Return whether the rollback after a late approval was refused.
+
+        Another client may have resumed the update just before the rollback.
+        """
         event, back = self.history.failed, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and back and back.has_failed
-                    and not self.history.of("look"))
+                    and not self.history.with_purpose("look"))
 
     @property
-    def is_reported(self) -> bool:
-        """Return whether the report is done or not needed: no news for an earlier run's page."""
-        is_news = self.has_failed or any(result.get("changed") for result in self.history.results)
+    def has_report(self) -> bool:
+        """Return whether the report is written or not needed.
+
+        A run without a change keeps the report of an earlier run.
+        """
+        has_news = self.has_failed or any(result.get("changed") for result in self.history.results)
         return (not self.request.report or self.request.check_mode
-                or bool(self.history.of("report")) or (self.request.has_page and not is_news))
+                or bool(self.history.with_purpose("report"))
+                or (self.request.has_page and not has_news))
 
     @property
-    def has_no_report(self) -> bool:
-        """Return whether to warn of a report that could not be written."""
+    def needs_report_warning(self) -> bool:
+        """Return whether the report could not be written, and no warning was shown yet."""
         event = self.history.last("report")
-        return bool(event and event.has_failed and not self.history.of("warning"))
+        return bool(event and event.has_failed and not self.history.with_purpose("warning"))
 
     @property
     def has_passed_artifacts(self) -> bool:
-        """Return whether the next job of a workflow has the result, or does not exist."""
-        return not self.request.has_artifacts or bool(self.history.of("artifacts"))
+        """Return whether the artifacts are passed to the next job, or no workflow needs them."""
+        return not self.request.has_artifacts or bool(self.history.with_purpose("artifacts"))
 
     @property
-    def to_abort(self) -> list[str]:
-        """Return the controllers with an update in progress to other images than requested."""
+    def names_to_abort(self) -> list[str]:
+        """Return the names of the controllers with an update in progress to other images."""
         look = self.history.last("look")
-        return to_other_images(objects(look.result, "rollouts"), self.request) if look else []
+        return names_to_abort(objects(look.result, "rollouts"), self.request) if look else []
 
-    def several(self, names: list[str]) -> list[str]:
-        """Return the names for a turn; [] for a single controller, selected by name and kind."""
+    def turn_names(self, names: list[str]) -> list[str]:
+        """Return the names for a turn; [] if the request selects a single controller by name."""
         return [] if self.request.name else names
 
     @property
@@ -175,7 +181,7 @@ class Release:
 
 
 def _run(purpose: str, file: File | None, release: Release) -> Turn:
-    next_file = t.cast("File", file)  # the condition of the row
+    next_file = t.cast("File", file)  # The condition of the row excludes None.
     return Turn("run", f"Run {next_file.typed}", purpose, release.history.stage, next_file.typed,
                 next_file.path)
 
@@ -187,8 +193,8 @@ def _update_to_stage(release: Release) -> Turn:
 
 
 def _update_to_end(release: Release) -> Turn:
-    lease = {"lock_timeout": LEASE_AFTER_APPROVAL} if release.approval else {}
-    return Turn("update", f"Update {release.request.title}", "update", "100%", step=lease)
+    options = {"lock_timeout": LOCK_TIMEOUT_AFTER_APPROVAL} if release.approval else {}
+    return Turn("update", f"Update {release.request.title}", "update", "100%", step=options)
 
 
 def _analyze(release: Release) -> Turn:
@@ -206,28 +212,28 @@ def _look(purpose: str, title: str, release: Release, pods: bool = False,
 
 def _show_how_to_approve(release: Release) -> Turn:
     result, within = release.history.result, release.request.approve_within or 0.0
-    ends = deadline(result, within, seconds(release.now) or 0.0)
+    end = deadline(result, within, seconds(release.now) or 0.0)
     rollouts = [item for item in objects(result, "results")
                 if item.get("resume_command")]
-    resume, back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
-                    for key in ("resume_command", "rollback_command"))
-    lines = [f"{release.request.title} waits for approval until {rfc3339(ends)}.",
-             f"To resume: {resume}", f"To roll back: {back}"]
+    resume, roll_back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
+                         for key in ("resume_command", "rollback_command"))
+    lines = [f"{release.request.title} waits for approval until {rfc3339(end)}.",
+             f"To resume: {resume}", f"To roll back: {roll_back}"]
     return Turn("show", "Show how to approve", "ask", release.history.stage, lines=lines,
-                deadline=ends)
+                deadline=end)
 
 
-def _ask(release: Release) -> Turn:
-    ends = release.history.of("ask")[-1].turn.deadline
+def _wait_for_approval(release: Release) -> Turn:
+    end = release.history.with_purpose("ask")[-1].turn.deadline
     return Turn("ask", "Wait for approval", "approval", release.history.stage, "approval",
-                names=release.several(release.history.summary.in_progress), deadline=ends)
+                names=release.turn_names(release.history.summary.in_progress), deadline=end)
 
 
 def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
-    # A controller that cannot roll back does not stop the others.
-    fleet: Json = {} if release.request.name else {"max_failures": "100%"}
+    # Roll back the other controllers even if one controller fails.
+    options: Json = {} if release.request.name else {"max_failures": "100%"}
     return Turn("update", f"Roll back {release.request.title}", "rollback", release.history.stage,
-                names=list(names), step={"state": "rolled_back", **fleet})
+                names=list(names), step={"state": "rolled_back", **options})
 
 
 def _plan(release: Release) -> Turn:
@@ -241,7 +247,7 @@ def _plan(release: Release) -> Turn:
 
 
 def _warn_of_missing_report(release: Release) -> Turn:
-    reason = text(release.history.of("report")[-1].failure, "reason")
+    reason = text(release.history.with_purpose("report")[-1].failure, "reason")
     return Turn("show", "Warn about the missing report", "warning",
                 lines=[f"Warning: the report could not be written to {release.request.report}: "
                        f"{reason}"])
@@ -256,11 +262,12 @@ def _update_to_images(release: Release) -> Turn:
 
 
 class Row(t.NamedTuple):
-    """Case of a table."""
+    """A row of a decision table."""
 
-    #: The case and its consequence, in the words of the documentation.
+    #: The condition and the turn, in the words of docs/release.md.
     case: str
     follows: str
+    #: The condition.
     holds: t.Callable[[Release], t.Any]
     turn: t.Callable[[Release], Turn]
 
@@ -275,19 +282,20 @@ ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the ne
 REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
                                          holds=lambda release: release.ending.is_refused
                                          and not release.has_passed_artifacts)
-#: The end after a failure, and after a success.
+#: Rows of a failure, before the rows of the stages.
 FAILED = [
     Row("a failure, and the failure hook has more files",
         "run the next file; if a file fails, run no more",
-        lambda release: release.has_failed and release.on_failure,
-        lambda release: _run("failure", release.on_failure, release)),
+        lambda release: release.has_failed and release.next_failure_file,
+        lambda release: _run("failure", release.next_failure_file, release)),
 ]
+#: The last rows, after a failure and after a success.
 END = [
     Row("the run has ended, and a report is requested", "write the report",
-        lambda release: not release.is_reported and release.request.role == "image_bump",
+        lambda release: not release.has_report and release.request.role == "image_bump",
         lambda _release: Turn("report", "Write the report", "report")),
     Row("the report could not be written", "warn; the outcome is the same",
-        lambda release: release.has_no_report, _warn_of_missing_report),
+        lambda release: release.needs_report_warning, _warn_of_missing_report),
     ARTIFACTS,
     Row("a failure, and nothing else to do", "fail with the message of the failure",
         lambda release: release.has_failed,
@@ -299,7 +307,7 @@ END = [
 
 
 def _unless_failed(*rows: Row) -> list[Row]:
-    """Return rows of the way forward, which hold only before a failure."""
+    """Return the rows with the additional condition that nothing has failed."""
     return [row._replace(holds=functools.partial(_holds_unless_failed, row.holds)) for row in rows]
 
 
@@ -313,51 +321,55 @@ IMAGE_BUMP = [
     Row("an update, check or approval has failed, `on_failure` is rollback, and controllers are in "
         "progress",
         "roll back these controllers, without the options that end an update early",
-        lambda release: release.to_roll_back,
-        lambda release: _roll_back(release, release.several(release.to_roll_back))),
+        lambda release: release.names_to_roll_back,
+        lambda release: _roll_back(release, release.turn_names(release.names_to_roll_back))),
     Row("an approval was late, and the rollback was refused",
         "check whether another client has resumed the update",
-        lambda release: release.may_have_been_approved,
+        lambda release: release.was_late_rollback_refused,
         lambda release: _look("look", "Check whether another client has resumed the update",
-                              release, names=release.several(release.ending.begun.to_roll_back))),
+                              release, names=release.turn_names(
+                                  release.ending.rollback_scope.names_to_roll_back))),
     *FAILED,
     *_unless_failed(
         Row("check mode, and the stages are not shown",
             "show the stages: check mode creates no pods to check",
             lambda release: release.request.check_mode and release.request.stages != ["100%"]
-            and not release.history.of("plan"), _plan),
+            and not release.history.with_purpose("plan"), _plan),
         Row("the before hook has more files", "run the next file",
-            lambda release: release.before,
-            lambda release: _run("before", release.before, release)),
+            lambda release: release.next_before_file,
+            lambda release: _run("before", release.next_before_file, release)),
         Row("paused at a stage, and analyses are requested",
             "analyze each controller in progress, until one fails",
-            lambda release: release.is_checked and release.request.analyses
+            lambda release: release.is_paused_for_checks and release.request.analyses
             and not release.has_analyzed, _analyze),
         Row("paused at a stage with more check files, and the new pods are not listed",
             "list the new pods",
-            lambda release: release.is_checked and release.check and not release.has_pods,
+            lambda release: release.is_paused_for_checks and release.next_check_file
+            and not release.has_listed_pods,
             lambda release: _look("check", f"List the pods of {release.request.title}", release,
                                   pods=True)),
         Row("paused at a stage with more check files", "run the next file",
-            lambda release: release.is_checked and release.check,
-            lambda release: _run("check", release.check, release)),
+            lambda release: release.is_paused_for_checks and release.next_check_file,
+            lambda release: _run("check", release.next_check_file, release)),
         Row("a stage remains, and no update has begun or the stage before has passed",
             "update to the stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),
         Row("all stages have passed, and the last one is 100%", "update to the end",
-            lambda release: release.request.finishes and not release.is_over, _update_to_end),
+            lambda release: release.request.finishes and not release.has_ended, _update_to_end),
         Row("paused before 100%, and an approval is requested",
             "show how to resume, how to roll back, and the deadline",
-            lambda release: release.needs_approval and not release.is_asked, _show_how_to_approve),
+            lambda release: release.needs_approval and not release.has_shown_approval,
+            _show_how_to_approve),
         Row("paused before 100%, and the user was shown how to approve",
             "wait until the update is resumed or rolled back, or the deadline has passed",
-            lambda release: release.needs_approval, _ask),
+            lambda release: release.needs_approval, _wait_for_approval),
         Row("approved", "update to the end, after the task of the approving client",
             lambda release: release.approval and release.history.events[-1] is release.approval,
             _update_to_end),
         Row("the update has ended or is left paused, and the after hook has more files",
             "run the next file",
-            lambda release: release.after, lambda release: _run("after", release.after, release)),
+            lambda release: release.next_after_file,
+            lambda release: _run("after", release.next_after_file, release)),
     ),
     *END,
 ]
@@ -371,31 +383,33 @@ ROLLBACK = [
     *FAILED,
     *_unless_failed(
         Row("the before hook has more files", "run the next file",
-            lambda release: release.before,
-            lambda release: _run("before", release.before, release)),
+            lambda release: release.next_before_file,
+            lambda release: _run("before", release.next_before_file, release)),
         Row("an image is requested, and the updates in progress are unknown",
             "list the updates in progress",
-            lambda release: release.request.groups and not release.history.of("look"),
+            lambda release: release.request.groups and not release.history.with_purpose("look"),
             lambda release: _look("look", "List the updates in progress", release)),
         Row("no image is requested", "abort the update in progress",
-            lambda release: not release.request.groups and not release.history.of("rollback"),
+            lambda release: not release.request.groups
+            and not release.history.with_purpose("rollback"),
             lambda release: _roll_back(release, [])),
         Row("an image is requested, and updates in progress lead to another "
             "image", "abort these updates",
-            lambda release: release.to_abort and not release.history.of("rollback"),
-            lambda release: _roll_back(release, release.several(release.to_abort))),
+            lambda release: release.names_to_abort and not release.history.with_purpose("rollback"),
+            lambda release: _roll_back(release, release.turn_names(release.names_to_abort))),
         Row("an image is requested, in check mode, and updates in progress lead to another image",
             "plan nothing more: without the abort, the module refuses a second update",
-            lambda release: release.request.check_mode and release.to_abort
-            and not release.history.of("plan"),
+            lambda release: release.request.check_mode and release.names_to_abort
+            and not release.history.with_purpose("plan"),
             lambda release: Turn("show", "Show the remaining update", "plan",
                                  lines=[f"Then update {release.request.title} to the image."])),
         Row("an image is requested",
             "update to the image, one group of controllers with the same images after another",
-            lambda release: release.next_group and not release.history.of("plan"),
+            lambda release: release.next_group and not release.history.with_purpose("plan"),
             _update_to_images),
         Row("the rollback has ended, and the after hook has more files", "run the next file",
-            lambda release: release.after, lambda release: _run("after", release.after, release)),
+            lambda release: release.next_after_file,
+            lambda release: _run("after", release.next_after_file, release)),
     ),
     *END,
 ]
@@ -403,15 +417,15 @@ TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 
 def next_turn(release: Release) -> Turn:
-    """Return the turn of the first row that holds in the role's table."""
+    """Return the turn of the first row of the role's table whose condition holds."""
     return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))
 
 
 def module_options(request: Request, turn: Turn) -> Json:
     """Return the options of the module for a turn.
 
-    A turn for a single controller, or without names, selects like the request. A rollback drops the
-    options for the way forward (model/commands.py).
+    A turn without names selects the controllers of the request. A rollback leaves out the options
+    that apply to an update only (model/commands.py).
     """
     selection: Json = {"names": turn.names} if turn.names else request.selection
     if turn.do in ("look", "ask"):
@@ -432,10 +446,11 @@ def module_options(request: Request, turn: Turn) -> Json:
 
 
 def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
-    """Return the options of rollout_analysis for one controller and analysis.
+    """Return the options of rollout_analysis for one controller and one analysis.
 
-    At 100% no old pods are left to compare with: the analysis passes only for a controller that an
-    earlier analysis of the run has compared. measured are the results of this turn so far.
+    At 100%, there are no old pods for the comparison. The analysis then passes only if an earlier
+    analysis of the run has compared new and old pods of the controller. measured has the results
+    of this turn so far.
     """
     name = text(pair, "name")
     compared = (name in release.history.compared

@@ -398,10 +398,10 @@ class _SharedLease(_ExclusiveLease):
         """
         if not lease.is_shared:
             return []
-        own, kinds = self._task.process, set(map(str, locked_kinds(self._request)))
+        kinds = set(map(str, locked_kinds(self._request)))
         return [process for process in lease.processes
                 if process.kind not in kinds
-                and not (process.is_on_same_machine(own) and process.has_ended())]
+                and not (process.is_on_same_machine(self._task.process) and process.has_ended())]
 
     def _has_expired(self, lease: StoredLease, unchanged_for: float) -> bool:
         return lease.is_shared or super()._has_expired(lease, unchanged_for)

@@ -10,11 +10,11 @@ from releases import NOW, variables
 from results import failed, paused, rollout, single, updated
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import ending
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.aborts import names_to_abort
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.approval import (
     Approval,
     deadline,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.back import to_other_images
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import (
     Event,
@@ -280,7 +280,7 @@ def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, is_a
 def aborted(rollouts, by_labels=False, previous=None, **images):
     selection = {"label_selectors": ["app=x"]} if by_labels else {"names": ["foo"]}
     options = {"image": None, **{option: value for option, value in images.items() if value}}
-    return to_other_images(rollouts,
+    return names_to_abort(rollouts,
                            Request.of(variables(role="rollback", selection=selection,
                                                 options=options,
                                                 previous=previous or {})))
@@ -422,8 +422,8 @@ def elsewhere(phase, name="shop"):
 def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_back(rollout_):
     approval = Approval(ALONE, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
 
-    assert approval.outcome == "denied" and summary(approval.present).in_progress == []
-    end = failure("approval", approval.present)
+    assert approval.outcome == "denied" and summary(approval.current_result).in_progress == []
+    end = failure("approval", approval.current_result)
     assert end.outcome == "failed" and "left at that stage" not in end.message + end.error
 
 
@@ -433,7 +433,7 @@ def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
     approval = Approval(both, "", [elsewhere("paused", "a"), now("paused", "forward", name="b")],
                   deadline=150, now=100)
 
-    assert approval.outcome == "denied" and summary(approval.present).in_progress == ["b"]
+    assert approval.outcome == "denied" and summary(approval.current_result).in_progress == ["b"]
 
 
 def test_the_goal_of_what_goes_on_is_that_of_its_successor():
@@ -461,15 +461,15 @@ def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
 def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
     result = single(PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}})
 
-    assert (deadline(ALONE, within=100, wait_began=60) == 150
-            and deadline(result, within=100, wait_began=70) == 170)
+    assert (deadline(ALONE, within=100, wait_start=60) == 150
+            and deadline(result, within=100, wait_start=70) == 170)
 
 
 def test_a_time_that_has_no_end_is_over():
     result = single(PAUSED
                     | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}})
 
-    assert deadline(result, within=100, wait_began=70) == 0
+    assert deadline(result, within=100, wait_start=70) == 0
 
 
 def test_of_several_all_have_to_be_approved():
@@ -485,14 +485,14 @@ def test_of_several_all_have_to_be_approved():
 
 
 def test_what_has_been_paused_is_told_as_it_is_now():
-    alone = Approval(ALONE, "shop", [now("complete")], 150, 100).present
+    alone = Approval(ALONE, "shop", [now("complete")], 150, 100).current_result
     assert (alone["rollout"]["phase"] == "complete"
             and alone["rollout"]["images"] == {"before": {"web": "v1"}})
     assert alone["steps"] == PAUSED["steps"] and alone["rollout"] == alone["results"][0]["rollout"]
     many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")],
-                    150, 100).present
+                    150, 100).current_result
     assert [result["rollout"]["phase"] for result in many["results"]] == ["complete", "complete"]
-    assert Approval(ALONE, "shop", None, 150, 100).present == ALONE
+    assert Approval(ALONE, "shop", None, 150, 100).current_result == ALONE
 
 
 def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():

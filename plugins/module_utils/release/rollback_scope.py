@@ -2,23 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide which controllers a failed run of the role rolls back, and name those that are not. Pure.
+"""Decide which controllers a failed run of a role rolls back, and which it only reports. Pure.
 
-A run updates its controllers stage by stage, with one task of the module for each stage. After a
-failure the last task's result says nothing of the controllers that this task did not begin; the
-results of the stages before do.
+A run updates its controllers stage by stage, with one task of the module for each stage. The
+result of the failed task lacks the controllers that this task did not reach, so the decision uses
+the last result of each controller in the whole run.
 
-| the controller's last result | what the role does |
+| last result of a controller | action of the role |
 |---|---|
-| in progress | rolls it back |
-| failed without a change of its own, in progress since an earlier stage | rolls it back |
-| failed without a change of its own, and leads to something else | leaves it: another client's |
-| failed after a change, not rolled back by the module (`on_failure`) | names it |
-| failed after a change, rolled back by the module | leaves it |
-| complete, changed by this run | names it: it stays updated |
-| complete, not changed by this run | leaves it |
-| only skipped | leaves it |
-| taken over by another client during an approval | leaves it: another client's |
+| update in progress | roll back |
+| failed without a change, and the update of an earlier stage is still in progress | roll back |
+| failed without a change, and the update in progress has other images | none: not its own update |
+| failed after a change, and not rolled back (`on_failure`) | report it with the next command |
+| failed after a change, and rolled back by the module | none |
+| complete, and changed by this run | report it with the next command |
+| complete, and not changed by this run | none |
+| skipped by every task | none |
+| changed by another client during an approval | none: not its own update |
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ IN_PROGRESS = ("paused", "progressing")
 
 
 @dataclasses.dataclass(frozen=True)
-class Begun:
-    """Controllers of a run, from the results of all its tasks."""
+class RollbackScope:
+    """The controllers that a run has updated, from the results of all its tasks."""
 
-    #: One result for each controller and task, with its name, in the order of the tasks.
+    #: One result for each controller and task, in the order of the tasks.
     results: list[Json]
-    #: One result for each controller of the last task, as left by an approval.
+    #: One result for each controller of the last task, with the changes during an approval.
     last: list[Json]
 
     @functools.cached_property
     def latest(self) -> dict[str, Json]:
-        """Return the last result of each controller that no other client has taken over."""
+        """Return the last result of each controller, without updates of another client."""
         latest: dict[str, Json] = {}
         for result in [*self.results, *self.last]:
             name = text(result, "name")
             if not result.get("skipped"):
                 latest[name] = result
-            elif mapping(result, "rollout"):  # see approval.Approval: another client has taken over
+            elif mapping(result, "rollout"):  # Approval.current_result skips updates of others.
                 latest.pop(name, None)
         return {name: result for name, result in latest.items() if name}
 
     @property
-    def to_roll_back(self) -> list[str]:
+    def names_to_roll_back(self) -> list[str]:
         """Return the names of the controllers that the role rolls back."""
         return [name for name, result in self.latest.items() if self._is_in_progress(name, result)]
 
     @property
     def updated(self) -> list[str]:
-        """Return the names of the controllers with a complete update by this run."""
+        """Return the names of the controllers whose update by this run is complete."""
         changed = {text(result, "name") for result in self.results if result.get("changed")}
         return [name for name, result in self.latest.items()
                 if name in changed and not result.get("failed") and _phase(result) == "complete"
@@ -69,15 +69,15 @@ class Begun:
 
     @property
     def not_rolled_back(self) -> dict[str, Json]:
-        """Return the results of controllers that failed after a change and are not rolled back."""
+        """Return the results of controllers that failed after a change and were not rolled back."""
         return {name: result for name, result in self.latest.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
     @property
     def are_rolled_back(self) -> bool:
-        """Return whether the module has rolled back every controller begun by the run."""
+        """Return whether the module has rolled back every controller that the run has changed."""
         changed = [result for result in self.latest.values() if result.get("changed")]
-        return bool(changed) and all(map(_is_rolled_back, changed)) and not self.to_roll_back
+        return bool(changed) and all(map(_is_rolled_back, changed)) and not self.names_to_roll_back
 
     def _is_in_progress(self, name: str, result: Json) -> bool:
         if not result.get("failed"):
@@ -89,13 +89,13 @@ class Begun:
 
     @functools.cached_property
     def _paused(self) -> dict[str, Json]:
-        """Return the last rollout in progress of each controller whose task has succeeded."""
+        """Return the last rollout in progress of each controller, from successful tasks."""
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
                 if not result.get("failed") and not result.get("skipped")
                 and _phase(result) in IN_PROGRESS}
 
     def previous_images(self, name: str) -> dict[str, str]:
-        """Return the images replaced by this run in a controller, by container."""
+        """Return the images that this run has replaced in a controller, by container."""
         replaced = [mapping(result, "rollout", "images") for result in self.results
                     if text(result, "name") == name and mapping(result, "rollout", "images")]
         before, after = ((mapping(replaced[0], "before"), mapping(replaced[-1], "after"))
@@ -105,15 +105,15 @@ class Begun:
 
 
 def is_same_update(earlier: Json, now: Json) -> bool:
-    """Return whether the update is still the run's own.
+    """Return whether the update in progress is the update that this run has begun.
 
-    Another client may have rolled back and begun another update since.
+    Another client may have rolled back, and updated to other images.
     """
-    return text(now, "direction") != "forward" or leads_to(now) == leads_to(earlier)
+    return text(now, "direction") != "forward" or desired_images(now) == desired_images(earlier)
 
 
-def leads_to(rollout: Json) -> Json:
-    """Return the controller's images at the end of the rollout."""
+def desired_images(rollout: Json) -> Json:
+    """Return the images of the controller at the end of the rollout."""
     return mapping(rollout, "successor", "images") or mapping(rollout, "controller", "images")
 
 
@@ -127,12 +127,12 @@ def _is_rolled_back(result: Json) -> bool:
             and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
 
-def what_is_left(begun: Begun, rollback: list[Json]) -> list[str]:
-    """Return a line for each controller that is not rolled back: why, and what to do.
+def remaining_updates(scope: RollbackScope, rollback: list[Json]) -> list[str]:
+    """Return message lines about controllers that were not rolled back, with the next commands.
 
-    rollback are the results of the role's own rollback, one for each controller.
+    rollback has the results of the role's own rollback, one for each controller.
     """
-    failed = (begun.not_rolled_back
+    failed = (scope.not_rolled_back
               | {text(result, "name"): result for result in rollback if result.get("failed")})
     lines = []
     for name, result in failed.items():
@@ -144,8 +144,8 @@ def what_is_left(begun: Begun, rollback: list[Json]) -> list[str]:
         lines += [f"Next: {line.strip()}"
                   for line in text(failure, "next_command").splitlines()[:1]]
     by_images: dict[str, list[str]] = {}
-    for name in begun.updated:
-        by_images.setdefault(_as_option(begun.previous_images(name)), []).append(name)
+    for name in scope.updated:
+        by_images.setdefault(_as_option(scope.previous_images(name)), []).append(name)
     for option, names in by_images.items():
         lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",
                   f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to "
@@ -154,7 +154,7 @@ def what_is_left(begun: Begun, rollback: list[Json]) -> list[str]:
 
 
 def _as_option(images: dict[str, str]) -> str:
-    """Return the playbook's option for these images."""
+    """Return the option of the playbook for these images."""
     if len(images) == 1:
         ((_container, image),) = images.items()
         return f"and image={image} "

@@ -2,32 +2,32 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide which updates in progress a rollback to an image aborts first. Pure."""
+"""Decide which updates in progress a rollback aborts before it updates to an image. Pure."""
 
 from __future__ import annotations
 
 from ..model.fields import Json, mapping, text
 from ..model.template import repository
-from .begun import IN_PROGRESS
 from .request import Request
+from .rollback_scope import IN_PROGRESS
 
 
-def to_other_images(rollouts: list[Json], request: Request) -> list[str]:
-    """Return the controllers whose update in progress leads to other images than the request's.
+def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
+    """Return the names of the controllers with an update in progress to other images.
 
-    An update to the requested images, of an interrupted rollback, is continued. For
-    controllers selected by labels, an image applies to containers that run another image of the
-    same repository, as in the module.
+    An update in progress to the requested images is an interrupted rollback, and resumes. For
+    controllers selected by labels, an image applies to the containers that run an image of the same
+    repository, as in the module.
     """
     image, images, container = (request.options.get(option)
                                 for option in ("image", "images", "container"))
     is_selected_by_labels = "label_selectors" in request.selection
 
-    def is_meant(rollout: Json) -> bool:
-        present = {**mapping(rollout, "controller", "images"),
-                   **mapping(rollout, "successor", "images")}
+    def is_selected(rollout: Json) -> bool:
+        current_images = {**mapping(rollout, "controller", "images"),
+                          **mapping(rollout, "successor", "images")}
         return (not (is_selected_by_labels and image)
-                or repository(image) in map(repository, present.values()))
+                or repository(image) in map(repository, current_images.values()))
 
     def has_same_images(name: str, successor: Json) -> bool:
         expected = request.previous.get(name) if request.previous else images
@@ -38,6 +38,6 @@ def to_other_images(rollouts: list[Json], request: Request) -> list[str]:
         return all(successor.get(key) == value for key, value in (expected or {}).items())
 
     in_progress = [rollout for rollout in rollouts
-                   if text(rollout, "phase") in IN_PROGRESS and is_meant(rollout)]
+                   if text(rollout, "phase") in IN_PROGRESS and is_selected(rollout)]
     return [text(rollout, "name") for rollout in in_progress
             if not has_same_images(text(rollout, "name"), mapping(rollout, "successor", "images"))]

@@ -9,10 +9,6 @@ import pytest
 from releases import NOW, variables
 from results import FAILURE
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.begun import (
-    Begun,
-    what_is_left,
-)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import (
     Event,
@@ -20,6 +16,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.history i
     Turn,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.rollback_scope import (
+    RollbackScope,
+    remaining_updates,
+)
 
 V1, V2, V3 = ({"web": f"myimage:v{number}"} for number in (1, 2, 3))
 
@@ -77,9 +77,9 @@ TAKEN = {**result("a", "paused", to=V3), "skipped": True}
         "the module crashed",
         "begun by an earlier run"])
 def test_what_becomes_of_a_controller(results, last, to_roll_back, updated, named_):
-    begun = Begun(results, last)
+    scope = RollbackScope(results, last)
 
-    assert (begun.to_roll_back, begun.updated, list(begun.not_rolled_back)) == (
+    assert (scope.names_to_roll_back, scope.updated, list(scope.not_rolled_back)) == (
         ["a"] * to_roll_back, ["a"] * updated, ["a"] * named_)
 
 
@@ -108,7 +108,7 @@ def test_controllers_not_begun_by_a_later_stage_are_rolled_back_or_named():
     stages = [result(name, "paused") for name in "abc"] + [LOST, skipped("b"), skipped("c")]
     back = [result(name, "complete", outcome="rolled_back") for name in "bc"]
 
-    assert Begun(stages, []).to_roll_back == ["a", "b", "c"]
+    assert RollbackScope(stages, []).names_to_roll_back == ["a", "b", "c"]
     outcome, message = named(stages,
                              {"changed": True, "failed": True, "msg": "1 of 3",
                               "results": [LOST, *back]})
@@ -150,7 +150,9 @@ def test_several_images_are_named_by_container():
             | {"rollout": UPDATED["rollout"]
                | {"images": {"before": {"log": "l:1", **V1}, "after": {"log": "l:2", **V2}}}})
 
-    assert 'images={"log": "l:1", "web": "myimage:v1"}' in what_is_left(Begun([both], []), [])[1]
+    lines = remaining_updates(RollbackScope([both], []), [])
+
+    assert 'images={"log": "l:1", "web": "myimage:v1"}' in lines[1]
 
 
 @pytest.mark.parametrize("what, on_failure", [("after", "rollback"), ("update", "stop")])

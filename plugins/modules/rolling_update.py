@@ -167,7 +167,7 @@ options:
   image:
     description:
       - The new image. Give exactly one of O(image), O(images), O(template), O(definition) and
-        O(src) to say what changes.
+        O(src) to say what changes, or none of them, but O(roll_on).
     type: str
   container:
     description:
@@ -209,6 +209,25 @@ options:
         playbook as well, and the file may be encrypted with Ansible Vault. It is decrypted in
         memory only.
     type: path
+  roll_on:
+    description:
+      - ConfigMaps and Secrets whose data the pods read, such as V(configmap/shop) or
+        V(secret/shop-db). The pods are replaced when that data has changed, because the pod
+        template gets an annotation with a checksum of each of them, as Helm charts do. Alone, or
+        with an option that changes the template.
+      - V(auto) is all of them that the pod template names in C(env), C(envFrom), C(volumes) and
+        projected volumes. Others can be listed next to it. At most 100 in all.
+      - The first task with this option replaces all pods, since no checksum says which data they
+        have read. Data that changes during the update, or during a pause, is for the next task.
+      - An object that does not exist fails before anything is changed, unless the pod template
+        calls it optional.
+      - A checksum does not reveal the data of a Secret. Its key is the C(metadata.uid) of the
+        Secret, which only those can see who may read it; a Secret that was deleted and created
+        again has another checksum.
+      - O(state=rolled_back) restores the pod template with its checksums, but no data. Needs get on
+        configmaps and secrets.
+    type: list
+    elements: str
   next_name:
     description:
       - Name for the successor, which then replaces the controller for good. The controller is
@@ -551,6 +570,17 @@ EXAMPLES = r"""
             env:
               - name: FEATURE
                 value: "on"
+
+- name: Replace the pods if the data of a ConfigMap or a Secret that they read has changed
+  baton.kubernetes.rolling_update:
+    name: foo
+    roll_on: auto
+
+- name: Roll foo to another image, or on another password
+  baton.kubernetes.rolling_update:
+    name: foo
+    image: myimage:v2
+    roll_on: [configmap/shop, secret/shop-db]
 
 - name: Roll everything from this repository, ten at a time, and start no more after three failures
   baton.kubernetes.rolling_update:

@@ -152,6 +152,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.FROZEN: (*documents(WHOLE[object_meta.FROZEN]), *HOSTILE),
     object_meta.SOAK: (*documents(WHOLE[object_meta.SOAK]), *HOSTILE),
     object_meta.RESTART: HOSTILE,
+    object_meta.CHECKSUMS: ('{"configmap/shop": "0"}', '{"configmap/shop": 0}', *HOSTILE),
     object_meta.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
     object_meta.MIGRATION: (*map(UID.format, NAMES), *HOSTILE),
     object_meta.HASH_LABEL: HOSTILE,

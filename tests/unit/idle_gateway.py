@@ -46,6 +46,9 @@ class IdleGateway:
     def find(self, kind, name):
         return None
 
+    def config_object(self, kind, name):
+        return None
+
     def live_pods(self, selector):
         return ()
 

@@ -20,6 +20,7 @@ from .http import METADATA, RETRIED, Namespaced, Refused, quoted
 #: API paths of the kinds that an update depends on.
 GROUPS = {
     "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
+    "configmaps": "/api/v1", "secrets": "/api/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "horizontalpodautoscalers": "/apis/autoscaling/v2",
     "controllerrevisions": "/apis/apps/v1",
@@ -44,6 +45,19 @@ class RelatedObjects(Namespaced):
             return self.http.get(self.collection(f"{kind.lower()}s"), kind, self._namespace, name)
         except Refused as refused:
             raise refused.as_error(self._where) from refused
+
+    def config_object(self, kind: str, name: str) -> Json | None:
+        """Raises RolloutError."""
+        resource = f"{kind.lower()}s"
+        try:
+            return self.http.get(self.collection(resource), kind, self._namespace, name)
+        except Refused as refused:
+            rule = (f'{{"apiGroups": [""], "resources": ["{resource}"], "resourceNames": '
+                    f'["{name}"], "verbs": ["get"]}}')
+            hint = (f"add this rule to the Role in namespace {self._namespace} (see "
+                    f"docs/permissions.md):\n{rule}")
+            raise refused.as_error(self._where,
+                                   next_command=hint if refused.status == 403 else "") from refused
 
     def objects(self, resource: str) -> list[Json] | None:
         """Raises RolloutError."""

@@ -89,6 +89,9 @@ class SimulatedGateway:
     def server_time(self) -> float:
         return self._real.server_time()
 
+    def config_object(self, kind: str, name: str) -> Json | None:
+        return self._real.config_object(kind, name)
+
     def has_change_times(self) -> bool:
         return self._real.has_change_times()
 

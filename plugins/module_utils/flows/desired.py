@@ -43,7 +43,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     key = base.uid + digest(base.template)
     if memory.desired is None or memory.desired[0] != key:
         memory.desired = (key, cluster.dry_run(dry_run_of(request, base))["spec"]["template"])
-    return memory.desired[1]
+    return request.with_checksums(memory.desired[1])
 
 
 def trial(request: Request, base: Controller, template: Json) -> Patch:

@@ -49,6 +49,9 @@ class Cluster(t.Protocol):
     def find(self, kind: str, name: str) -> Json | None:
         """Return an object of any kind, from a request to the API server."""
 
+    def config_object(self, kind: str, name: str) -> Json | None:
+        """Return a ConfigMap or a Secret, from a request to the API server. Raises RolloutError."""
+
     def migrations(self) -> list[Json] | None:
         """Return the ControllerRevisions of migrations in progress; None without permission.
 
@@ -328,6 +331,13 @@ class Flow(t.Protocol[ObservedT]):
 
         revisions: the ControllerRevisions for the history, if they have been read.
         """
+
+    def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
+        """Return the template for new pods; None without a controller that is to be changed.
+
+        Raises RolloutError.
+        """
+        return None
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
         """Return an observation that plan() can decide upon. Raises RolloutError."""

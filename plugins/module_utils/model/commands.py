@@ -64,6 +64,7 @@ OPTIONS: dict[str, Option] = {
     "template": Option(_UPDATE, _TEMPLATE),
     "definition": Option(_UPDATE, _TEMPLATE),
     "src": Option(_UPDATE, _TEMPLATE),
+    "roll_on": Option(_UPDATE, _TEMPLATE),
     "max_surge": Option(_REPLACING, _PACE),
     "max_unavailable": Option(_REPLACING, _PACE),
     "pod_replacement_policy": Option(_REPLACING,

@@ -53,6 +53,8 @@ TAKEOVER = "baton.kubernetes/takeover"
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 #: On the pod template: makes the template of `state: restarted` differ from the previous template.
 RESTART = "baton.kubernetes/restart"
+#: On the pod template: JSON with the checksum of each ConfigMap and Secret of roll_on.
+CHECKSUMS = "baton.kubernetes/checksums"
 #: Label on a ControllerRevision that stores a previous template: the uid of the controller. Selects
 #: the history.
 HISTORY = "baton.kubernetes/history-of"
@@ -345,11 +347,18 @@ def holder(annotations: t.Mapping[str, t.Any]) -> str:
     return fields.text(annotations, HOLDER)
 
 
-def with_restart(template: Json, token: str) -> Json:
-    """Return the pod template with the annotation of a restart."""
+def with_annotation(template: Json, key: str, value: str) -> Json:
+    """Return the pod template with an annotation."""
     metadata = template.get("metadata") or {}
-    annotations = {**(metadata.get("annotations") or {}), RESTART: token}
+    annotations = {**(metadata.get("annotations") or {}), key: value}
     return {**template, "metadata": {**metadata, "annotations": annotations}}
+
+
+def checksums(template: Json) -> dict[str, str]:
+    """Return the checksums in a pod template; {} if missing or invalid."""
+    annotations = fields.mapping(template, "metadata", "annotations")
+    stored = values.json_object(fields.text(annotations, CHECKSUMS)) or {}
+    return stored if values.are_texts(stored) else {}
 
 
 def stored_revision(item: Json) -> Revision | None:

@@ -10,6 +10,7 @@ import re
 import typing as t
 
 from . import object_meta
+from .config_objects import parse_references
 from .definition import read_definition, refuse_non_json
 from .errors import RolloutError
 from .fields import Json
@@ -43,6 +44,7 @@ ARGUMENT_SPEC: Json = dict(
     template=dict(type="dict"),
     definition=dict(type="raw", aliases=["resource_definition"]),
     src=dict(type="path"),
+    roll_on=dict(type="list", elements="str"),
     state=dict(type="str", choices=[str(state) for state in State], default=str(Request.state)),
     to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
     release_owner=dict(type="bool", default=Request.releases_owner),
@@ -90,12 +92,12 @@ def parse_request(params: Json) -> Request:
     Raises RolloutError for invalid values and combinations.
     """
     provided = {key: value for key,
-                value in params.items() if value is not None and value != "" and value != {}}
+                value in params.items() if value is not None and value not in ("", {}, [])}
     state, kind = State(provided.get("state", Request.state)), Kind(provided.get("kind",
                                                                                  Request.kind))
     if state.undoes:  # a rollback of the same task, whose template is irrelevant
-        provided = {key: value for key,
-                    value in provided.items() if key not in ("template", "definition", "src")}
+        provided = {key: value for key, value in provided.items()
+                    if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(state, kind, provided)
     name = _name("name", provided.get("name", ""))
     definition = read_definition(provided, kind)
@@ -148,11 +150,12 @@ def _refuse_contradictions(state: State, kind: Kind, provided: Json) -> None:
                            f"to_kind={Kind.DEPLOYMENT} and update the "
                            f"Deployment then, or use oc rollout and oc rollback")
     changes = [option for option in CHANGES if option in provided]
-    if state.changes_template and not changes:
+    if state.changes_template and not changes and "roll_on" not in provided:
         raise RolloutError("nothing to update: give one of image, images, template, definition or "
-                           "src")
+                           "src, or roll_on")
     if len(changes) > 1:
         raise RolloutError(f"{' and '.join(changes)} cannot be combined: give only one of them")
+    changes += ["roll_on"] if "roll_on" in provided else []
     if state.restarts and changes:
         raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use "
                            f"state=updated")
@@ -366,6 +369,7 @@ _TAKEN = ("nodes", "autoscaler", "record_events", "return_sizes", "lock", "conne
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,
     "template": refuse_non_json,
+    "roll_on": parse_references,
     "to_revision": _revision,
     "revision_history_limit": _history_limit,
     "max_surge": size,

@@ -10,8 +10,8 @@ import dataclasses
 import typing as t
 
 from . import commands, identity, object_meta, shell
-from .errors import RolloutError
-from .fields import Json, pairs
+from .config_objects import Reference
+from .fields import Json
 from .kinds import Kind, State
 from .template import is_image, with_image, without_label
 from .thresholds import Size
@@ -36,6 +36,10 @@ class Request:
     template: Json | None = None
     #: Whole successor, as in `kubectl rolling-update -f`.
     definition: Json | None = None
+    #: ConfigMaps and Secrets whose data the pods read, or "auto": all that the template names.
+    roll_on: tuple[Reference | str, ...] = ()
+    #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
+    checksums: t.Mapping[str, str] | None = None
     #: Target revision of a rollback; None rolls back the update in progress.
     to_revision: int | None = None
     #: Whether the target is the revision before the last update (flows/previous.py).
@@ -119,10 +123,10 @@ class Request:
         """Whether the template of to_revision is not resolved yet."""
         return self.undoes and (self.to_revision is not None or self.is_previous)
 
-    def without_revision(self) -> Request:
-        """Return the task with an unresolved revision."""
+    def unresolved(self) -> Request:
+        """Return the task without facts of the cluster: revision and checksums."""
         return dataclasses.replace(self, to_revision=None if self.is_previous else self.to_revision,
-                                   revision=None)
+                                   revision=None, checksums=None)
 
     @property
     def needs_dry_run(self) -> bool:
@@ -133,10 +137,11 @@ class Request:
     def rollback_request(self) -> Request:
         """Return the task's rollback, without a time limit."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
-                                   is_previous=False, revision=None, timeout=None)
+                                   is_previous=False, revision=None, timeout=None,
+                                   roll_on=(), checksums=None)
 
     def apply_to(self, template: Json) -> Json:
-        """Return the desired template for images or a restart, which need no dry run.
+        """Return the desired template for images, checksums or a restart, without a dry run.
 
         Raises RolloutError for a missing or ambiguous container.
         """
@@ -145,11 +150,18 @@ class Request:
         if self.state.restarts:
             # No timestamp: every rerun must find the same successor (design section 3).
             digest = identity.digest(without_label(template, self.label_key))
-            return object_meta.with_restart(template, digest)
+            return object_meta.with_annotation(template, object_meta.RESTART, digest)
         desired = template
         for container, image in self.images.items():
             desired = with_image(desired, container, image, self.name)
-        return desired
+        return self.with_checksums(desired)
+
+    def with_checksums(self, template: Json) -> Json:
+        """Return the pod template with the checksums of roll_on."""
+        if not self.checksums:
+            return template
+        checksums = identity.canonical(dict(self.checksums))
+        return object_meta.with_annotation(template, object_meta.CHECKSUMS, checksums)
 
     def content(self, template: Json, selector: Json) -> Json:
         """Return the input of the successor's hash: the request applied to a template."""
@@ -157,10 +169,11 @@ class Request:
         content: Json = {"selector": labels}
         if self.definition is not None:
             spec = self.definition["spec"]
-            return {"selector": spec.get("selector"), "template": spec["template"]}
+            return {"selector": spec.get("selector"),
+                    "template": self.with_checksums(spec["template"])}
         if self.template is not None:
-            return {**content, "template": without_label(template, self.label_key),
-                    "patch": self.template}
+            patched = self.with_checksums(without_label(template, self.label_key))
+            return {**content, "template": patched, "patch": self.template}
         return {**content, "template": without_label(self.apply_to(template), self.label_key)}
 
     @property
@@ -169,7 +182,7 @@ class Request:
         if self.is_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
-                                *filter(None, [self.revision])])
+                                *filter(None, [self.revision, self.checksums])])
 
     def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
         """Return the ad-hoc command for the task with another state or changed options.
@@ -192,7 +205,8 @@ class Request:
         keeps_all = state is None and (bool(by_state["to_revision"]) or not target.undoes)
         repeats = None if keeps_all else target
         options = _command_options(self, repeats, is_fleet, by_state | changes)
-        is_whole = not target.changes_template or bool({"image", "images"} & options.keys())
+        is_whole = not target.changes_template or bool(
+            {"image", "images", "roll_on"} & options.keys())
         is_typed = is_whole and not commands.NOT_PASTABLE & options.keys()
         command = shell.ansible({**options, **self.connection}) if is_typed else None
         words = {option: value for option, value in by_state.items() if value and state}
@@ -204,19 +218,6 @@ class Request:
         """Labels of the definition's selector, or None."""
         selector = self.definition["spec"].get("selector") if self.definition else None
         return selector and self.kind.labels(selector)
-
-    def refuse_matching_selector(self, primary_selector: Json) -> None:
-        """Refuse a definition whose selector matches the pods of the primary.
-
-        Source: kubectl rolling-update ("must specify a matching key with non-equal value").
-        """
-        selector = self.defined_selector
-        if selector and all(primary_selector.get(key, value) == value
-                            for key, value in selector.items()):
-            raise RolloutError(
-                f"the definition's selector {pairs(selector)} does not differ from the selector of "
-                f"{self.name} ({pairs(primary_selector)}): give at least one of its keys a "
-                f"different value, or leave the selector out")
 
 
 def _options_of(request: Request, target: State, state: State | None) -> Json:

@@ -16,7 +16,7 @@ import typing as t
 
 from ..cluster.gateway import Gateway
 from ..explain import report
-from ..flows import soak
+from ..flows import roll_on, soak
 from ..flows.decision import decide
 from ..flows.flow import Flow, Memory, RolloutStatus
 from ..model.errors import InternalError, NoSuchController, RolloutError, RolloutFailed
@@ -125,6 +125,7 @@ class _State:
         memory.now, memory.seconds = self.clock.stamp(), self.clock.monotonic()
         memory.server_time = self.gateway.server_time()
         self.request = self.flow.resolved(self.request, self.gateway, memory)
+        self.request = roll_on.resolved(self.flow, self.request, self.gateway, memory)
         observed = self.flow.observe(self.request, self.gateway, memory)
         if self.start is None and (observed.primary or observed.successor):
             self.start = observed
@@ -252,7 +253,7 @@ class _Run(_State):
             responses |= preflight.request_related(self.flow, self.request, self.gateway, observed)
             _read_controllers(self.flow, self.request, self.gateway, observed)
             # The previous holder of the Lease may have changed every object.
-            self.request, self.start = self.request.without_revision(), None
+            self.request, self.start = self.request.unresolved(), None
             self.memory.revisions = None
         for warning in preflight.store_related(
                 self.flow, self.request, self.gateway, self.memory, observed, responses):

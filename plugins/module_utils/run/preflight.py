@@ -14,7 +14,7 @@ import functools
 import typing as t
 
 from ..cluster.gateway import Gateway, prefetch
-from ..flows import soak
+from ..flows import roll_on, soak
 from ..flows.flow import Flow, Memory
 from ..model.fields import Json
 from ..model.observed import Observed
@@ -50,7 +50,7 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     if rules is None:
         return responses
     watches = soak.is_requested(request)
-    needs = [*flow.needs(request), *(soak.NEEDS if watches else ())]
+    needs = [*flow.needs(request), *roll_on.needs(request), *(soak.NEEDS if watches else ())]
     permissions.refuse_missing(rules, needs, request)
     if missing := permissions.missing(rules, flow.optional_permissions(request)):
         flow.disable_optional_features(memory, f"not allowed: {missing}")

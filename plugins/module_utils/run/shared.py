@@ -149,6 +149,9 @@ class SharedGateway:
     def find(self, kind: str, name: str) -> Json | None:
         return self._gateway.find(kind, name)
 
+    def config_object(self, kind: str, name: str) -> Json | None:
+        return self._gateway.config_object(kind, name)
+
     def migrations(self) -> list[Json] | None:
         return self._gateway.migrations()
 

@@ -12,7 +12,7 @@ from builders import UPDATE, ended, rc, rs, template
 from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import (
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.manifest import (
     dry_run_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.desired import changed_in_place

@@ -32,6 +32,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "TAKEOVER": "baton.kubernetes/takeover",
         "LAST_ROLLOUT": "baton.kubernetes/last-rollout",
         "RESTART": "baton.kubernetes/restart",
+        "CHECKSUMS": "baton.kubernetes/checksums",
         "HISTORY": "baton.kubernetes/history-of",
         "MIGRATION": "baton.kubernetes/migration-of",
         "HASH_LABEL": "pod-template-hash",
@@ -102,15 +103,14 @@ def test_what_keeps_no_template_is_none_of_the_history(data):
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
-def test_the_mark_of_a_restart_is_added_to_what_there_is(metadata):
+def test_an_annotation_is_added_to_those_of_a_template(metadata):
     before = {**template(), "metadata": metadata}
     more = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
 
-    assert object_meta.with_restart(before,
-                                    "x")["metadata"] == {"annotations": {object_meta.RESTART: "x"}}
-    assert object_meta.with_restart(more,
-                                    "x")["metadata"] == {"annotations": {
-                                        "a": "b", object_meta.RESTART: "x"}, "labels": {"c": "d"}}
+    assert object_meta.with_annotation(before, "key", "x")["metadata"] == {
+        "annotations": {"key": "x"}}
+    assert object_meta.with_annotation(more, "key", "x")["metadata"] == {
+        "annotations": {"a": "b", "key": "x"}, "labels": {"c": "d"}}
 
 
 def test_a_record_is_what_json_says_or_empty():

@@ -35,7 +35,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 NAME = "use lower-case letters, digits, '-' and '.', at most 253 characters"
-NOTHING = "nothing to update: give one of image, images, template, definition or src"
+NOTHING = ("nothing to update: give one of image, images, template, definition or src, or "
+           "roll_on")
 BAD_INPUT = {
     "nothing asked for": ({}, NOTHING),
     "image and definition both given":

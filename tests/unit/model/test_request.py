@@ -21,6 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from request_builders import DEFINITION, PATCH, V2, build_request, definition_with
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.refusals import (
+    refuse_matching_selector,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import map_texts
@@ -75,9 +78,9 @@ def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_succe
         with pytest.raises(RolloutError,
                            match=r"^the definition's selector .* does not differ from the selector "
                                  r"of foo"):
-            request.refuse_matching_selector(of_primary)
+            refuse_matching_selector(request, of_primary)
     else:
-        request.refuse_matching_selector(of_primary)
+        refuse_matching_selector(request, of_primary)
 
 
 # The command to type

@@ -33,15 +33,13 @@ from ...model.steps import (
     Create,
     Decision,
     Delete,
-    Merge,
     Step,
     Write,
     scale,
 )
-from ...model.template import labels_of
 from .. import autoscaler, handover, provenance
 from ..commands import BEGAN, resume_and_rollback
-from ..desired import desired_template, merged, trial
+from ..desired import desired_template, trial
 from ..flow import (
     LOOK_AT_PODS_AGAIN,
     Cluster,
@@ -55,7 +53,7 @@ from ..flow import (
 )
 from ..provenance import Match
 from . import history, refusals
-from .manifest import successor_manifest
+from .manifest import dry_run_of, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor, find
 from .planner import (
     NOT_COUNTED,
@@ -136,6 +134,9 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return dataclasses.replace(
             observed, history=history.revisions(observed.primary, revisions, DEPLOYMENT_LABEL))
 
+    def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
+        return _desired(request, self.find(request, cluster), cluster, memory)
+
     def observe(self, request: Request, cluster: Cluster,
                 memory: Memory) -> ClientDrivenObserved:
         observed = self.find(request, cluster)
@@ -143,9 +144,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             cluster.look_up(name)
             observed = self.find(request, cluster)
         base = observed.primary or observed.successor
-        desired = None
-        if base and not request.undoes and not base.has_takeover:
-            desired = desired_template(request, base, cluster, memory, dry_run_of)
+        desired = _desired(request, observed, cluster, memory)
         caches = memory.caches(Caches)
         caches.size = _size(observed) or caches.size
         observed = dataclasses.replace(
@@ -272,6 +271,15 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             memory.caches(Caches).created = write.name
         memory.caches(Caches).count_terminating_from = 0.0
         memory.revisions = history.stored_after(memory.revisions, write)
+
+
+def _desired(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
+             memory: Memory) -> Json | None:
+    """Return the template for new pods; None for a rollback and during a handover."""
+    base = observed.primary or observed.successor
+    if base is None or request.undoes or base.has_takeover:
+        return None
+    return desired_template(request, base, cluster, memory, dry_run_of)
 
 
 def _hands_over(request: Request) -> bool:
@@ -429,20 +437,3 @@ def quota_names(kind: Kind) -> tuple[str, ...]:
     if kind.group:
         return (f"count/{kind.resource}.{kind.group}",)
     return kind.resource, f"count/{kind.resource}"
-
-
-def dry_run_of(request: Request, base: Controller) -> Merge | Create:
-    """Return the dry run for the desired template.
-
-    The definition's controller gets a generated name and no pods.
-    """
-    if request.definition is None:
-        return merged(request, base)
-    spec = request.definition["spec"]
-    # The selector of a ReplicaSet has no default.
-    selector = spec.get("selector") or base.kind.selector(labels_of(spec["template"]))
-    metadata = {field: request.definition["metadata"].get(field) or {}
-                for field in ("labels", "annotations")}
-    return Create({"apiVersion": base.kind.api_version, "kind": base.kind,
-                   "metadata": {"generateName": f"{base.name[:200]}-", **metadata},
-                   "spec": {**spec, "selector": selector, "replicas": 0}})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The manifest of a successor, and the record of an update. Pure."""
+"""The manifest of a successor, its dry run, and the record of an update. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from ...model.fields import Json
 from ...model.object_meta import DESIRED, LAST_ROLLOUT, NOT_COPIED, ORIGINAL, PARTNER, PARTNER_UID
 from ...model.observed import Controller
 from ...model.request import Request
-from ...model.template import with_label
+from ...model.steps import Create, Merge
+from ...model.template import labels_of, with_label
+from ..desired import merged
 from .observed import ClientDrivenObserved, expected_successor
 
 
@@ -67,3 +69,20 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
     """Return the last-rollout annotation of a controller."""
     return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
                                "time": now, **more_fields})
+
+
+def dry_run_of(request: Request, base: Controller) -> Merge | Create:
+    """Return the dry run for the desired template.
+
+    The definition's controller gets a generated name and no pods.
+    """
+    if request.definition is None:
+        return merged(request, base)
+    spec = request.definition["spec"]
+    # The selector of a ReplicaSet has no default.
+    selector = spec.get("selector") or base.kind.selector(labels_of(spec["template"]))
+    metadata = {field: request.definition["metadata"].get(field) or {}
+                for field in ("labels", "annotations")}
+    return Create({"apiVersion": base.kind.api_version, "kind": base.kind,
+                   "metadata": {"generateName": f"{base.name[:200]}-", **metadata},
+                   "spec": {**spec, "selector": selector, "replicas": 0}})

@@ -225,7 +225,7 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
 
     The patch tests for the absence of the annotation, so a second client creates no successor.
     """
-    request.refuse_matching_selector(primary.selector)
+    refusals.refuse_matching_selector(request, primary.selector)
     name, value = expected_successor(request, primary)
     refusals.refuse_users_label(request, primary)
     if request.next_name is None:

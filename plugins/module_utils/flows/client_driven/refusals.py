@@ -10,7 +10,7 @@ import dataclasses
 
 from ...model import identity, object_meta
 from ...model.errors import RolloutError, list_alternatives
-from ...model.fields import Json
+from ...model.fields import Json, pairs
 from ...model.kinds import State
 from ...model.object_meta import (
     DEPLOYMENT_LABEL,
@@ -127,6 +127,20 @@ def refuse_successor(request: Request, name: str | None) -> None:
     if name:
         raise RolloutError(f"it is the temporary successor of {name}: use name={name}",
                            where=request.where, next_command=request.command(name=name))
+
+
+def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
+    """Refuse a definition whose selector matches the pods of the primary.
+
+    Source: kubectl rolling-update ("must specify a matching key with non-equal value").
+    """
+    selector = request.defined_selector
+    if selector and all(primary_selector.get(key, value) == value
+                        for key, value in selector.items()):
+        raise RolloutError(
+            f"the definition's selector {pairs(selector)} does not differ from the selector of "
+            f"{request.name} ({pairs(primary_selector)}): give at least one of its keys a "
+            f"different value, or leave the selector out")
 
 
 def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:

@@ -57,13 +57,18 @@ class ServerDrivenFlow(Flow[ObservedT]):
 
     # Common to all kinds
 
+    def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
+        primary = cluster.controllers().get(request.name)
+        if primary is None or request.undoes:
+            return None
+        return desired_template(request, primary, cluster, memory, changed_in_place)
+
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
         observed = self.find(request, cluster)
         primary = observed.primary
         if primary is None:
             return observed
-        desired = None if request.undoes else desired_template(request, primary, cluster, memory,
-                                                               changed_in_place)
+        desired = self.desired_template(request, cluster, memory)
         observed = self.with_details(request, observed, desired, cluster, memory)
         return dataclasses.replace(
             observed, desired=desired,

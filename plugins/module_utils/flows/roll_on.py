@@ -1,0 +1,104 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checksums of the ConfigMaps and Secrets that the pods of a request read. Pure.
+
+A run reads the objects before its first observation, and again when it holds the Lease. In between
+and afterwards the checksums do not change: one run brings all pods to one template.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model import object_meta
+from ..model.config_objects import AUTO, MAX_OBJECTS, Reference, checksum, references_of
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.request import Request
+from .flow import Cluster, Flow, Memory, Rule
+
+
+def needs(request: Request) -> tuple[Rule, ...]:
+    """Return the permissions to read the objects of a request."""
+    kinds = [reference.kind if isinstance(reference, Reference) else AUTO
+             for reference in request.roll_on]
+    return tuple(("", f"{kind.lower()}s", ("get",)) for kind in ("ConfigMap", "Secret")
+                 if kind in kinds or AUTO in kinds)
+
+
+def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
+    """Return the request with the checksums of its objects. Raises RolloutError.
+
+    Without a controller, or during a handover, no template is desired, and nothing is read.
+    """
+    if not request.roll_on or request.checksums is not None:
+        return request
+    template = flow.desired_template(request, cluster, memory)
+    if template is None:
+        return request
+    references = _references(request, template)
+    checksums = _read(request, references, cluster)
+    stored = _checksums_in_progress(flow, request, references, cluster)
+    if changed := [name for name in stored if stored[name] != checksums.get(name)]:
+        warning = (f"the data of {', '.join(changed)} has changed since the update in progress "
+                   "began: this task finishes the update, and the next task with roll_on replaces "
+                   "the pods again")
+        if warning not in memory.warnings:
+            memory.warnings.append(warning)
+    return dataclasses.replace(request, checksums=stored or checksums)
+
+
+def _read(request: Request, references: t.Mapping[Reference, bool],
+          cluster: Cluster) -> dict[str, str]:
+    """Return the checksums of the existing objects. Raises RolloutError for a missing object."""
+    checksums = {}
+    for reference, is_required in references.items():
+        item = cluster.config_object(reference.kind, reference.name)
+        if item is not None:
+            checksums[str(reference)] = checksum(item)
+        elif is_required:
+            raise _missing(request, reference)
+    return checksums
+
+
+def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
+                           cluster: Cluster) -> dict[str, str]:
+    """Return the checksums of an update in progress that reads the same objects, or {}.
+
+    A Secret may change at any moment, also during a pause: the same task has to be able to finish
+    the update.
+    """
+    observed = flow.find(request, cluster)
+    carrier = flow.carrier(observed)
+    direction = flow.status(request, observed).direction
+    # During a rollback, only a successor still has the template of the update.
+    if carrier is None or direction not in ("forward", flow.creates_successor and "back"):
+        return {}
+    stored = object_meta.checksums(carrier.template)
+    required = {str(reference) for reference, is_required in references.items() if is_required}
+    is_same = required <= stored.keys() <= set(map(str, references))
+    return stored if is_same else {}
+
+
+def _references(request: Request, template: Json) -> dict[Reference, bool]:
+    """Return the objects of a request, and whether they have to exist."""
+    references = references_of(template) if AUTO in request.roll_on else {}
+    references |= {reference: True for reference in request.roll_on
+                   if isinstance(reference, Reference)}
+    if len(references) > MAX_OBJECTS:
+        raise RolloutError(f"its pods read {len(references)} ConfigMaps and Secrets, and roll_on "
+                           f"reads at most {MAX_OBJECTS}", where=request.where,
+                           next_command="list the objects that matter in roll_on, instead of auto")
+    return dict(sorted(references.items()))
+
+
+def _missing(request: Request, reference: Reference) -> RolloutError:
+    """Return the error for an object that does not exist."""
+    is_listed = reference in request.roll_on
+    return RolloutError(f"there is no {reference.kind} {reference.name}, which "
+                        f"{'roll_on names' if is_listed else 'its pods need'}",
+                        where=request.where,
+                        next_command=(f"create the {reference.kind}, then:", request.command()))

@@ -1,0 +1,105 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ConfigMaps and Secrets that pods read: references, and checksums of their data. Pure.
+
+A checksum is stored in the pod template, which more users may read than the Secret. A plain hash
+of a password lets these users test guesses; a salt stored next to the hash would not prevent that.
+So the uid of the Secret is the key of the checksum: the API server draws the uid at random, and
+shows the uid only to users who may read the Secret. A Secret that is deleted and created again has
+another checksum. A ConfigMap is not confidential: its checksum depends on the data alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import typing as t
+
+from .errors import RolloutError
+from .fields import Json, mapping, objects, text
+from .identity import canonical, is_name
+
+#: Value of roll_on for all objects that the pod template reads.
+AUTO = "auto"
+#: Upper limit for the objects of a task.
+MAX_OBJECTS = 100
+#: Hexadecimal digits of a checksum.
+CHECKSUM_LENGTH = 16
+#: The kinds by the words of kubectl.
+_KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
+          "secret": "Secret", "secrets": "Secret"}
+#: Fields of an environment variable, of envFrom and of a projected volume, by kind.
+_KEY_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
+_ALL_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
+_VOLUME_FIELDS = {"ConfigMap": "configMap", "Secret": "secret"}
+
+
+class Reference(t.NamedTuple):
+    """A ConfigMap or a Secret by kind and name."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()}/{self.name}"
+
+
+def parse_references(option: str, value: t.Any) -> tuple[Reference | str, ...]:
+    """Read a list of auto, configmap/NAME and secret/NAME. Raises RolloutError."""
+    references = tuple(dict.fromkeys(_parse(option, entry) for entry in value))
+    if len(references) > MAX_OBJECTS:
+        raise RolloutError(f"{option} has {len(references)} entries: give at most {MAX_OBJECTS}")
+    return references
+
+
+def _parse(option: str, value: t.Any) -> Reference | str:
+    word, slash, name = str(value).strip().partition("/")
+    kind = _KINDS.get(word.lower())
+    if word.lower() == AUTO and not slash:
+        return AUTO
+    if kind is None or not is_name(name):
+        raise RolloutError(f"{option} {value!r} is neither {AUTO} nor the kind and the name of a "
+                           f"ConfigMap or a Secret, such as configmap/shop or secret/shop-db")
+    return Reference(kind, name)
+
+
+def references_of(template: Json) -> dict[Reference, bool]:
+    """Return the objects that the containers of a pod template read, and whether pods need them.
+
+    Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
+    """
+    references: dict[Reference, bool] = {}
+    for reference, is_required in _read_by(mapping(template, "spec")):
+        references[reference] = is_required or references.get(reference, False)
+    return references
+
+
+def _read_by(spec: t.Mapping[str, t.Any]) -> t.Iterator[tuple[Reference, bool]]:
+    for container in (*objects(spec, "initContainers"), *objects(spec, "containers")):
+        for variable in objects(container, "env"):
+            yield from _named_by(mapping(variable, "valueFrom"), _KEY_FIELDS)
+        for source in objects(container, "envFrom"):
+            yield from _named_by(source, _ALL_FIELDS)
+    for volume in objects(spec, "volumes"):
+        yield from _named_by(volume, _VOLUME_FIELDS)
+        for source in objects(mapping(volume, "projected"), "sources"):
+            yield from _named_by(source, _VOLUME_FIELDS)
+
+
+def _named_by(source: t.Mapping[str, t.Any],
+              fields: t.Mapping[str, str]) -> t.Iterator[tuple[Reference, bool]]:
+    for kind, field in fields.items():
+        reference = mapping(source, field)
+        name = text(reference, "name") or text(reference, "secretName")
+        if is_name(name):
+            yield Reference(kind, name), reference.get("optional") is not True
+
+
+def checksum(item: Json) -> str:
+    """Return the checksum of the data of a ConfigMap or a Secret."""
+    is_secret = item["kind"] == "Secret"
+    key = text(mapping(item, "metadata"), "uid") if is_secret else ""
+    data = canonical([item.get("data") or {}, item.get("binaryData") or {}])
+    return hmac.new(key.encode(), data.encode(), hashlib.sha256).hexdigest()[:CHECKSUM_LENGTH]

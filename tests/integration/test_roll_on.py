@@ -1,0 +1,210 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pods are replaced when the data of the ConfigMaps and Secrets that they read has changed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+
+import pytest
+from objects import eventually, manifest, role, uids
+from plays import ad_hoc, rolled
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
+
+KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
+RESOURCES = {"ReplicationController": "replicationcontrollers"}
+PASSWORD = "correct horse battery staple"
+SPEC = {
+    "volumes": [{"name": "config", "projected": {"sources": [
+        {"configMap": {"name": "shop"}}, {"configMap": {"name": "absent", "optional": True}}]}}],
+}
+
+
+def encoded(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def configure(namespace, kind, name="foo"):
+    """Create the objects, and a controller with pods that read them, and allow roll_on."""
+    namespace.allow(role("baton-roll-on"), "roll-on")
+    namespace.create("configmaps", {"metadata": {"name": "shop"}, "data": {"color": "red"}})
+    namespace.create("secrets", {"metadata": {"name": "shop-db"},
+                                 "data": {"password": encoded(PASSWORD)}})
+    make_controller(namespace, kind, name)
+
+
+def make_controller(namespace, kind, name="foo"):
+    body = manifest(2, "myimage:v1", name)
+    pod_spec = body["spec"]["template"]["spec"]
+    pod_spec |= SPEC
+    pod_spec["containers"][0]["env"] = [{"name": "PASSWORD", "valueFrom": {
+        "secretKeyRef": {"name": "shop-db", "key": "password"}}}]
+    more = {"serviceName": name} if kind == "StatefulSet" else {}
+    if kind in ("StatefulSet", "DaemonSet"):
+        namespace.allow(role(f"baton-{'stateful' if more else 'daemon'}-sets"), f"sets-{name}")
+    if kind == "DaemonSet":
+        del body["spec"]["replicas"]
+    namespace.create_any(kind, body, **more)
+    eventually(lambda: are_ready(namespace), "ready pods")
+
+
+def are_ready(namespace):
+    pods = namespace.pods()
+    return len(pods) >= 2 and all("'type': 'Ready'" in str(pod["status"]) and
+                                  pod["status"]["phase"] == "Running" for pod in pods)
+
+
+def checksums(namespace, kind, name="foo"):
+    item = (namespace.rc(name) if kind == "ReplicationController"
+            else namespace.get_app(f"{kind.lower()}s", name))
+    annotations = item["spec"]["template"]["metadata"].get("annotations") or {}
+    return json.loads(annotations.get(CHECKSUMS, "{}"))
+
+
+def change_password(namespace, password="another"):
+    namespace.patch("shop-db", {"data": {"password": encoded(password)}}, "secrets")
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_pods_are_replaced_when_a_secret_has_changed(namespace, kind):
+    configure(namespace, kind)
+    options = {"kind": kind, "roll_on": ["auto"]}
+    assert namespace.roll(**options)["changed"]
+    pods, before = uids(namespace.pods()), checksums(namespace, kind)
+    assert not namespace.roll(**options)["changed"]
+    namespace.patch("shop-db", {"metadata": {"labels": {"a": "b"}}}, "secrets")
+    assert not namespace.roll(**options)["changed"] and uids(namespace.pods()) == pods
+
+    change_password(namespace)
+    planned, result = namespace.check(**options), namespace.roll(**options)
+
+    after = checksums(namespace, kind)
+    assert planned["changed"] and result["changed"]
+    assert planned["steps"][0]["action"] == result["steps"][0]["action"]
+    assert list(after) == ["configmap/shop", "secret/shop-db"]
+    assert after["configmap/shop"] == before["configmap/shop"]
+    assert after["secret/shop-db"] != before["secret/shop-db"]
+    assert not uids(namespace.pods()) & pods
+    assert not namespace.roll(**options)["changed"]
+
+
+def template_with(value):
+    return {"spec": {"containers": [{"name": "web", "env": [{"name": "A", "value": value}]}]}}
+
+
+@pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
+def test_checksums_with_an_image_and_with_a_template(namespace, kind):
+    configure(namespace, kind)
+    for change in ({"image": "myimage:v2"}, {"template": template_with("1")}):
+        options = {"kind": kind, "roll_on": ["secret/shop-db"], **change}
+        assert [namespace.roll(**options)["changed"] for _time in range(2)] == [True, False]
+        change_password(namespace, f"with {next(iter(change))}")
+        assert [namespace.roll(**options)["changed"] for _time in range(2)] == [True, False]
+        assert list(checksums(namespace, kind)) == ["secret/shop-db"]
+
+
+def test_a_template_that_names_another_secret(namespace):
+    """The checksums are those of the desired template, not of the present one."""
+    configure(namespace, "Deployment")
+    namespace.create("secrets", {"metadata": {"name": "next-db"}, "data": {}})
+    container = {"name": "web", "envFrom": [{"secretRef": {"name": "next-db"}}]}
+
+    namespace.roll(kind="Deployment", template={"spec": {"containers": [container]}},
+                   roll_on=["auto"])
+
+    assert list(checksums(namespace, "Deployment")) == ["configmap/shop", "secret/next-db",
+                                                        "secret/shop-db"]
+
+
+def test_a_rollback_restores_the_checksum_and_the_same_task_rolls_again(namespace):
+    configure(namespace, "Deployment")
+    options = {"kind": "Deployment", "roll_on": ["auto"]}
+    namespace.roll(**options)
+    before = checksums(namespace, "Deployment")
+    change_password(namespace)
+    namespace.roll(**options, pause_at=1)
+
+    namespace.roll(kind="Deployment", state="rolled_back")
+
+    assert checksums(namespace, "Deployment") == before
+    assert namespace.roll(**options)["changed"]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_that_changes_during_a_pause(namespace, kind):
+    """The same task finishes the update, and warns; the next task replaces the pods again."""
+    configure(namespace, kind)
+    options = {"kind": kind, "roll_on": ["auto"], "image": "myimage:v2"}
+    namespace.roll(**options, pause_at=1)
+    before = checksums(namespace, kind)
+    change_password(namespace)
+
+    result = namespace.roll(**options)
+    finished = checksums(namespace, kind)
+
+    assert result["rollout"]["phase"] == "complete"
+    assert any(warning.startswith("the data of secret/shop-db has changed since the update in")
+               for warning in result["warnings"])
+    assert kind == "ReplicationController" or kind == "ReplicaSet" or finished == before
+    assert [namespace.roll(**options)["changed"] for _time in range(2)] == [True, False]
+    assert checksums(namespace, kind)["secret/shop-db"] != finished["secret/shop-db"]
+
+
+def test_a_missing_object_is_named_before_the_first_change(namespace):
+    configure(namespace, "ReplicationController")
+    before = namespace.rc()["metadata"]["resourceVersion"]
+    namespace.remove("shop-db", "secrets")
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(roll_on=["auto"], image="myimage:v2")
+
+    assert error.value.what == "there is no Secret shop-db, which its pods need"
+    assert namespace.rc()["metadata"]["resourceVersion"] == before
+
+
+def test_a_missing_permission_names_the_rule(namespace):
+    namespace.create("secrets", {"metadata": {"name": "shop-db"}, "data": {}})
+    namespace.make_primary(1)
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(roll_on=["secret/shop-db"])
+
+    assert error.value.what == "permission denied (403)"
+    first, rule = error.value.next_command.splitlines()
+    assert "docs/permissions.md" in first and namespace.name in first
+    namespace.allow([json.loads(rule)], "suggested")
+    assert namespace.roll(roll_on=["secret/shop-db"])["changed"]
+
+
+def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
+    """With -vvv and --diff; the diff shows the checksums."""
+    configure(namespace, "ReplicationController")
+    command = ad_hoc(namespace, name="foo", roll_on="auto")
+
+    outputs = [subprocess.run([*command, "-vvv", "--diff", *check], env=ansible_environment,
+                              capture_output=True, text=True, timeout=300, check=True)
+               for check in (["--check"], [])]
+
+    for output in outputs:
+        text = output.stdout + output.stderr
+        assert "secret/shop-db" in text and "CHANGED" in text
+        assert PASSWORD not in text and encoded(PASSWORD) not in text
+
+
+def test_a_fleet_is_rolled_where_its_pods_read_the_changed_object(namespace, ansible_environment):
+    configure(namespace, "ReplicationController", "foo-1")
+    namespace.make_primary(1, name="foo-2")
+    options = {"names": ["foo-1", "foo-2"], "roll_on": ["auto"]}
+    first, _lines = rolled(namespace, ansible_environment, **options)
+    change_password(namespace)
+    second, _lines = rolled(namespace, ansible_environment, **options)
+
+    for result in (first, second):
+        assert [entry["changed"] for entry in result["results"]] == [True, False]

@@ -1,0 +1,225 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Updates where the pods read other data than before, for each kind."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+
+import pytest
+from every_kind import KINDS, Cluster, update_request
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import roll_on
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
+
+ALL = ["configmap/shop", "secret/shop-db"]
+
+
+class Configured(Cluster):
+    """Cluster where foo reads a ConfigMap, a Secret and an optional ConfigMap."""
+
+    def __init__(self, kind):
+        super().__init__(kind)
+        self.reads = []
+        self.data = {("ConfigMap", "shop"): {"color": "red"},
+                     ("Secret", "shop-db"): {"password": "aHVudGVyMg=="}}
+        item = copy.deepcopy(self.cluster.items["foo"])
+        item["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [
+            {"configMapRef": {"name": "shop"}}, {"secretRef": {"name": "shop-db"}},
+            {"configMapRef": {"name": "absent", "optional": True}}]
+        self.cluster.items["foo"] = item
+        self.settle()
+
+    def config_object(self, kind, name):
+        self.reads.append((kind, name))
+        data = self.data.get((kind, name))
+        return None if data is None else {"kind": kind, "metadata": {"name": name, "uid": "1"},
+                                          "data": data}
+
+    def update(self, **params):
+        request = update_request(str(self.kind), **{"image": None, "roll_on": ["auto"], **params})
+        return self.run(request)
+
+    @property
+    def checksums(self):
+        template = self.cluster.items["foo"]["spec"]["template"]
+        annotations = template["metadata"].get("annotations") or {}
+        return json.loads(annotations.get(CHECKSUMS, "{}"))
+
+
+@pytest.fixture(params=KINDS)
+def cluster(request):
+    return Configured(request.param)
+
+
+@pytest.mark.parametrize("options", [{"roll_on": ["auto"]}, {"roll_on": ALL},
+                                     {"image": "myimage:v2"}])
+def test_pods_are_replaced_when_the_data_has_changed(cluster, options):
+    first, second = (cluster.update(**options)["changed"] for _time in range(2))
+    before = cluster.checksums
+    cluster.data["Secret", "shop-db"] = {"password": "c2VjcmV0"}
+    third, fourth = (cluster.update(**options)["changed"] for _time in range(2))
+
+    assert [first, second, third, fourth] == [True, False, True, False]
+    assert list(cluster.checksums) == ALL
+    assert before["configmap/shop"] == cluster.checksums["configmap/shop"]
+    assert before["secret/shop-db"] != cluster.checksums["secret/shop-db"]
+
+
+def test_check_mode_plans_the_same_and_writes_nothing(cluster):
+    request = update_request(str(cluster.kind), image=None, roll_on=["auto"])
+
+    planned = cluster.checked(request)
+    assert planned["changed"] and not cluster.checksums
+
+    cluster.run(request)
+    assert not cluster.checked(request)["changed"]
+
+
+def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
+    result = json.dumps(cluster.update())
+
+    assert "aHVudGVyMg" not in result and "hunter2" not in result
+
+
+def test_data_that_changes_during_a_pause(cluster):
+    """The same task finishes the update, and warns; the next task replaces the pods again."""
+    cluster.update(pause_at="1")
+    cluster.data["ConfigMap", "shop"] = {"color": "blue"}
+    cluster.data["ConfigMap", "absent"] = {"color": "blue"}
+
+    result = cluster.update()
+    finished = cluster.checksums
+
+    assert result["rollout"]["phase"] == "complete" and list(finished) == ALL
+    assert ["the data of configmap/shop has changed since the update in progress began"
+            in warning for warning in result["warnings"]].count(True) == 1
+    assert cluster.update()["changed"] and len(cluster.checksums) == 3
+    assert cluster.checksums["configmap/shop"] != finished["configmap/shop"]
+
+
+def test_another_image_during_a_pause_is_another_update(cluster):
+    cluster.update(image="myimage:v2", pause_at="1")
+
+    with pytest.raises(RolloutError) as error:
+        cluster.update(image="myimage:v3")
+
+    assert "another update is in progress" in error.value.what
+
+
+def test_forward_again_after_an_interrupted_rollback(cluster):
+    cluster.update(pause_at="1")
+    cluster.data["ConfigMap", "shop"] = {"color": "blue"}
+
+    def die(write):
+        if len(cluster.writes) > before:
+            raise KeyboardInterrupt
+        return True
+
+    before = len(cluster.writes)
+    cluster.allows = die
+    with pytest.raises(KeyboardInterrupt):
+        cluster.update(state="rolled_back")
+    cluster.allows = lambda write: True
+    results = [cluster.update()["changed"] for _time in range(3)]
+
+    assert results[0] and not results[2] and list(cluster.checksums) == ALL
+
+
+def test_a_task_without_the_option_keeps_the_checksums(cluster):
+    cluster.update()
+    before = cluster.checksums
+    cluster.update(roll_on=None, image="myimage:v2")
+
+    assert cluster.checksums == before and before
+
+
+def test_a_rollback_restores_the_checksums_of_before(cluster):
+    cluster.update()
+    before = cluster.checksums
+    cluster.data["ConfigMap", "shop"] = {"color": "blue"}
+    cluster.update(pause_at="1")
+    cluster.update(state="rolled_back")
+
+    assert cluster.checksums == before
+
+
+def test_an_update_killed_after_any_write_ends_with_the_same_template(cluster):
+    def kill_after(count):
+        remaining = [True] * count
+
+        def allow(write):
+            if not remaining:
+                raise KeyboardInterrupt
+            return remaining.pop()
+
+        return allow
+
+    for writes in range(1, 40):
+        cluster.allows = kill_after(writes)
+        with contextlib.suppress(KeyboardInterrupt):
+            cluster.update()
+            break
+    cluster.settle()
+
+    assert list(cluster.checksums) == ALL
+    cluster.allows = lambda write: True
+    assert not cluster.update()["changed"]
+
+
+@pytest.mark.parametrize(("options", "missing", "what"), [
+    ({}, ("ConfigMap", "shop"), "there is no ConfigMap shop, which its pods need"),
+    ({"roll_on": ["secret/other"]}, None, "there is no Secret other, which roll_on names"),
+    ({"roll_on": ["auto", "configmap/absent"]}, None,
+     "there is no ConfigMap absent, which roll_on names"),
+])
+def test_a_missing_object_is_an_error_before_the_first_write(cluster, options, missing, what):
+    cluster.data.pop(missing, None)
+
+    with pytest.raises(RolloutError) as error:
+        cluster.update(**options)
+
+    assert error.value.what == what and not cluster.tries
+    assert error.value.next_command.startswith(f"create the {what.split()[3]}, then:\n")
+
+
+def test_an_optional_object_counts_once_it_exists(cluster):
+    cluster.update()
+    cluster.data["ConfigMap", "absent"] = {"a": "b"}
+
+    assert cluster.update()["changed"] and "configmap/absent" in cluster.checksums
+
+
+def test_too_many_objects_of_a_template_are_refused(cluster):
+    item = copy.deepcopy(cluster.cluster.items["foo"])
+    item["spec"]["template"]["spec"]["volumes"] = [
+        {"name": f"v{number}", "configMap": {"name": f"c{number}"}} for number in range(100)]
+    cluster.cluster.items["foo"] = item
+
+    with pytest.raises(RolloutError) as error:
+        cluster.update()
+
+    assert "its pods read 103 ConfigMaps and Secrets" in error.value.what and not cluster.reads
+
+
+def test_a_run_reads_each_object_before_and_after_taking_the_lease(cluster):
+    """A converged run, which takes no Lease, reads each object once."""
+    cluster.update()
+    assert sorted(cluster.reads) == sorted([("ConfigMap", "absent"), ("ConfigMap", "shop"),
+                                            ("Secret", "shop-db")] * 2)
+    cluster.reads.clear()
+    cluster.update()
+    assert len(cluster.reads) == 3
+
+
+@pytest.mark.parametrize(("value", "resources"), [
+    (["auto"], ["configmaps", "secrets"]), (["secret/a"], ["secrets"]),
+    (["configmap/a", "configmap/b"], ["configmaps"]), (None, [])])
+def test_needed_permissions(value, resources):
+    request = update_request("Deployment", roll_on=value)
+
+    assert roll_on.needs(request) == tuple(("", resource, ("get",)) for resource in resources)

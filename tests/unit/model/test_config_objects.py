@@ -1,0 +1,125 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""References to ConfigMaps and Secrets in options and templates, and checksums of their data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+from request_builders import V2, build_request, refusal
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.config_objects import (
+    checksum,
+    references_of,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import canonical
+
+BAD = ("roll_on {!r} is neither auto nor the kind and the name of a ConfigMap or a Secret, such as "
+       "configmap/shop or secret/shop-db")
+
+
+@pytest.mark.parametrize(("value", "references"), [
+    (["configmap/shop"], ["configmap/shop"]),
+    (["ConfigMap/shop", "cm/shop", "configmaps/shop"], ["configmap/shop"]),
+    (["secret/shop-db", "Secrets/other"], ["secret/shop-db", "secret/other"]),
+    ([" auto "], ["auto"]),
+    (["auto", "secret/read-by-api"], ["auto", "secret/read-by-api"]),
+    ([], []),
+])
+def test_references_are_read_in_the_words_of_kubectl(value, references):
+    assert list(map(str, build_request(**V2, roll_on=value).roll_on)) == references
+
+
+@pytest.mark.parametrize("entry", ["shop", "pod/shop", "secret/", "secret/Shop", "secret/../x",
+                                   "auto/shop", "secret/a b", "", "secret/" + "a" * 254])
+def test_an_entry_that_names_no_object_is_refused(entry):
+    assert refusal(**V2, roll_on=[entry]).what == BAD.format(entry)
+
+
+def test_too_many_objects_are_refused():
+    roll_on = [f"configmap/c{number}" for number in range(101)]
+
+    assert refusal(**V2, roll_on=roll_on).what == "roll_on has 101 entries: give at most 100"
+
+
+@pytest.mark.parametrize(("state", "more"), [("restarted", "or use state=updated"),
+                                             ("migrated", "and update the Deployment afterwards")])
+def test_a_state_without_a_template_refuses_checksums(state, more):
+    options = {"to_kind": "Deployment"} if state == "migrated" else {}
+
+    error = refusal(state=state, roll_on=["auto"], **options)
+
+    assert "remove roll_on" in error.what and error.what.endswith(more)
+
+
+def test_a_rollback_ignores_checksums():
+    assert build_request(state="rolled_back", roll_on=["auto"]).roll_on == ()
+
+
+def env(**value_from):
+    return {"containers": [{"name": "web", "env": [{"name": "A", "valueFrom": value_from}]}]}
+
+
+def env_from(**source):
+    return {"initContainers": [{"name": "init", "envFrom": [source]}]}
+
+
+@pytest.mark.parametrize(("spec", "references"), [
+    (env(configMapKeyRef={"name": "shop", "key": "a"}), {"configmap/shop": True}),
+    (env(secretKeyRef={"name": "shop", "key": "a"}), {"secret/shop": True}),
+    (env(secretKeyRef={"name": "shop", "key": "a", "optional": True}), {"secret/shop": False}),
+    (env(fieldRef={"fieldPath": "metadata.name"}), {}),
+    (env_from(configMapRef={"name": "shop"}), {"configmap/shop": True}),
+    (env_from(secretRef={"name": "shop", "optional": True}), {"secret/shop": False}),
+    ({"volumes": [{"name": "a", "configMap": {"name": "shop"}}]}, {"configmap/shop": True}),
+    ({"volumes": [{"name": "a", "secret": {"secretName": "shop"}}]}, {"secret/shop": True}),
+    ({"volumes": [{"name": "a", "secret": {"secretName": "shop", "optional": True}}]},
+     {"secret/shop": False}),
+    ({"volumes": [{"name": "a", "projected": {"sources": [
+        {"configMap": {"name": "shop"}}, {"secret": {"name": "db"}},
+        {"serviceAccountToken": {"path": "token"}}]}}]},
+     {"configmap/shop": True, "secret/db": True}),
+    ({"volumes": [{"name": "a", "secret": {"secretName": "shop", "optional": True}},
+                  {"name": "b", "secret": {"secretName": "shop"}},
+                  {"name": "c", "secret": {"secretName": "shop", "optional": True}}]},
+     {"secret/shop": True}),
+    # Credentials of the kubelet
+    ({"imagePullSecrets": [{"name": "registry"}],
+      "volumes": [{"name": "a", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}},
+                  {"name": "b", "azureFile": {"secretName": "s", "shareName": "x"}}]}, {}),
+    ({"volumes": [{"name": "a", "configMap": {"name": ""}}, {"name": "b", "emptyDir": {}}]}, {}),
+    ({}, {}),
+])
+def test_references_of_a_template(spec, references):
+    """True for an object that the pods need."""
+    assert {str(reference): needed for reference, needed
+            in references_of({"spec": spec}).items()} == references
+
+
+def secret(password="hunter2", uid="3b7f", **metadata):
+    data = {"password": base64.b64encode(password.encode()).decode()}
+    return {"kind": "Secret", "metadata": {"uid": uid, **metadata}, "data": data}
+
+
+def config_map(uid="1", **data):
+    return {"kind": "ConfigMap", "metadata": {"uid": uid}, **data}
+
+
+def test_a_checksum_depends_on_the_data_alone():
+    assert checksum(secret()) == checksum(secret(resourceVersion="2", labels={"a": "b"}))
+    assert checksum(secret()) != checksum(secret("hunter3"))
+    assert checksum(config_map(data={"a": "1"})) == checksum(config_map("2", data={"a": "1"}))
+    different = [config_map(), config_map(data={"a": "1"}), config_map(data={"a": "2"}),
+                 config_map(data={"b": "1"}), config_map(binaryData={"a": "1"})]
+    assert len(set(map(checksum, different))) == len(different)
+
+
+def test_the_uid_is_the_key_of_a_secret_s_checksum():
+    """A guess of the value cannot be tested without the uid."""
+    data = canonical([secret()["data"], {}])
+
+    assert checksum(secret()) != checksum(secret(uid="4c8a"))
+    assert not hashlib.sha256(data.encode()).hexdigest().startswith(checksum(secret()))

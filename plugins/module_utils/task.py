@@ -87,7 +87,7 @@ def answer(work: t.Callable[[Json], Json | None], params: Json,
 
 def invocation(params: Json) -> Json:
     """Return the options of the task as a result shows them, without any secret."""
-    arguments = {"module_args": secrets.shown(params)}
+    arguments = {"module_args": secrets.visible(params)}
     visible_arguments: Json = remove_values(arguments, _secrets(params))
     return visible_arguments
 

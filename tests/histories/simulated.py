@@ -125,7 +125,7 @@ class CheckedCluster(Cluster):
             raise Killed
         return landed
 
-    def hand_over(self, write: t.Any, may_go_on: t.Callable[[], bool]) -> int:
+    def hand_over(self, write: t.Any, may_continue: t.Callable[[], bool]) -> int:
         return sum(self.write(dataclasses.replace(write, pods=(pod,))) for pod in write.pods)
 
 

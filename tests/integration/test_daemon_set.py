@@ -433,7 +433,7 @@ def test_info_shows_pods_and_commands_of_the_update(namespace, nodes, monkeypatc
     assert history == [(2, "myimage:v2"), (1, "myimage:v1")]
     assert ({pod["node"]: pod["is_new"] for pod in rollout["pods"]}
             == {name: name == nodes[0] for name in nodes})
-    monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query, stop: Reading(1.0))
+    monkeypatch.setattr(task.prometheus.Prometheus, "query", lambda self, query, stop: Reading(1.0))
     metric = {option: spec.get("default")
               for option, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
     defaults = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}

@@ -281,7 +281,7 @@ def test_events_of_old_pods_do_not_count(namespace, make):
 
 def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypatch):
     """A connection stays open without events: only a list shows the change."""
-    monkeypatch.setattr(informer, "RELIST_SECONDS", 1)
+    monkeypatch.setattr(informer, "MAX_SILENCE", 1)
     roll, follow, began = make("ReplicationController"), watch.Watch._follow, time.monotonic()
 
     def swallowing(self, answer):

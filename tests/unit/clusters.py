@@ -88,7 +88,7 @@ class Cluster(IdleGateway):
                 return True
             return False
 
-    def hand_over(self, write, may_go_on):
+    def hand_over(self, write, may_continue):
         return len(write.pods) if self.write(write) else 0
 
     def dry_run(self, write):
@@ -119,7 +119,7 @@ class Cluster(IdleGateway):
     def log(self, pod, container, previous):
         return ["the last words"]
 
-    def why_absent(self, name):
+    def absence_reason(self, name):
         return ""
 
     def called(self, verb):

@@ -34,7 +34,7 @@ class IdleGateway:
     def put_lease(self, lease):
         return {**lease, "metadata": {**lease["metadata"], "uid": "", "resourceVersion": "1"}}
 
-    def drop_lease(self, lease):
+    def delete_lease(self, lease):
         return True
 
     def server_time(self):

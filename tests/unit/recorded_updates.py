@@ -50,9 +50,9 @@ class Interrupted(Cluster):
         if self.is_reached():
             raise Killed
 
-    def hand_over(self, write, may_go_on):
+    def hand_over(self, write, may_continue):
         self.handed_over += 1
-        return super().hand_over(write, may_go_on)
+        return super().hand_over(write, may_continue)
 
     def write(self, write):
         landed = super().write(write)

@@ -265,7 +265,7 @@ class Namespace(IdleGateway):
                                     if item["metadata"]["name"] == write.name), write)
         return write.manifest
 
-    def why_absent(self, name: str) -> str:
+    def absence_reason(self, name: str) -> str:
         return ""
 
 
@@ -455,7 +455,7 @@ class Guarded(SimulatedGateway):
             self.judge_pods()
         return done
 
-    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
+    def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         return len(write.pods) if self.write(write) else 0
 
     def wait(self, seconds: float) -> None:

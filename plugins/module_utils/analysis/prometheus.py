@@ -18,7 +18,7 @@ import time
 import typing as t
 from urllib.parse import unquote, urlencode, urlsplit
 
-from ..cluster import secrets as cluster_secrets
+from ..cluster import secrets as masking
 from ..cluster.connection import USER_AGENT
 from ..cluster.http import CONNECT_TIMEOUT, RETRIED, innermost_reason, read_body
 from ..model.errors import RolloutError
@@ -68,7 +68,7 @@ class Prometheus:
         for option in ("ca_cert", "client_cert", "client_key"):
             if option in options and not os.path.isfile(options[option]):
                 raise RolloutError(f"prometheus_{option} {options[option]} does not exist"
-                                   if cluster_secrets.is_path(options[option])
+                                   if masking.is_path(options[option])
                                    else f"prometheus_{option} must be the path of a file in PEM "
                                         "format, not its content")
         if not options["validate_certs"]:
@@ -191,7 +191,7 @@ class Prometheus:
 def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
     """Return the secrets in the parameters of a module."""
     options = _provided_options(params)
-    return cluster_secrets.option_secrets(
+    return masking.option_secrets(
         {"api_key": options.get("token"), "host": options.get("url"), **options}, {})
 
 
@@ -211,7 +211,7 @@ def _parse_url(options: Json) -> tuple[str, Json]:
     """Return the URL without credentials, and the Authorization header. Raises RolloutError."""
     import urllib3
 
-    url = cluster_secrets.without_password(options.get("url", ""))
+    url = masking.without_password(options.get("url", ""))
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))
         _port = parts.port  # raises ValueError for an invalid port

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keys and certificates of a kubeconfig's content, without remaining files.
+"""Use the inline certificates and keys of a kubeconfig without leaving files behind.
 
-The kubernetes package writes the content to files, because Python's ssl reads a client certificate
-from files only, and removes these files when Python ends: not in a killed process, and not in a
+Python's ssl module loads a client certificate only from a file. The kubernetes package writes files
+for it, and deletes them at the exit of Python, which does not happen in a killed process or in a
 worker of Ansible.
 """
 
@@ -20,7 +20,7 @@ from ..model.fields import Json
 
 
 class Certificates(t.NamedTuple):
-    """PEM documents without files; b"" for a document that is missing, or in a file."""
+    """Inline certificates in PEM; b"" for a certificate that is missing, or in a file."""
 
     authority: bytes = b""
     certificate: bytes = b""
@@ -28,14 +28,14 @@ class Certificates(t.NamedTuple):
 
 
 def use(certificates: Certificates, options: Json) -> None:
-    """Replace the files among the options of a connection pool by an SSL context."""
+    """Replace the certificate files among the options of a connection pool by an SSL context."""
     from urllib3.util import ssl_
 
     context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])
     authority, certificate, key = (
         options.pop(option, None) for option in ("ca_certs", "cert_file", "key_file"))
     if certificates.authority:
-        # Comments may have other characters than ASCII, which cadata refuses.
+        # cadata must be ASCII, but the comments of a PEM document may not be.
         data = certificates.authority.decode("ascii", errors="ignore")
         context.load_verify_locations(cadata=data)
     elif authority:
@@ -54,7 +54,7 @@ def use(certificates: Certificates, options: Json) -> None:
 
 @contextlib.contextmanager
 def _file(content: bytes) -> t.Iterator[str]:
-    """Yield the path of a private file with the content: in memory on Linux, else deleted."""
+    """Yield the path of a temporary file that only this user can read; on Linux, in memory."""
     try:
         descriptor = os.memfd_create("kubeconfig")
         path = f"/proc/self/fd/{descriptor}"

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Connection to an API server: address, certificates and credentials.
+"""Connect to an API server: address, certificates and credentials.
 
-Options and environment variables have the names of kubernetes.core, and the same order of
-precedence. The kubernetes package is imported inside the functions, and only for the configuration
-and the connection pool: clients and models of the package would double the time of a short task.
+Options and environment variables have the names and the precedence of kubernetes.core. The
+kubernetes package is used only for its configuration and connection pool: to import its clients and
+models would double the time of a short task.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, mapping
 from ..model.options import duration
 from . import certificates, exec_plugin
-from . import secrets as hidden
+from . import secrets as masking
 from .certificates import Certificates
 from .kubeconfig import HINT, Kubeconfig, content_of, documents, known_context, not_yaml
 
-#: no_log: every option that may hold a secret. Ansible hides these options in the system's log, and
-#: in the error of invalid arguments. task.py shows the parts that are not secret in results.
+#: Each option that may contain a secret has no_log, so that Ansible hides it in the system log and
+#: in errors about arguments. task.py adds the parts that are not secret to the result.
 ARGUMENT_SPEC: Json = dict(
     kubeconfig=dict(type="raw", no_log=True),
     context=dict(type="str"),
@@ -49,44 +49,45 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
-#: The API server records the part before the slash as the manager of fields, and logs the whole
-#: text (audit). The version is galaxy.yml's.
+#: The API server uses the part before the slash as fieldManager, and writes all of it to the audit
+#: log. The version is that of galaxy.yml.
 USER_AGENT = "baton.kubernetes/0.1.0"
-#: Largest number of open connections; only a task for many controllers needs more than two.
-CONNECTIONS = 32
-#: Seconds to reuse headers: the package reads its whole configuration for each token.
-HEADERS_LAST = 1.0
-#: kubernetes.core reads K8S_AUTH_<option>, then K8S_AUTH_<name of the kubernetes package>.
+#: Maximum number of open connections. Only a task for several controllers needs more than two.
+MAX_CONNECTIONS = 32
+#: Seconds for which headers are reused: for each token, the kubernetes package reads the whole
+#: configuration.
+HEADER_LIFETIME = 1.0
+#: kubernetes.core reads the variable K8S_AUTH_<option>, and then K8S_AUTH_<name in the package>.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
-#: Largest number of characters of a reason.
-_LONGEST_REASON = 500
+#: Maximum number of characters of a reason in an error.
+_MAX_REASON_LENGTH = 500
 
 
 class Connection:
-    """A connection pool, the server's address, and headers with the credentials."""
+    """A connection pool, the address of the server, and headers with the credentials."""
 
     def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
-        """Load the configuration; no request is made.
+        """Load the configuration, without a request.
 
-        Raises RolloutError where there is no configuration, or an unreadable one.
+        Raises RolloutError if there is no configuration, or if it is invalid.
         """
         self._options, self._environment = _options(params, environment), environment
-        #: Time limit of a credential plugin in seconds.
         timeout = params.get("timeout") or exec_plugin.TIMEOUT
+        #: Timeout of an exec plugin in seconds.
         self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
         self._headers: t.Any = None
-        self._headers_until = 0.0
-        #: Number of reads of the configuration.
+        self._headers_expire = 0.0
+        #: Incremented each time the configuration is read.
         self.generation = 0
         self.renew(0)
 
     def renew(self, generation: int) -> None:
-        """Read the configuration again: a token in a file may be new, a plugin is asked again.
+        """Read the configuration again, for a new token from a file or an exec plugin.
 
-        Does nothing when another thread has renewed that generation.
+        Do nothing if another thread has already replaced this generation.
         """
         with self._lock:
             if generation == self.generation:
@@ -99,22 +100,21 @@ class Connection:
             from kubernetes.client import rest
 
             self._configuration, self._kubeconfig = _configuration(self._options, self._timeout)
-            #: The API server's URL; a renewal of the package's token would reset it to the URL of
-            #: the kubeconfig.
-            self.server: str = hidden.without_password(self._configuration.host.rstrip("/"))
-            # Any: urllib3's types admit only texts as options of a request that is not encoded.
+            #: URL of the API server. When the package renews a token, it resets the host of its
+            #: configuration to that of the kubeconfig, so this copy is used instead.
+            self.server: str = masking.without_password(self._configuration.host.rstrip("/"))
+            # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
-            self.pool.connection_pool_kw["block"] = True  # further requests wait for a connection
+            self.pool.connection_pool_kw["block"] = True  # wait for a free connection
             inline = _inline_certificates(self._options, self._kubeconfig)
             if any(inline):
                 certificates.use(inline, self.pool.connection_pool_kw)
 
     @contextlib.contextmanager
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
-        """Raise each error as a RolloutError without the secrets of the options and files."""
+        """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # Without both packages, kubernetes is the missing package, because PyYAML is a
-            # dependency.
+            # If both packages are missing, the error names kubernetes, which requires PyYAML.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -126,27 +126,26 @@ class Connection:
             raise  # task.py names the missing package
         except yaml.YAMLError as invalid:
             error = not_yaml("the kubeconfig", invalid)
-        except Exception as failure:  # a broken file leads to KeyError, TypeError, binascii.Error
+        except Exception as failure:  # an invalid file raises KeyError, TypeError, binascii.Error
             why = str(failure) or type(failure).__name__
             error = RolloutError(what, why=why, next_command=next_command)
-        secrets = hidden.option_secrets(self._options, self._environment)
+        secrets = masking.option_secrets(self._options, self._environment)
         for document in documents(self._options.get("kubeconfig")):
-            secrets |= hidden.kubeconfig_secrets(document) | hidden.plugin_secrets(document)
-        # The order matters: half a secret is a secret, too.
-        why = " ".join(hidden.mask(error.why, secrets).split())[:_LONGEST_REASON]
-        raise RolloutError(hidden.mask(error.what, secrets), where=error.where, why=why,
+            secrets |= masking.kubeconfig_secrets(document) | masking.plugin_secrets(document)
+        # Mask before shortening: the mask does not match a truncated secret.
+        why = " ".join(masking.mask(error.why, secrets).split())[:_MAX_REASON_LENGTH]
+        raise RolloutError(masking.mask(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
 
     def headers(self) -> t.Any:
-        """Return headers for one request: user agent, bearer token, impersonation.
+        """Return the headers of a request: user agent, bearer token, impersonation.
 
-        The package renews a token with a known expiry. Raises RolloutError if a credential plugin
-        fails.
+        Renew a token that expires soon. Raises RolloutError if an exec plugin fails.
         """
         with self._lock:
-            if self._headers is None or time.monotonic() > self._headers_until:
+            if self._headers is None or time.monotonic() > self._headers_expire:
                 self._headers = self._read_headers()
-                self._headers_until = time.monotonic() + HEADERS_LAST
+                self._headers_expire = time.monotonic() + HEADER_LIFETIME
             return self._headers.copy()
 
     def _read_headers(self) -> t.Any:
@@ -154,9 +153,9 @@ class Connection:
 
         headers = HTTPHeaderDict({"User-Agent": USER_AGENT})
         with self._errors("the credentials cannot be renewed"):
-            token = self._token().strip()  # a file ends with a line end
+            token = self._token().strip()  # the file of a token ends with a newline
         if not (token.isascii() and token.isprintable()):
-            # The HTTP library would show the token in its message.
+            # The message of the HTTP library would contain the token.
             raise RolloutError(
                 "the token is not valid: it contains line breaks or non-ASCII characters",
                 next_command=HINT)
@@ -171,12 +170,11 @@ class Connection:
         return headers
 
     def _token(self) -> str:
-        """Return the token, renewed before expiry; "" without a token.
+        """Return the token, renewed shortly before it expires; "" without a token.
 
-        The package's own function differs in arguments and names between versions.
+        The function of the package for this purpose differs between versions of the package.
         """
-        has_own_key = "api_key" in self._options
-        if self._kubeconfig and not has_own_key:
+        if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
         if self._configuration.refresh_api_key_hook:
             self._configuration.refresh_api_key_hook(self._configuration)
@@ -188,16 +186,17 @@ class Connection:
 
 def secrets(params: t.Mapping[str, t.Any],
             environment: t.Mapping[str, str] | None = None) -> set[str]:
-    """Return the secrets among a module's parameters and variables (default: os.environ)."""
+    """Return the secrets in the parameters of a module and in the environment."""
     environment = os.environ if environment is None else environment
-    return hidden.option_secrets(_options(params, environment), environment)
+    return masking.option_secrets(_options(params, environment), environment)
 
 
 def command_options(params: t.Mapping[str, t.Any],
                     environment: t.Mapping[str, str]) -> dict[str, str | None]:
-    """Return the options for a command to reach the same cluster; never a secret.
+    """Return the options with which a command connects to the same cluster, without secrets.
 
-    Returns None for a kubeconfig without a path to a file, and for a host without a valid address.
+    The value is None for a kubeconfig that is not the path of a file, and for a host that is not a
+    valid URL: a command cannot contain them.
     """
     options = _options(params, environment)
     repeated: dict[str, str | None] = {}
@@ -220,7 +219,7 @@ def command_options(params: t.Mapping[str, t.Any],
 
 
 def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
-    """Return the options of a task, or else of its environment; empty options are left out."""
+    """Return the options with a value; the environment provides missing values."""
     options: Json = {}
     for option in ARGUMENT_SPEC:
         value = params.get(option)
@@ -240,7 +239,8 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
 
 
 def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
-    """Return the parts of the option, or else of the environment variables, one for each part."""
+    """Return the parts of the option proxy_headers, or of one environment variable for each part.
+    """
     parts = ARGUMENT_SPEC["proxy_headers"]["options"]
     values = {part: mapping(option).get(part) for part in parts}
     if not any(values.values()):
@@ -250,9 +250,9 @@ def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
 
 
 def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
-    """Return a Configuration of the kubernetes package, and the kubeconfig of its values.
+    """Return a Configuration of the kubernetes package, and the kubeconfig it was loaded from.
 
-    The order of precedence is kubernetes.core's.
+    Options take precedence over the kubeconfig, as in kubernetes.core.
     """
     from kubernetes.client.configuration import Configuration
 
@@ -279,9 +279,9 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
         import urllib3
 
         urllib3.disable_warnings()
-    configuration.connection_pool_maxsize = CONNECTIONS
-    configuration.proxy_headers = _headers_for(configuration.proxy,
-                                               options.get("proxy_headers", {}))
+    configuration.connection_pool_maxsize = MAX_CONNECTIONS
+    configuration.proxy_headers = _headers_for_proxy(configuration.proxy,
+                                                     options.get("proxy_headers", {}))
     return configuration, kubeconfig
 
 
@@ -289,12 +289,12 @@ def _refuse_missing_files(options: Json) -> None:
     for option in ("ca_cert", "client_cert", "client_key"):
         if option in options and not os.path.isfile(options[option]):
             raise RolloutError(
-                f"{option} {options[option]} does not exist" if hidden.is_path(options[option])
+                f"{option} {options[option]} does not exist" if masking.is_path(options[option])
                 else f"{option} must be the path of a file in PEM format, not its content")
 
 
 def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certificates:
-    """Return the certificates of a kubeconfig's content not replaced by an option."""
+    """Return the inline certificates of the kubeconfig, unless options replace them."""
     if kubeconfig is None:
         return Certificates()
     inline = kubeconfig.certificates()
@@ -303,12 +303,12 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
                         b"" if "client_key" in options else inline.key)
 
 
-def _headers_for(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy; urllib3 ignores user and password of its address."""
+def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
+    """Return the headers for a proxy, with the credentials of its URL, which urllib3 ignores."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")
-    if address.username is not None:  # make_headers encodes latin-1: each byte of the address
+    if address.username is not None:  # make_headers encodes latin-1, which preserves each byte
         user, password = (unquote(part or "", "latin-1")
                           for part in (address.username, address.password))
         headers = {"proxy_basic_auth": f"{user}:{password}", **headers}
@@ -316,7 +316,10 @@ def _headers_for(proxy: str | None, headers: Json) -> t.Any:
 
 
 def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
-    """Load the kubeconfig, or without one the ServiceAccount of the pod. Raises RolloutError."""
+    """Load the kubeconfig, or the ServiceAccount inside a pod, which has no kubeconfig.
+
+    Raises RolloutError.
+    """
     from kubernetes.config import incluster_config, kube_config
     from kubernetes.config.config_exception import ConfigException
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers of one kind in a namespace."""
+"""Keep the controllers of one kind in a namespace in memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .informer import Informer
 
 
 class _Stored(t.NamedTuple):
-    """Controller as the API server shows the object, parsed once for each version."""
+    """A controller as returned by the API server, and parsed."""
 
     item: Json
     controller: Controller
 
 
 class Controllers:
-    """Controllers of one kind. Several threads may call every method but news()."""
+    """Controllers of one kind. Only one thread may call update(); other methods are thread-safe."""
 
     def __init__(self, http: Http, kind: Kind, namespace: str) -> None:
         self.path = kind.collection(namespace)
@@ -35,7 +35,7 @@ class Controllers:
                                   lambda item: _Stored(item, parse(kind, item)))
 
     def fill(self) -> None:
-        """List the controllers, unless they are listed. Raises RolloutError."""
+        """List the controllers at the first call. Raises RolloutError."""
         with self._errors():
             self._informer.fill()
 
@@ -46,45 +46,48 @@ class Controllers:
         return {name: stored.controller for name, stored in self._informer.store.objects().items()}
 
     def items(self) -> dict[str, Json]:
-        """Return the controllers as the API server shows them."""
+        """Return the controllers as returned by the API server."""
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
-        """Return the words of an error for a controller, or for its namespace without a name."""
+        """Return the location for an error: a controller, or without a name the namespace."""
         return f"{self._kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
 
     def look_up(self, name: str) -> Json | None:
-        """Read a controller, store and return the result; None if deleted. Raises RolloutError."""
+        """Read a controller from the API server, store and return it; None if it does not exist.
+
+        Raises RolloutError.
+        """
         stored = self.controllers().get(name)
         try:
             item = self._http.get(self.path, self._kind, self._namespace, name)
         except Refused as refused:
             raise refused.as_error(self.where(name)) from refused
         if item:
-            self._informer.store.keep(item)
-        elif stored:  # and no controller created, and reported, since
-            self._informer.store.forget(name, stored.uid)
+            self._informer.store.put(item)
+        elif stored:  # another thread may have stored a controller created after the request
+            self._informer.store.delete(name, stored.uid)
         return self.items().get(name)
 
-    def keep(self, item: Json) -> None:
-        """Store the answer to a write."""
-        self._informer.store.keep(item)
+    def put(self, item: Json) -> None:
+        """Store the response to a write."""
+        self._informer.store.put(item)
 
-    def forget(self, name: str, uid: str) -> None:
-        """Delete the controller with the uid; a successor of the same name stays."""
-        self._informer.store.forget(name, uid)
+    def delete(self, name: str, uid: str) -> None:
+        """Delete a controller, unless another object of the same name has replaced it."""
+        self._informer.store.delete(name, uid)
 
-    def news(self, seconds: float) -> list[Json] | None:
-        """Return the changed controllers, with a time limit for the first; None means any.
+    def update(self, seconds: float) -> list[Json] | None:
+        """Return the changed controllers, and wait up to some seconds for the first change.
 
-        Raises RolloutError.
+        Return None if any controller may have changed. Raises RolloutError.
         """
         with self._errors():
             return self._informer.update(seconds)
 
     @contextlib.contextmanager
     def _errors(self) -> t.Iterator[None]:
-        """Raise RolloutError where the API server refuses a list."""
+        """Turn the refusal of a list into a RolloutError."""
         try:
             yield
         except Refused as refused:

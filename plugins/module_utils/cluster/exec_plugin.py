@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Credential plugins of a kubeconfig: programs with an ExecCredential as their output.
+"""Run the exec credential plugins of a kubeconfig.
 
-The kubernetes package runs a plugin without a time limit, and only logs a failure. This module
-follows the protocol of client.authentication.k8s.io (v1, v1beta1) itself. Plugins are never
-interactive.
+The kubernetes package runs a plugin without a timeout, and only logs a failure. This file therefore
+implements the protocol client.authentication.k8s.io (v1 and v1beta1), without interactive plugins.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text
 
-#: Time limit of a plugin in seconds.
+#: Timeout of a plugin in seconds.
 TIMEOUT = 60.0
-#: Fields of a cluster in a kubeconfig passed on by the protocol.
+#: Fields of a cluster that the protocol passes to a plugin.
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
                    "certificate-authority-data", "proxy-url", "disable-compression")
-#: Name of the extension of a cluster for plugins.
+#: Name of the extension of a cluster that holds the configuration of a plugin.
 _EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class Credential(t.NamedTuple):
-    """Status of an ExecCredential."""
+    """The status of an ExecCredential."""
 
     token: str
     #: PEM; "" for a token without a client certificate.
@@ -42,10 +41,10 @@ class Credential(t.NamedTuple):
 
 
 def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
-    """Run a plugin, and return the credential.
+    """Run a plugin, and return its credential.
 
-    plugin, cluster: the fields exec and cluster of a kubeconfig in the folder ("": from a text).
-    Raises RolloutError.
+    plugin and cluster are the fields exec and cluster of a kubeconfig. folder is the folder of the
+    kubeconfig; "" if its content is an option of the task. Raises RolloutError.
     """
     try:
         return _credential(plugin, cluster, folder, timeout)
@@ -70,14 +69,14 @@ def _credential(plugin: Json, cluster: Json, folder: str, timeout: float) -> Cre
     output = _output([plugin["command"], *(plugin.get("args") or ())], environment, folder,
                      timeout)
     try:
-        answer = json.loads(output)
+        credential = json.loads(output)
     except ValueError as error:
         raise ValueError(f"exec: failed to decode process output: {error}") from None
-    return _status(answer, plugin["apiVersion"])
+    return _parse(credential, plugin["apiVersion"])
 
 
 def _cluster_info(cluster: Json) -> Json:
-    """Return the cluster as the protocol describes it, with the configuration of the plugin."""
+    """Return the cluster in the form of the protocol, with the configuration of the plugin."""
     info = {field: cluster[field] for field in _CLUSTER_FIELDS if field in cluster}
     for extension in objects(cluster, "extensions"):
         if extension.get("name") == _EXTENSION:
@@ -88,7 +87,7 @@ def _cluster_info(cluster: Json) -> Json:
 def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
             timeout: float) -> str:
     """Return the standard output of a plugin. Raises OSError, ValueError."""
-    # A session of its own: the children of the plugin end with the plugin.
+    # In a session of its own, the plugin can be killed together with its children.
     program = subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, env=environment, cwd=folder or None, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, errors="replace",
@@ -109,14 +108,14 @@ def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
     return output
 
 
-def _status(answer: t.Any, api_version: str) -> Credential:
+def _parse(response: t.Any, api_version: str) -> Credential:
     for key in ("apiVersion", "kind", "status"):
-        if not isinstance(answer, dict) or key not in answer:
+        if not isinstance(response, dict) or key not in response:
             raise ValueError(f"exec: malformed response. missing key '{key}'")
-    if answer["apiVersion"] != api_version:
-        raise ValueError(f"exec: plugin api version {answer['apiVersion']} does not match "
+    if response["apiVersion"] != api_version:
+        raise ValueError(f"exec: plugin api version {response['apiVersion']} does not match "
                          f"{api_version}")
-    status = mapping(answer, "status")
+    status = mapping(response, "status")
     credential = Credential(text(status, "token"), text(status, "clientCertificateData"),
                             text(status, "clientKeyData"), text(status, "expirationTimestamp"))
     if not credential.token and not credential.certificate:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface between a rollout and a cluster.
+"""Define the interface between a rollout and a cluster.
 
 kubernetes.py implements the interface for an API server, simulated.py for check mode, and
 run/shared.py for the controllers of a fleet.
@@ -19,79 +19,86 @@ from ..model.steps import Handover, Write
 
 
 class Gateway(RealCluster, t.Protocol):
-    """Requests of a rollout to one namespace of a cluster."""
+    """The requests of a rollout to one namespace of a cluster."""
 
     # Reads
 
     def wait(self, seconds: float) -> t.Any:
-        """Return when a controller may have changed, or after that time."""
+        """Wait until a controller may have changed, but at most some seconds."""
 
     def refuse_hand_over(self, controller: Controller) -> None:
-        """Raise RolloutError where a dry run forbids another owner for the controller's pods."""
+        """Raise RolloutError if a dry run shows that the pods of a controller cannot be reparented.
+        """
 
     def warnings(self) -> list[Json]:
         """Return the Events of type Warning."""
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether all pods of the controller's labels are ready, or start or end normally.
+        """Return whether each pod of a controller is ready, starting or terminating as expected.
 
-        A table of many pods is much smaller than the pods.
+        The answer comes from a table of pods, which is much smaller than the pods themselves.
         """
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
-        """Return the last lines of a container's log; empty where the log is not available."""
+        """Return the last lines of the log of a container; an empty list if it cannot be read."""
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return all states of a controller's pods: deleted pods, changes, present pods.
+        """Return the states of the pods of a controller: deleted pods, changes, existing pods.
 
-        Changes are the states since the last call. None where pods may not be listed.
+        Changes are the states since the last call. Return None without permission to list pods.
         """
 
     def relist_pods(self) -> None:
-        """Read pods and Events: watched_pods() and warnings() are then no older than this call.
-
-        Raises RolloutError.
-        """
+        """List pods and Events now, for watched_pods() and warnings(). Raises RolloutError."""
 
     def rules(self) -> list[Json] | None:
-        """Return the user's permissions in the namespace; None for an incomplete answer."""
+        """Return the permissions of the user in the namespace; None if the list is incomplete."""
 
     def objects(self, resource: str) -> list[Json] | None:
-        """Return the first page of a resource in the namespace (nodes: in the cluster).
+        """Return the first page of a resource in the namespace, or of the nodes of the cluster.
 
-        None where the objects may not be listed.
+        Return None without permission to list the objects.
         """
 
-    def why_absent(self, name: str) -> str:
-        """Return the reason why no controller has that name: another kind, a missing namespace."""
+    def absence_reason(self, name: str) -> str:
+        """Return why no controller has a name, for example because the namespace is missing."""
 
     # Writes
 
     def write(self, write: Write) -> bool:
-        """Carry out a write; return False when a precondition fails."""
+        """Send a write; return False if one of its preconditions fails."""
 
-    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
-        """Reparent pods until may_go_on() returns False; return the number of reparented pods."""
+    def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
+        """Reparent pods while may_continue() returns True; return the number of reparented pods."""
 
     def record(self, event: Json) -> bool:
-        """Create an Event; return False when this Event or the last one was not created."""
+        """Create an Event; return False if this Event or the previous Event was not created."""
 
-    # Leases, which keep two tasks apart
+    # Leases
 
     def lease(self, name: str) -> Json | None:
-        """Return a Lease of the namespace."""
+        """Return a Lease; None if it does not exist."""
 
     def put_lease(self, lease: Json) -> Json | None:
-        """Create a Lease, or replace the given version; None when another client was faster."""
+        """Create a Lease, or replace the version that was read.
 
-    def drop_lease(self, lease: Json) -> bool:
-        """Delete a version of a Lease in one attempt; False if another client has written."""
+        Return None if another client has written the Lease.
+        """
+
+    def delete_lease(self, lease: Json) -> bool:
+        """Delete the version of a Lease that was read; False if another client has written it.
+
+        The request is not retried.
+        """
 
     def server_time(self) -> float:
-        """Return the time of the API server in seconds since 1970, from the last answer."""
+        """Return the time of the API server in seconds since 1970, by its last response."""
 
 
 def prefetch(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
-    """Begin a read in the background on a slow line; return a function for its result or error."""
+    """Start a read in the background if the network is slow.
+
+    Return a function that returns the result, or raises the error.
+    """
     future = gateway.start_in_background(read)
     return future.result if future else read

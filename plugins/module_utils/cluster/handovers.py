@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Handover: pods get another controller, one patch for each pod."""
+"""Reparent pods: change the controller reference of each pod by one patch."""
 
 from __future__ import annotations
 
@@ -28,49 +28,50 @@ from .http import (
     quoted,
 )
 
-#: Largest number of connections of a handover; a handshake pays for this number of pods.
-HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
-#: Connections on a slow line, where a handshake pays for a single pod.
-SLOW_CONNECTIONS = 20
+#: Maximum number of connections of a handover, and the number of pods for which another connection
+#: saves more time than its handshake costs.
+MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
+#: Maximum number of connections on a slow network, where a connection pays off for a single pod.
+MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
 #: Seconds between two checks whether a handover may continue.
-TURN = 0.2
-#: uid of a nonexistent owner.
+CHECK_PERIOD = 0.2
+#: uid of an owner that does not exist.
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
 class Handovers(Namespaced):
-    """Handovers of a real API server. gateway.py documents the methods."""
+    """The handovers of pods in a namespace. gateway.py documents the methods."""
 
-    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
+    def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         """Raises RolloutError."""
-        patches, landed = collections.deque(write.patches()), []
-        has_to_end = threading.Event()
+        patches, successes = collections.deque(write.patches()), []
+        stop = threading.Event()
 
         def work() -> None:
             with contextlib.suppress(IndexError):  # the deque is empty
-                while not has_to_end.is_set():
-                    landed.append(self._changes_owner(patches.popleft()))
+                while not stop.is_set():
+                    successes.append(self._reparent(patches.popleft()))
 
-        workers = min(HAND_OVER_CONNECTIONS, -(-len(patches) // PODS_PER_CONNECTION))
+        workers = min(MAX_CONNECTIONS, -(-len(patches) // PODS_PER_CONNECTION))
         if self.http.is_slow:
-            workers = min(SLOW_CONNECTIONS, len(patches))
+            workers = min(MAX_CONNECTIONS_ON_HIGH_LATENCY, len(patches))
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             futures = {pool.submit(work) for _worker in range(workers)}
             try:
                 while (state := concurrent.futures.wait(
-                        futures, TURN, concurrent.futures.FIRST_EXCEPTION)).not_done:
-                    if any(future.exception() for future in state.done) or not may_go_on():
+                        futures, CHECK_PERIOD, concurrent.futures.FIRST_EXCEPTION)).not_done:
+                    if any(future.exception() for future in state.done) or not may_continue():
                         break
             finally:
-                has_to_end.set()
+                stop.set()
         for future in futures:
             future.result()
-        return sum(landed)
+        return sum(successes)
 
-    def _changes_owner(self, patch: Patch) -> bool:
-        """Patch a pod; return False where the patch has not landed, or its answer was lost.
+    def _reparent(self, patch: Patch) -> bool:
+        """Patch a pod; return False if a precondition failed, or if the response was lost.
 
-        The next list shows what became of the pod.
+        The next list shows the owner of the pod.
         """
         try:
             self._patch_pod(patch, is_write=True)
@@ -79,20 +80,20 @@ class Handovers(Namespaced):
         except Refused as refused:
             if refused.is_stale(patch):
                 return False
-            raise self._not_handed_over(refused, patch) from refused
+            raise self._denial(refused, patch) from refused
         return True
 
     def refuse_hand_over(self, controller: Controller) -> None:
-        """Patch the first listed pod in a dry run: Roles, admission plugins and policies apply.
+        """Patch the first pod of the controller in a dry run, which checks RBAC and admission.
 
-        An owner that does not exist stands for the successor. The update goes on where a dry run
-        says nothing: a webhook without dry runs, a pod deleted meanwhile.
+        The new owner is an object that does not exist, because the successor may not exist yet. Any
+        failure except a denial is ignored, for example a webhook that does not support dry runs.
         """
         query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):
             page = self.http.send("GET", f"{self._pods_path}?{query}", accept=METADATA)
-            listed = (Pod.from_api(item["metadata"]) for item in page.get("items") or [])
-            pods = tuple(pod for pod in listed if pod.owner == controller.uid)
+            matching = (Pod.from_api(item["metadata"]) for item in page.get("items") or [])
+            pods = tuple(pod for pod in matching if pod.owner == controller.uid)
             owner = {**controller.reference, "uid": NO_UID, "blockOwnerDeletion": True}
             for patch in Handover(pods, controller.uid, owner, {}).patches():
                 try:
@@ -100,7 +101,7 @@ class Handovers(Namespaced):
                 except Refused as refused:
                     if refused.status == 403 or (refused.status == 422
                                                  and not refused.is_stale(patch)):
-                        raise self._not_handed_over(
+                        raise self._denial(
                             refused, patch, "; nothing was changed") from refused
 
     def _patch_pod(self, patch: Patch, is_write: bool) -> None:
@@ -108,7 +109,7 @@ class Handovers(Namespaced):
         self.http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write,
                        accept=OBJECT_METADATA)
 
-    def _not_handed_over(self, refused: Refused, patch: Patch, state: str = "") -> RolloutError:
+    def _denial(self, refused: Refused, patch: Patch, state: str = "") -> RolloutError:
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
         return RolloutError(

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Informer: the objects of one resource in memory, from one list and a watch.
+"""Keep the objects of one resource in memory, with a list and a watch.
 
-Source for the rules: client-go's reflector and informer.
+Reflector and Informer of client-go are the model.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from ..model.fields import Json
 from .http import PAGE_SIZE, Http, Refused
 from .watch import Watch
 
-#: Seconds without an event until the objects are listed again: a proxy may swallow a watch.
-RELIST_SECONDS = 10
-#: Largest share of the time for these lists, of up to thousands of pods.
-LISTING_SHARE = 0.05
-#: Seconds between two lists of objects that are not watched.
-LIST_AGAIN_SECONDS = 5
+#: Seconds without an event after which the objects are listed again: a connection through a proxy
+#: can be dead without an error.
+MAX_SILENCE = 10
+#: Maximum share of the time that is spent on these lists, which may contain thousands of pods.
+MAX_RELIST_SHARE = 0.05
+#: Seconds between two lists if the objects are not watched.
+LIST_PERIOD = 5
 
 Stored = t.TypeVar("Stored")
 
@@ -37,20 +38,23 @@ class _Version(t.NamedTuple):
 
 
 class Store(t.Generic[Stored]):
-    """Objects of one resource by name, safe for several threads."""
+    """A thread-safe store of the objects of one resource, by name."""
 
     def __init__(self, convert: t.Callable[[Json], Stored | None], *, is_bounded: bool,
                  has_history: bool) -> None:
-        """See Informer; is_bounded: store one page of objects at most."""
+        """Initialize an empty store; see Informer for convert and has_history.
+
+        is_bounded: store at most one page of objects.
+        """
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
         self._lock = threading.Lock()
         self._objects: dict[str, Stored] = {}
-        #: Versions of all objects, also of those without interest.
+        #: Versions of all objects, including the objects that `convert` filters out.
         self._versions: dict[str, _Version] = {}
-        #: The last deleted objects by uid: neither a late answer nor a late event revives them.
+        #: Objects deleted recently, by uid: a late response or event must not add them again.
         self._deleted: dict[str, Stored | None] = {}
         self._history: list[Stored] = []
-        #: resourceVersion of the last list, "" where the list has further pages.
+        #: resourceVersion of the last list; "" if only the first page was read.
         self._list_version = ""
 
     def objects(self) -> dict[str, Stored]:
@@ -58,56 +62,60 @@ class Store(t.Generic[Stored]):
             return dict(self._objects)
 
     def changes(self) -> list[Stored]:
-        """Return every state that the watch has reported since the last call, in order."""
+        """Return the states that the watch has reported since the last call, in order."""
         with self._lock:
             history, self._history = self._history, []
             return history
 
     def deleted(self) -> list[Stored]:
-        """Return the last state of each deleted object."""
+        """Return the last state of each object deleted recently."""
         with self._lock:
             return [stored for stored in self._deleted.values() if stored is not None]
 
-    def keep(self, item: Json) -> bool:
-        """Store an object unless the version is known or outdated; return whether it was stored.
+    def put(self, item: Json) -> bool:
+        """Store an object unless the stored version is newer; return whether the store changed.
 
-        Answers to writes and events overtake each other. resourceVersions of one resource are
-        ordered numbers (API conventions; guaranteed since Kubernetes 1.35, and true ever since
-        etcd).
+        The response to a write and the event of the same write arrive in any order. Their
+        resourceVersions are compared as numbers: the API guarantees the order since Kubernetes
+        1.35, and etcd has always provided it.
         """
         with self._lock:
-            return self._keep(item)
+            return self._put(item)
 
-    def forget(self, name: str, uid: str, item: Json | None = None) -> None:
-        """Delete the object with the uid; a successor of the same name stays.
+    def delete(self, name: str, uid: str, item: Json | None = None) -> None:
+        """Delete an object, unless another object of the same name has replaced it.
 
-        item: the last state of the object.
+        item: the last state of the object, for the history.
         """
         with self._lock:
-            self._note_deletion(uid, self._convert(item) if item and self._has_history else None)
+            self._record_deletion(uid, self._convert(item) if item and self._has_history else None)
             if name in self._versions and self._versions[name].uid == uid:
                 del self._versions[name]
                 self._objects.pop(name, None)
 
     def apply(self, item: Json) -> bool:
-        """Store the object of an event; record an outdated state in the history as well."""
+        """Store the object of an event; return whether the store changed.
+
+        An outdated state changes only the history.
+        """
         name, version = item["metadata"]["name"], _Version.of(item)
         with self._lock:
             latest = self._versions.get(name)
             if ((latest is None or latest.uid != version.uid)
                     and _is_older(version.resource_version, self._list_version)):
-                return False  # the list is newer, and does not have the object any more
-            is_stored = self._keep(item)
+                return False  # the list is newer, and does not contain the object
+            is_stored = self._put(item)
             if self._has_history and version.uid not in self._deleted:
                 stored = self._objects.get(name) if is_stored else self._convert(item)
                 self._history += [stored] if stored is not None else []
         return is_stored
 
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
-        """Store the objects of a list; return whether the list shows a change.
+        """Replace the objects by those of a list; return whether the list shows a change.
 
-        Answers to other threads' writes may be newer than the list: an object missing in the list
-        is deleted only if older than the list. is_partial: the list has further pages.
+        A stored object can be newer than the list, because another thread wrote it during the
+        request. An object that the list does not contain is therefore deleted only if it is older
+        than the list. is_partial: the list has further pages.
         """
         names = {item["metadata"]["name"] for item in items}
         with self._lock:
@@ -116,10 +124,10 @@ class Store(t.Generic[Stored]):
                        and not _is_older(list_version, latest.resource_version)]
             for name in missing:
                 self._remove(name, is_deleted=not is_partial)
-            changed = [item for item in items if self._keep(item)]
+            changed = [item for item in items if self._put(item)]
         return bool(missing or changed)
 
-    def _keep(self, item: Json) -> bool:
+    def _put(self, item: Json) -> bool:
         name, version = item["metadata"]["name"], _Version.of(item)
         latest = self._versions.get(name)
         if version.uid in self._deleted or version == latest or (
@@ -128,7 +136,7 @@ class Store(t.Generic[Stored]):
         if latest and latest.uid != version.uid:
             self._remove(name, is_deleted=True)
         for by_name in (self._versions, self._objects):
-            by_name.pop(name, None)  # the dict ends with the last changed object
+            by_name.pop(name, None)  # the last changed object is the last of the dict: see _limit()
         self._versions[name] = version
         stored = self._convert(item)
         if stored is not None:
@@ -142,46 +150,46 @@ class Store(t.Generic[Stored]):
         """Remove an object whose deletion no event reported."""
         uid, stored = self._versions.pop(name).uid, self._objects.pop(name, None)
         if is_deleted:
-            self._note_deletion(uid, stored)
+            self._record_deletion(uid, stored)
 
-    def _note_deletion(self, uid: str, stored: Stored | None) -> None:
+    def _record_deletion(self, uid: str, stored: Stored | None) -> None:
         self._deleted[uid] = stored if self._has_history else None
         _limit(self._deleted)
 
 
 class Informer(t.Generic[Stored]):
-    """Objects of one resource in one namespace, in a store for several threads.
+    """A thread-safe informer for one resource in one namespace.
 
-    `_turn` admits one thread at a time to the lists and to the events of the watch. The lock of the
-    store is never held during a request, so an answer to a write is stored at once while another
-    thread lists.
+    Only the thread that holds `_update_lock` lists objects or reads events. The lock of the store
+    is never held during a request: while one thread lists, another thread can store the response to
+    its write.
     """
 
     def __init__(self, http: Http, path: str, query: Json,
                  convert: t.Callable[[Json], Stored | None], *, is_watched: bool = True,
                  has_all_pages: bool = True, has_history: bool = False) -> None:
-        """Prepare an empty informer; no request is made.
+        """Initialize an empty informer, without a request.
 
-        convert: return an object in the form to store, or None for an object without interest.
-        is_watched: otherwise the objects are listed again from time to time.
-        has_all_pages: otherwise only the first page is listed, and as many objects are stored.
-        has_history: also store past states and deleted objects.
+        convert returns the form of an object to store, or None to filter the object out. Without
+        is_watched, the objects are listed every LIST_PERIOD seconds. Without has_all_pages, only
+        the first page is listed, and at most one page of objects is stored. has_history also stores
+        past states and deleted objects.
         """
         self._http, self._path, self._query = http, path, query
         self._is_watched, self._has_all_pages = is_watched, has_all_pages
         self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history)
-        self._turn = threading.Lock()
+        self._update_lock = threading.Lock()
         self._watch: Watch | None = None
-        #: The refusal of the last list.
+        #: The refusal of the last list; None after a successful list.
         self.refused: Refused | None = None
         self._is_filled, self._is_partial = False, False
         self._listed_at = self._event_at = float("-inf")
         self._list_seconds = 0.0
 
     def fill(self) -> None:
-        """List the objects, unless they are listed. Raises Refused, RolloutError."""
+        """List the objects at the first call. Raises Refused, RolloutError."""
         if not self._is_filled:
-            with self._turn:
+            with self._update_lock:
                 if not self._is_filled:
                     self._relist()
 
@@ -190,12 +198,12 @@ class Informer(t.Generic[Stored]):
             self._watch.stop()
 
     def update(self, seconds: float = 0) -> list[Json] | None:
-        """Process the events of the watch, with a time limit for the first event.
+        """Process the events of the watch, and wait up to some seconds for the first event.
 
         Return the changed objects, or None if any object may have changed. Raises Refused,
         RolloutError.
         """
-        with self._turn:
+        with self._update_lock:
             changed = self._receive(0)
             if self._is_overdue() and self._relist():
                 changed = None
@@ -204,9 +212,9 @@ class Informer(t.Generic[Stored]):
             later = self._receive(0 if changed is None else seconds)
             return None if changed is None else later
 
-    def list_again(self) -> None:
-        """List the objects now, regardless of the watch. Raises Refused, RolloutError."""
-        with self._turn:
+    def relist(self) -> None:
+        """List the objects now, even while the watch works. Raises Refused, RolloutError."""
+        with self._update_lock:
             self._receive(0)
             self._list()
 
@@ -217,31 +225,33 @@ class Informer(t.Generic[Stored]):
             self._event_at = time.monotonic()
             item = event["object"]
             if event["type"] == "ERROR":
-                # 410: the resourceVersion is too old. A new list answers any other error as well.
+                # Status 410 means that the resourceVersion is too old. A new list also reports the
+                # cause of any other error.
                 version, _is_changed = self._list()
                 t.cast(Watch, self._watch).restart(version)
                 is_any = True
             elif event["type"] == "DELETED":
-                self.store.forget(item["metadata"]["name"], item["metadata"]["uid"], item)
+                self.store.delete(item["metadata"]["name"], item["metadata"]["uid"], item)
                 changed.append(item)
             elif self.store.apply(item):
                 changed.append(item)
         return None if is_any else changed
 
     def _is_overdue(self) -> bool:
-        """Return whether a new list is due: without a watch, or after a silence of the watch."""
+        """Return whether a new list is due: without a watch, or after a watch without events."""
         if self.refused and self.refused.status == 403:
             return False
         now = time.monotonic()
         if not self._is_watched:
-            return now - self._listed_at > LIST_AGAIN_SECONDS
-        silence = max(RELIST_SECONDS, self._list_seconds / LISTING_SHARE)
+            return now - self._listed_at > LIST_PERIOD
+        silence = max(MAX_SILENCE, self._list_seconds / MAX_RELIST_SHARE)
         return not self._is_partial and now - max(self._event_at, self._listed_at) > silence
 
     def _relist(self) -> bool:
-        """List the objects; return whether the list shows a change, and open a watch if so.
+        """List the objects; return whether the list shows a change.
 
-        A watch that has missed a change is half-open, and would miss the next change, too.
+        A change that the watch has not reported means that its connection is dead. The watch is
+        then replaced.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):
@@ -254,7 +264,7 @@ class Informer(t.Generic[Stored]):
         return Watch(self._http, self._path, self._query, version)
 
     def _list(self) -> tuple[str, bool]:
-        """List the objects; return the list's resourceVersion, and whether it shows a change."""
+        """List the objects; return the resourceVersion, and whether the list shows a change."""
         self._listed_at = time.monotonic()
         try:
             items, version = self._pages()
@@ -274,12 +284,13 @@ class Informer(t.Generic[Stored]):
 
 
 def _is_older(version: str, other_version: str) -> bool:
-    """Compare two resourceVersions of one resource (Store.keep); only numbers have an order."""
+    """Compare two resourceVersions of one resource; versions that are not numbers have no order.
+    """
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
 
 
 def _limit(by_key: dict[str, t.Any]) -> None:
-    """Drop the oldest entry of a dict with more than one page of entries."""
+    """Delete the oldest entry of a dict that has more than one page of entries."""
     if len(by_key) > PAGE_SIZE:
         del by_key[next(iter(by_key))]

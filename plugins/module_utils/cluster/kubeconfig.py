@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubeconfig: the cluster and the user of one context.
+"""Load the cluster and the user of one context of a kubeconfig.
 
-The kubernetes package merges the files and loads all fields without a program or a temporary file:
-addresses, tokens, passwords, auth providers. Credential plugins run in exec_plugin.py, and inline
-certificates stay in memory (certificates.py). The package alone runs the cmd-path of the auth
-provider gcp, without a time limit; Kubernetes removed gcp in 1.26.
+The kubernetes package merges the files, and loads addresses, tokens, passwords and auth providers.
+exec_plugin.py runs the exec plugins, and certificates.py loads inline certificates, because the
+package would run plugins without a timeout, and leave files behind. Only the command of the auth
+provider gcp, which Kubernetes removed in 1.26, is still run by the package.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text
 from ..model.identity import did_you_mean
 from . import exec_plugin
-from . import secrets as hidden
+from . import secrets as masking
 from .certificates import Certificates
 
-#: Largest number of contexts in an error.
-_MOST_CONTEXTS = 10
+#: Maximum number of contexts in an error.
+_MAX_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: Fields of a user loaded by the package, and the files among them with the fields of their
-#: content. Content has precedence.
+#: Fields of a user that the package loads. Fields with the path of a file, and the fields with
+#: inline content that take precedence over them.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
 
 class Kubeconfig:
-    """Context of a kubeconfig, as used by a task."""
+    """The context of a kubeconfig that a task uses."""
 
     def __init__(self, content: t.Any, context: str | None, timeout: float,
                  persists: bool) -> None:
-        """Read the kubeconfig. Raises ConfigException, and many others for a broken file.
+        """Read the kubeconfig. An invalid file raises ConfigException or various other exceptions.
 
-        content: the content as a dictionary, or the paths of files. timeout: time limit of a
-        credential plugin in seconds. persists: write a refreshed token to the file.
+        content is the content as a dictionary, or the paths of files. timeout is the timeout of an
+        exec plugin in seconds. persists: write a refreshed token to the file.
         """
         from kubernetes.config import kube_config
 
@@ -69,7 +69,7 @@ class Kubeconfig:
         self._credential: exec_plugin.Credential | None = None
 
     def load(self, configuration: t.Any) -> None:
-        """Set the address and the credentials. Raises RolloutError for a failed plugin."""
+        """Set the address and the credentials. Raises RolloutError if an exec plugin fails."""
         from kubernetes.config import kube_config
 
         plain = {"current-context": "main",
@@ -83,12 +83,12 @@ class Kubeconfig:
             self._run_plugin(configuration)
 
     def refresh(self, configuration: t.Any) -> None:
-        """Ask the plugin for another token at the expiry of the last. Raises RolloutError."""
+        """Run the exec plugin again if its token has expired. Raises RolloutError."""
         if self._credential and self._credential.token and _is_expired(self._credential.expires):
             self._run_plugin(configuration)
 
     def save(self) -> None:
-        """Write a refreshed token to the kubeconfig's file, if the task persists tokens."""
+        """Write a refreshed token to the file, if the task persists tokens."""
         if self._merger:
             self._merger.save_changes()
 
@@ -96,32 +96,35 @@ class Kubeconfig:
         """Return the inline certificates. Raises ValueError for invalid base64."""
         if not text(self._cluster, "server").startswith("https"):
             return Certificates()
-        authority = _decoded(self._cluster, "certificate-authority-data")
+        authority = _decode(self._cluster, "certificate-authority-data")
         if self._credential and self._credential.certificate:
             return Certificates(authority, self._credential.certificate.encode(),
                                 self._credential.key.encode())
-        return Certificates(authority, _decoded(self._user, "client-certificate-data"),
-                            _decoded(self._user, "client-key-data"))
+        return Certificates(authority, _decode(self._user, "client-certificate-data"),
+                            _decode(self._user, "client-key-data"))
 
     def _run_plugin(self, configuration: t.Any) -> None:
         self._credential = exec_plugin.run(mapping(self._user, "exec"), self._cluster,
                                            self._folder, self._timeout)
         if self._credential.token:
             configuration.api_key["BearerToken"] = f"Bearer {self._credential.token}"
-        else:  # files of the user do not belong to the plugin's certificate
+        else:  # the certificate of the plugin replaces the files of the user
             configuration.cert_file = configuration.key_file = None
 
     def _plain_cluster(self) -> Json:
-        """Return the cluster without its inline certificate, and with an absolute path."""
+        """Return the cluster without its inline certificate, and with an absolute path.
+
+        The package resolves relative paths only for content from a file.
+        """
         cluster = {field: value for field, value in self._cluster.items()
                    if field not in ("certificate-authority", "certificate-authority-data")}
         return cluster | _files(self._cluster, self._folder,
                                 (("certificate-authority", "certificate-authority-data"),))
 
     def _plain_user(self) -> Json:
-        """Return the user without plugin and inline certificates, and with absolute paths.
+        """Return the user without exec plugin and inline certificates, and with absolute paths.
 
-        The auth provider is the same object: the package refreshes a token in place.
+        The auth provider is not copied, because the package refreshes its token in place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -129,7 +132,7 @@ class Kubeconfig:
 
 
 def _folder(node: t.Any) -> str:
-    """Return the folder of the file with a part of a kubeconfig, "" for a text."""
+    """Return the folder of the file that contains a node; "" for content without a file."""
     return os.path.abspath(os.path.dirname(node.path)) if node.path else ""
 
 
@@ -138,12 +141,12 @@ def _files(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Jso
             if file in fields and data not in fields}
 
 
-def _decoded(fields: Json, name: str) -> bytes:
+def _decode(fields: Json, name: str) -> bytes:
     return base64.standard_b64decode(fields.get(name) or "")
 
 
 def _is_expired(time: str) -> bool:
-    """Return whether a time in RFC 3339 is past, or within the next five minutes."""
+    """Return whether a time in RFC 3339 is in the past or within the next five minutes."""
     if not time:
         return False
     import datetime
@@ -155,13 +158,16 @@ def _is_expired(time: str) -> bool:
 
 
 def content_of(kubeconfig: t.Any) -> t.Any:
-    """Return the content of a kubeconfig as a dictionary, or its path. Raises RolloutError."""
-    if not isinstance(kubeconfig, str) or hidden.is_path(kubeconfig):
+    """Return the content of a kubeconfig as a dictionary, or its path unchanged.
+
+    Raises RolloutError.
+    """
+    if not isinstance(kubeconfig, str) or masking.is_path(kubeconfig):
         return kubeconfig
     import yaml
 
     try:
-        content = yaml.safe_load(hidden.decoded(kubeconfig))
+        content = yaml.safe_load(masking.decode(kubeconfig))
     except yaml.YAMLError as error:
         raise not_yaml("the content of kubeconfig", error) from None
     except RecursionError:
@@ -173,14 +179,15 @@ def content_of(kubeconfig: t.Any) -> t.Any:
 
 
 def not_yaml(what: str, error: Exception) -> RolloutError:
-    """Return the error for invalid YAML: the place alone, as the parser quotes secrets."""
+    """Return the error for invalid YAML, without the message of the parser, which quotes secrets.
+    """
     place = getattr(error, "problem_mark", None)
     why = f"line {place.line + 1}" if place else ""
     return RolloutError(f"{what} is not valid YAML", why=why, next_command=HINT)
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the content of a kubeconfig, or of each of its files, as far as readable."""
+    """Yield the content of a kubeconfig, or of each of its files that is readable."""
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config
@@ -197,7 +204,8 @@ def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
 
 @contextlib.contextmanager
 def known_context(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
-    """Raise RolloutError with the existing contexts where the requested context is missing."""
+    """Turn the error for a missing context into a RolloutError that lists the existing contexts.
+    """
     from kubernetes.config.config_exception import ConfigException
 
     try:
@@ -208,8 +216,8 @@ def known_context(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
         names = list(dict.fromkeys(text(entry, "name") for entry in contexts))
         if context is None or context in names:
             raise
-        more = len(names) - _MOST_CONTEXTS
-        shown_names = ", ".join(names[:_MOST_CONTEXTS]) + (f" and {more} more" if more > 0 else "")
+        more = len(names) - _MAX_CONTEXTS
+        shown_names = ", ".join(names[:_MAX_CONTEXTS]) + (f" and {more} more" if more > 0 else "")
         raise RolloutError(
             f"there is no context {context} in the kubeconfig{did_you_mean(context, names)}",
             why=f"it has: {shown_names}" if names else "it has no contexts",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The gateway to one namespace of a real API server: its controllers and the writes of a step."""
+"""Implement the gateway for one namespace of an API server: controllers, and writes."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ from .leases import Leases
 from .pods import Pods
 from .related import RelatedObjects
 
-#: As kubectl: an unknown field is an error.
+#: Strict validation, as in kubectl: an unknown field is an error.
 _DRY_RUN = "?dryRun=All&fieldValidation=Strict"
-Answer = t.TypeVar("Answer")
+Result = t.TypeVar("Result")
 
 
 class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
-    """Gateway to a real API server. Several threads may call every method but wait().
+    """The gateway to an API server. All methods except wait() are thread-safe.
 
-    gateway.py documents the methods; the base classes have those for pods, handovers, related
-    objects and Leases.
+    gateway.py documents the methods. The base classes implement the methods for pods, handovers,
+    related objects and Leases.
     """
 
     def __init__(self, connection: Connection, namespace: str,
                  kinds: tuple[Kind, ...] = (Kind.REPLICATION_CONTROLLER,),
                  watches_pods: bool = True) -> None:
-        """kinds: the kinds to follow, the kind of the task first.
+        """Initialize the gateway, without a request.
 
-        watches_pods: watch pods and Events; otherwise list them again from time to time.
+        kinds are the kinds of controllers to watch, beginning with the kind of the task. Without
+        watches_pods, pods and Events are listed periodically instead of watched.
         """
         super().__init__(Http(connection), namespace, watches_pods)
         #: The kind of the task.
         self.kind = kinds[0]
         self._event: concurrent.futures.Future[bool] | None = None
-        self._followed: dict[str, Controllers] = {
+        self._watched: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
-        self._named = self._followed[self.kind]
+        self._primaries = self._watched[self.kind]
 
     @property
     def requests(self) -> collections.Counter[str]:
@@ -57,11 +58,11 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return self.http.requests
 
     def start_in_background(
-            self, work: t.Callable[[], Answer]) -> concurrent.futures.Future[Answer] | None:
-        return self.http.start_in_background(work)
+            self, send: t.Callable[[], Result]) -> concurrent.futures.Future[Result] | None:
+        return self.http.start_in_background(send)
 
     def close(self) -> None:
-        for controllers in self._followed.values():
+        for controllers in self._watched.values():
             controllers.stop()
         self._stop_informers()
         self.http.close()
@@ -70,49 +71,50 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
         """Raises RolloutError."""
-        controllers = self._filled(kind)
+        controllers = self._list_controllers(kind)
         return controllers.controllers() if controllers else {}
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         """Raises RolloutError."""
-        controllers = self._filled(kind)
+        controllers = self._list_controllers(kind)
         return list(controllers.items().values()) if controllers else []
 
-    def _filled(self, kind: Kind | None) -> Controllers | None:
-        for controllers in self._followed.values():
+    def _list_controllers(self, kind: Kind | None) -> Controllers | None:
+        for controllers in self._watched.values():
             controllers.fill()
-        return self._followed.get(kind or self.kind)
+        return self._watched.get(kind or self.kind)
 
     def names(self, label_selectors: t.Sequence[str],
               field_selectors: t.Sequence[str] = ()) -> list[str]:
-        """Return the names of controllers that match all selectors. Raises RolloutError."""
+        """Return the names of the controllers that match all selectors. Raises RolloutError."""
         selectors = {"labelSelector": label_selectors, "fieldSelector": field_selectors}
         query = {key: ",".join(texts) for key, texts in selectors.items() if texts}
         try:
-            items, _version = self.http.pages(self._named.path, query, accept=METADATA)
+            items, _version = self.http.pages(self._primaries.path, query, accept=METADATA)
         except Refused as refused:
-            raise refused.as_error(self._named.where()) from refused
+            raise refused.as_error(self._primaries.where()) from refused
         return [item["metadata"]["name"] for item in items]
 
     def look_up(self, name: str) -> None:
         """Raises RolloutError."""
-        self._named.look_up(name)
+        self._primaries.look_up(name)
 
     def wait(self, seconds: float) -> set[str] | None:
-        """Return the names of the changed controllers and of their partners; None means any.
+        """Wait for a change; return the names of the changed controllers and of their partners.
 
-        A change of another kind concerns the object's own controller. Raises RolloutError.
+        A changed object of another kind counts as a change of the controller that owns it. Return
+        None if any controller may have changed. Raises RolloutError.
         """
         names: set[str] | None = set()
-        for controllers in self._followed.values():
-            changed = controllers.news(seconds)
-            concerned = _with_partners if controllers is self._named else self._owners
-            names = None if names is None or changed is None else names | concerned(changed)
+        for controllers in self._watched.values():
+            changed = controllers.update(seconds)
+            affected = _with_partners if controllers is self._primaries else self._owners
+            names = None if names is None or changed is None else names | affected(changed)
             seconds = 0
         return names
 
     def _owners(self, items: list[Json]) -> set[str]:
-        """Return the names of the controllers of the task's kind among the objects' owners."""
+        """Return the names of the owners of these objects that have the kind of the task."""
         references = (ref for item in items for ref in item["metadata"].get("ownerReferences") or ()
                       if ref.get("controller"))
         return {ref["name"] for ref in references if ref["kind"] == self.kind}
@@ -121,11 +123,11 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
     def write(self, write: Write) -> bool:
         """Raises RolloutError."""
-        controllers = self._followed.get(write.kind)
+        controllers = self._watched.get(write.kind)
         if controllers is None:
             return self._write_related(write)
         try:
-            answer = self._send(write)
+            response = self._send(write)
         except Refused as refused:
             if not refused.is_stale(write):
                 raise refused.as_error(controllers.where(write.name), write=write) from refused
@@ -134,14 +136,14 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         except OutcomeUnknown:
             before = controllers.items().get(write.name)
             return _has_landed(write, before, controllers.look_up(write.name))
-        if isinstance(write, Delete) and answer.get("kind") == "Status":
-            controllers.forget(write.name, write.preconditions["uid"])
+        if isinstance(write, Delete) and response.get("kind") == "Status":
+            controllers.delete(write.name, write.preconditions["uid"])
         else:
-            controllers.keep(answer)
+            controllers.put(response)
         return True
 
     def _write_related(self, write: Write) -> bool:
-        """Carry out a write of a kind that is not followed."""
+        """Write an object of a kind that is not watched."""
         try:
             self._send(write)
         except Refused as refused:
@@ -168,7 +170,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             raise refused.as_error(where, "the desired template is refused") from refused
 
     def _send(self, write: Write | Merge, is_dry: bool = False) -> Json:
-        """Send a write to the collection of its kind; return the answer."""
+        """Send a write, and return the object in the response."""
         path = self.collection(f"{write.kind.lower()}s")
         query = _DRY_RUN if is_dry else ""
         if isinstance(write, Create):
@@ -199,16 +201,16 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
 
 def _with_partners(items: list[Json]) -> set[str]:
-    """Return the names of the controllers and of their partners."""
+    """Return the names of the controllers and of the partners in their annotations."""
     metadata = [item["metadata"] for item in items]
     partners = ((meta.get("annotations") or {}).get(PARTNER, "") for meta in metadata)
     return {meta["name"] for meta in metadata} | set(partners)
 
 
 def _has_landed(write: Write, before: Json | None, stored: Json | None) -> bool:
-    """Return whether a write whose answer was lost has taken effect.
+    """Return whether a write whose response was lost has taken effect.
 
-    The object decides: a write is never sent a second time blindly.
+    before and stored are the object before the write and now.
     """
     if isinstance(write, Delete):
         return (stored is None or stored["metadata"]["uid"] != write.preconditions["uid"]
@@ -228,7 +230,10 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 
 
 def _holds(item: t.Any, operation: Json) -> bool:
-    """Return whether an operation of a patch is in effect; defaults of the server do not matter."""
+    """Return whether an operation of a patch is in effect.
+
+    An object may have more fields than the patch, because the server sets defaults.
+    """
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Leases of a namespace: at most one client at a time changes a Lease."""
+"""Read and write Leases; each write requires the version that was read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITHOUT_LOCK = ("see docs/permissions.md, or add lock=false to the task if no o
 
 
 class Leases(Namespaced):
-    """Leases of a real API server. gateway.py documents the methods."""
+    """The Leases of a namespace. gateway.py documents the methods."""
 
     @property
     def _leases_path(self) -> str:
@@ -48,7 +48,7 @@ class Leases(Namespaced):
                 return None
             raise refused.as_error(self._where, next_command=_WITHOUT_LOCK) from refused
 
-    def drop_lease(self, lease: Json) -> bool:
+    def delete_lease(self, lease: Json) -> bool:
         metadata = lease["metadata"]
         preconditions = {field: metadata[field] for field in ("uid", "resourceVersion")}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
@@ -57,7 +57,7 @@ class Leases(Namespaced):
         try:
             return self.http.send_once("DELETE", path, options)[0] != 409
         except (Unreachable, RolloutError):
-            return True  # the Lease expires anyway: no second attempt
+            return True  # no retry, because the Lease expires by itself
 
     def server_time(self) -> float:
         return time.time() + self.http.clock_difference

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods of a namespace: their controllers, and the reasons why they do not start."""
+"""Read pods, their logs, and the Events of a namespace."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from ..model.observed import Controller, Pod, TerminatingPod
 from .http import METADATA, TABLE, Http, Namespaced, Refused, Unreachable, label_selector, quoted
 from .informer import Informer
 
-#: Seconds between two tables of starting pods, and the largest number of their pages.
-GLANCE_AGAIN, MOST_PAGES = 3.0, 20
-#: STATUS of kubectl get pods while a pod starts or ends.
-STARTING = re.compile(r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
-#: Limits of a container's log.
+#: Seconds between two tables of starting pods, and the maximum number of pages of a table.
+TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20
+#: The column STATUS of kubectl get pods for pods that start or terminate as expected.
+EXPECTED_STATUS = re.compile(
+    r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
+#: Maximum number of lines and bytes of the log of a container.
 LOG_LINES, LOG_BYTES = 5, 4096
 
 
 class Pods(Namespaced):
-    """Pods of a real API server. gateway.py documents the methods."""
+    """The pods of a namespace. gateway.py documents the methods."""
 
     def __init__(self, http: Http, namespace: str, watches_pods: bool) -> None:
-        """watches_pods: watch pods and Events; otherwise list them again from time to time."""
+        """Without watches_pods, list pods and Events periodically instead of watching them."""
         super().__init__(http, namespace)
         self._watches_pods = watches_pods
-        #: Informers of the pods of a label selector (with all pages or the first), of the pods of a
-        #: controller's uid, and of warnings.
+        #: Informers by purpose: "troubled" with selector and pages, "watched" with selector and uid
+        #: of the controller, "warnings".
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
-        #: Answers of are_starting() and their time by label selector.
+        #: Time and result of the last table of are_starting(), by label selector.
         self._starting: dict[str, tuple[float, bool]] = {}
 
     def _stop_informers(self) -> None:
@@ -54,20 +55,23 @@ class Pods(Namespaced):
     # Pods and their controllers
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """See FilterActivePods of the controller manager. Raises RolloutError."""
-        return tuple(Pod.from_api(metadata) for metadata in self._running(selector)
-                     if "deletionTimestamp" not in metadata)
-
-    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """See FilterTerminatingPods of the controller manager. Raises RolloutError."""
-        return tuple(TerminatingPod.from_api(metadata) for metadata in self._running(selector)
-                     if "deletionTimestamp" in metadata)
-
-    def _running(self, selector: Json) -> t.Iterator[Json]:
-        """Return the metadata of pods in neither phase Failed nor Succeeded.
+        """Return the pods that FilterActivePods of the controller manager selects.
 
         Raises RolloutError.
         """
+        return tuple(Pod.from_api(metadata) for metadata in self._active(selector)
+                     if "deletionTimestamp" not in metadata)
+
+    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
+        """Return the pods that FilterTerminatingPods of the controller manager selects.
+
+        Raises RolloutError.
+        """
+        return tuple(TerminatingPod.from_api(metadata) for metadata in self._active(selector)
+                     if "deletionTimestamp" in metadata)
+
+    def _active(self, selector: Json) -> t.Iterator[Json]:
+        """Return the metadata of the pods that have not ended. Raises RolloutError."""
         query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
@@ -88,7 +92,7 @@ class Pods(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def pods(self, controller: Controller) -> list[Json]:
-        """Return the controller's own pods of one page; empty where they may not be listed."""
+        """Return the pods of a controller, from one page; an empty list without permission."""
         try:
             query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
@@ -99,24 +103,27 @@ class Pods(Namespaced):
     # Reasons for a wait
 
     def are_starting(self, controller: Controller) -> bool:
-        """Ask at most every GLANCE_AGAIN seconds, and never where an informer has the pods."""
+        """Read a table every TABLE_PERIOD seconds at most; return False if an informer is active.
+
+        The informer of troubled_pods() provides more details.
+        """
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
                 return False
-        if now - self._starting.get(selector, (-GLANCE_AGAIN, False))[0] >= GLANCE_AGAIN:
+        if now - self._starting.get(selector, (-TABLE_PERIOD, False))[0] >= TABLE_PERIOD:
             self._starting[selector] = now, self._are_starting(selector)
         return self._starting[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Read tables of the pods, which have a tenth of the bytes."""
+        """Read the table of the pods, which has a tenth of the size of the pods."""
         query, token = {"labelSelector": selector, "includeObject": "None"}, ""
-        for _page in range(MOST_PAGES):
+        for _page in range(MAX_TABLE_PAGES):
             try:
                 table = self.http.page(self._pods_path, query, TABLE, token)
             except Refused:
                 return False
-            if not shows_a_start(table):
+            if not is_table_of_starting_pods(table):
                 return False
             token = text(mapping(table, "metadata"), "continue")
             if not token:
@@ -124,7 +131,8 @@ class Pods(Namespaced):
         return False
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Follow all pods where steps depend on each pod, otherwise the first page."""
+        """Watch all pods of a StatefulSet, whose steps depend on each pod, or else the first page.
+        """
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._updated(
             ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
@@ -139,22 +147,23 @@ class Pods(Namespaced):
             lambda pod: bool(_owned([pod], uid)), has_all_pages=True, has_history=True)
         if informer.refused and informer.refused.status == 403:
             return None
-        if informer.refused:  # a problem of the API server is no lack of permission
+        if informer.refused:  # a temporary problem of the API server
             raise informer.refused.as_error(self._where) from informer.refused
         changes, pods = informer.store.changes(), informer.store.objects().values()
-        deleted = {pod["metadata"]["uid"]: _deleted(pod) for pod in informer.store.deleted()}
-        # The deletion of a pod says more than its states before.
+        deleted = {pod["metadata"]["uid"]: _with_deletion_timestamp(pod)
+                   for pod in informer.store.deleted()}
+        # For a deleted pod, its last state with the deletion replaces its earlier states.
         return [*deleted.values(),
                 *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted)]
 
     def relist_pods(self) -> None:
         """Raises RolloutError."""
         for informer in self._all_informers("warnings", "watched"):
-            with contextlib.suppress(Refused):  # watched_pods() reports a refusal
-                informer.list_again()
+            with contextlib.suppress(Refused):  # watched_pods() reports the refusal
+                informer.relist()
 
     def warnings(self) -> list[Json]:
-        """Follow the Events from the first call on."""
+        """Return the Events of type Warning, which are watched from the first call on."""
         informer = self._updated(("warnings",), f"/api/v1/namespaces/{self._namespace}/events",
                                  {"fieldSelector": "type=Warning"}, lambda event: True)
         return list(informer.store.objects().values())
@@ -167,26 +176,26 @@ class Pods(Namespaced):
             status, _headers, data = self.http.send_once("GET", path, accept="*/*",
                                                          max_bytes=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
-            return []  # a log only explains an error; a missing permission must not replace it
-        # A kubelet may answer with more than the limits.
+            return []  # the log only explains an error, which this error must not replace
+        # A kubelet may exceed the limits.
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]
         return [display_text(line.decode(errors="replace"))
                 for line in lines] if status == 200 else []
 
     def _updated(self, key: tuple[str, ...], path: str, query: Json,
-                 is_of_interest: t.Callable[[Json], bool], *, has_all_pages: bool = False,
+                 is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
                  has_history: bool = False) -> Informer[Json]:
-        """Return the informer of that key, up to date; the first call makes the informer.
+        """Return the informer of a key after an update; create the informer at the first call.
 
-        These objects are never written back: each text is stored as it may be shown. An informer
-        whose list is refused has no objects. Raises RolloutError.
+        Its objects are only read and displayed, so their texts are made safe for display. If a list
+        is refused, the store keeps its objects. Raises RolloutError.
         """
         with self._informers_lock:
             informer = self._informers.get(key)
             if informer is None:
                 def convert(item: Json) -> Json | None:
                     return t.cast(Json,
-                                  map_texts(item, display_text)) if is_of_interest(item) else None
+                                  map_texts(item, display_text)) if is_relevant(item) else None
 
                 informer = self._informers[key] = Informer(
                     self.http, path, query, convert, is_watched=self._watches_pods,
@@ -196,14 +205,14 @@ class Pods(Namespaced):
         return informer
 
 
-def shows_a_start(table: Json) -> bool:
-    """Return whether no pod of a table was restarted, or waits for another reason than a start."""
+def is_table_of_starting_pods(table: Json) -> bool:
+    """Return whether each pod of a table has an expected status and was never restarted."""
     columns = [text(column, "name") for column in objects(table, "columnDefinitions")]
     if not {"Status", "Restarts"} <= set(columns):
         return False
     rows = [dict(zip(columns, values(row, "cells"))) for row in objects(table, "rows")]
-    # Restarts: "0" or 0, or "3 (2m ago)".
-    return all(STARTING.fullmatch(str(row.get("Status"))) and str(row.get("Restarts")) == "0"
+    # The column Restarts contains 0, "0", or for example "3 (2m ago)".
+    return all(EXPECTED_STATUS.fullmatch(str(row.get("Status"))) and str(row.get("Restarts")) == "0"
                for row in rows)
 
 
@@ -212,8 +221,8 @@ def _owned(pods: t.Iterable[Json], uid: str) -> list[Json]:
             if any(ref.get("uid") == uid for ref in pod["metadata"].get("ownerReferences", ()))]
 
 
-def _deleted(pod: Json) -> Json:
-    """Return a deleted pod with a deletionTimestamp, also without a grace period."""
+def _with_deletion_timestamp(pod: Json) -> Json:
+    """Return a deleted pod with a deletionTimestamp, which a forced deletion does not set."""
     return {**pod, "metadata": {"deletionTimestamp": "gone", **pod["metadata"]}}
 
 

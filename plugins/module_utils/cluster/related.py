@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Related objects of a namespace: Services, quotas, budgets, autoscalers, revisions.
+"""Read objects that affect an update: quotas, disruption budgets, autoscalers, nodes, revisions.
 
-Each call is a request; no informer follows these objects.
+These objects are not watched: each call sends a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..model.fields import Json, text
 from ..model.kinds import KINDS, Kind
 from .http import METADATA, RETRIED, Namespaced, Refused, quoted
 
-#: API paths of the kinds that an update depends on.
+#: API paths by resource.
 GROUPS = {
     "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
     "configmaps": "/api/v1", "secrets": "/api/v1",
@@ -29,13 +29,13 @@ GROUPS = {
 
 
 class RelatedObjects(Namespaced):
-    """Related objects of a real API server. gateway.py documents the methods."""
+    """The related objects of a namespace. gateway.py documents the methods."""
 
     kind: Kind
     _server_version: tuple[int, int] | None = None
 
     def collection(self, resource: str) -> str:
-        """Return the path of all objects of a kind."""
+        """Return the path of a resource in the namespace, or of the nodes of the cluster."""
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
         return f"{GROUPS[resource]}{namespace}/{resource}"
 
@@ -70,9 +70,9 @@ class RelatedObjects(Namespaced):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Without uids, return the ControllerRevisions of all controllers. Raises RolloutError."""
         label = self.kind.history_label
-        # ControllerRevisions of the server's own have no label with the uid of their owner.
-        is_ours = uids and label == object_meta.HISTORY
-        items = self._revisions(f"{label} in ({','.join(uids)})" if is_ours else label)
+        # Only the ControllerRevisions of this collection have a label with the uid of their owner.
+        has_owner_label = uids and label == object_meta.HISTORY
+        items = self._revisions(f"{label} in ({','.join(uids)})" if has_owner_label else label)
         if items is None or not uids:
             return items
         return [item for item in items if object_meta.owner_uid(item) in uids]
@@ -100,26 +100,27 @@ class RelatedObjects(Namespaced):
         return frozenset(item["metadata"]["name"] for item in items)
 
     def _raise_if_unhealthy(self, refused: Refused) -> None:
-        """Raise RolloutError for a server with a problem: the next request would fail as well.
+        """Raise RolloutError for a temporary problem of the server.
 
-        Any other refusal hides the objects, and the update goes on without them.
+        After any other refusal, for example without permission, the update continues without these
+        objects.
         """
         if refused.status in RETRIED:
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
-        """See kubernetes pull request 110058; an unknown version counts as recent.
+        """Return whether Kubernetes is 1.25 or newer, or unknown (kubernetes pull request 110058).
 
         Raises RolloutError.
         """
         if self._server_version is None:
             try:
-                answer = self.http.send("GET", "/version")
+                version = self.http.send("GET", "/version")
             except Refused as refused:
                 self._raise_if_unhealthy(refused)
-                answer = {}
-            # An old server may leave out major and minor.
-            match = re.match(r"v([0-9]{1,3})\.([0-9]{1,3})", text(answer, "gitVersion"))
+                version = {}
+            # major and minor are empty in some builds of old servers.
+            match = re.match(r"v([0-9]{1,3})\.([0-9]{1,3})", text(version, "gitVersion"))
             self._server_version = (int(match[1]), int(match[2])) if match else (1, 25)
         return self._server_version >= (1, 25)
 
@@ -134,16 +135,16 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the other kinds with a visible object of the same name."""
+        """Return the other kinds that have an object of the same name, as far as readable."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]
 
-    def why_absent(self, name: str) -> str:
-        homonyms = [f"a {kind} {name}" + (f" (kind={kind})" if kind in KINDS else "")
-                    for kind in self.other_kinds(name)]
-        if homonyms:
-            return f"there is {' and '.join(homonyms)}"
+    def absence_reason(self, name: str) -> str:
+        objects = [f"a {kind} {name}" + (f" (kind={kind})" if kind in KINDS else "")
+                   for kind in self.other_kinds(name)]
+        if objects:
+            return f"there is {' and '.join(objects)}"
         if self._status(f"/api/v1/namespaces/{self._namespace}") == 404:
             return f"there is no namespace {self._namespace}"
         migrations = {item["metadata"]["name"] for item in self.migrations() or ()}

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Secrets among the options of a connection: no result, error or log shows them.
+"""Find the secrets in the options of a connection, and mask them in messages and results.
 
-No function here reads a file, or raises an error.
+No function of this file reads a file or raises an error.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Secret fields of a user in a kubeconfig, with all their content.
-_KEYS = {"token", "password", "client-key-data", "auth-provider"}
-#: Fields inside them that are not secret: the provider's name.
-_NAMES = {"name"}
-#: Options with an address, which may contain a password.
-_ADDRESSES = ("host", "proxy")
-#: Options with the path of a file; a user may give the content instead.
-_FILES = ("client_cert", "client_key", "ca_cert")
-#: Variables with the kubernetes package's proxy.
-_PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-#: Largest number of characters of a file name; and of a text that is shown as a path although no
-#: file exists there, and the text has no sign of a path.
-_LONGEST_NAME, _SHORT = 255, 40
-#: End of a longer text that is shown as a path: no token, key or base64 ends like this.
-_FILE_NAME = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
-#: Begin of an address; any other text before :// may be part of a password.
+#: Fields of a user in a kubeconfig whose content is secret, including nested fields.
+_SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
+#: Nested fields that are not secret: the name of an auth provider.
+_PUBLIC_FIELDS = {"name"}
+#: Options with a URL, which may contain a password.
+_URL_OPTIONS = ("host", "proxy")
+#: Options with the path of a file. A user may give the content by mistake.
+_FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
+#: Environment variables from which the kubernetes package reads the proxy.
+_PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+#: Maximum length of a file name; and of a value that counts as the path of a missing file although
+#: it does not look like a path.
+_MAX_NAME_LENGTH, _MAX_PATH_LENGTH = 255, 40
+#: Endings by which a longer value counts as a path: no token, key or base64 text has them.
+_FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
+#: The scheme of a URL; any other text before :// may be part of a password.
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
-#: Ansible's replacements for a secret, and for an option as a whole.
+#: Ansible's replacements for a secret in a text, and for the value of a no_log option.
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
 def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
-    """Return the secrets of these options. A path is not secret.
+    """Return the secrets of the connection options.
 
-    The other parts of a kubeconfig's content are shown nowhere (see shown()).
+    A path is not a secret. visible() hides the content of a kubeconfig as a whole.
     """
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
@@ -50,28 +50,29 @@ def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, s
                for part in ("proxy_basic_auth", "basic_auth"))
     for pair in filter(None, headers):
         secrets |= {pair, pair.partition(":")[2], _basic(pair)}
-    secrets |= {str(options[option]) for option in _FILES
+    secrets |= {str(options[option]) for option in _FILE_OPTIONS
                 if options.get(option) and not is_path(str(options[option]))}
-    addresses = [options.get(option) for option in _ADDRESSES]
-    addresses += [environment.get(name) for variable in _PROXIES
+    addresses = [options.get(option) for option in _URL_OPTIONS]
+    addresses += [environment.get(name) for variable in _PROXY_VARIABLES
                   for name in (variable, variable.lower())]
     for address in addresses:
-        secrets |= _address_secrets(str(address or ""))
+        secrets |= _url_secrets(str(address or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
-        secrets.add(kubeconfig)  # YAML may break a secret into lines: the text has no such secret
+        # YAML may fold a secret over several lines: masking the parsed secret does not match these.
+        secrets.add(kubeconfig)
     secrets |= kubeconfig_secrets(_content(kubeconfig))
     return {spelling for secret in secrets for spelling in (secret, secret.strip()) if spelling}
 
 
 def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
-    """Return the secrets of a kubeconfig's content."""
+    """Return the secrets in the parsed content of a kubeconfig."""
     secrets: set[str] = set()
 
     def search(value: t.Any, is_secret: bool) -> None:
         if isinstance(value, dict):
             for key, child in value.items():
-                search(child, (is_secret or key in _KEYS) and key not in _NAMES)
+                search(child, (is_secret or key in _SECRET_FIELDS) and key not in _PUBLIC_FIELDS)
         elif isinstance(value, list):
             for child in value:
                 search(child, is_secret)
@@ -81,15 +82,15 @@ def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
     search(kubeconfig, False)
     for entry in objects(kubeconfig, "clusters"):
         for key in ("server", "proxy-url"):
-            secrets |= _address_secrets(text(mapping(entry, "cluster"), key))
+            secrets |= _url_secrets(text(mapping(entry, "cluster"), key))
     return secrets
 
 
 def plugin_secrets(kubeconfig: t.Any) -> set[str]:
-    """Return the arguments and variables of the credential plugins of a kubeconfig.
+    """Return the arguments and environment variables of the exec plugins of a kubeconfig.
 
-    Most are words such as a profile's name: they are hidden in the message of a plugin, and not
-    in a whole result.
+    Most of them are not secret, for example the name of a profile. They are masked in the message
+    of a plugin, but not in results, where such a word may appear for another reason.
     """
     plugins = [mapping(entry, "user", "exec") for entry in objects(kubeconfig, "users")]
     arguments = [str(argument) for plugin in plugins if isinstance(plugin.get("args"), list)
@@ -107,10 +108,10 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
     return message
 
 
-def shown(params: Json) -> Json:
-    """Return a module's parameters as Ansible may show them, without a kubeconfig's content.
+def visible(params: Json) -> Json:
+    """Return the parameters of a module without the content of a kubeconfig or a manifest.
 
-    The text of a manifest is hidden too: the file that it was read from may be a vault.
+    The text of a manifest may come from a file that is encrypted with Ansible Vault.
     """
     kubeconfig = params.get("kubeconfig")
     is_hidden = {
@@ -120,8 +121,8 @@ def shown(params: Json) -> Json:
     return params | {option: HIDDEN for option, hides in is_hidden.items() if hides}
 
 
-def decoded(kubeconfig: str) -> str:
-    """Return a kubeconfig as text, also from base64."""
+def decode(kubeconfig: str) -> str:
+    """Return the content of a kubeconfig, which may be encoded in base64."""
     try:
         content = base64.b64decode("".join(kubeconfig.split()), validate=True).decode()
     except ValueError:
@@ -134,31 +135,32 @@ def is_content(kubeconfig: str) -> bool:
 
 
 def is_path(value: str) -> bool:
-    """Return whether a text may be a path, or several paths (of a kubeconfig).
+    """Return whether a value is a path, or several paths of a kubeconfig.
 
-    Otherwise the text is the content of a file, or a misplaced secret.
+    Any other value is the content of a file, or a misplaced secret.
     """
-    if is_content(decoded(value)):
+    if is_content(decode(value)):
         return False
     paths = value.split(os.pathsep)
     if any(os.path.exists(os.path.expanduser(path)) for path in paths):
         return True
-    has_short_names = all(len(name) <= _LONGEST_NAME for path in paths
+    has_valid_names = all(len(name) <= _MAX_NAME_LENGTH for path in paths
                           for name in path.split(os.sep))
-    return has_short_names and (len(value) <= _SHORT or value.startswith((os.sep, ".", "~"))
-                                or bool(_FILE_NAME.search(value)))
+    return has_valid_names and (len(value) <= _MAX_PATH_LENGTH
+                                or value.startswith((os.sep, ".", "~"))
+                                or bool(_FILE_ENDINGS.search(value)))
 
 
 def without_password(address: str) -> str:
-    """Return an address without user and password."""
-    scheme, _credentials, rest = _parts(address)
+    """Return a URL without user name and password."""
+    scheme, _credentials, rest = _split(address)
     return f"{scheme}{rest}"
 
 
-def _parts(address: str) -> tuple[str, str, str]:
-    """Return scheme, credentials and rest of an address.
+def _split(address: str) -> tuple[str, str, str]:
+    """Return the scheme, the credentials and the rest of a URL.
 
-    The rest begins after the last @: an unescaped password may contain any of / ? # : @.
+    The rest begins after the last @, because an unescaped password may contain / ? # : and @.
     """
     scheme = match[0] if (match := _SCHEME.match(address)) else ""
     credentials, _at, rest = address[len(scheme):].rpartition("@")
@@ -166,13 +168,13 @@ def _parts(address: str) -> tuple[str, str, str]:
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
-    """Return the parsed content of a kubeconfig in a text."""
+    """Return the parsed content of a kubeconfig, unless the value is a path."""
     if not isinstance(kubeconfig, str) or is_path(kubeconfig):
         return kubeconfig
     try:
         import yaml
 
-        return yaml.safe_load(decoded(kubeconfig))
+        return yaml.safe_load(decode(kubeconfig))
     except (ImportError, RecursionError, ValueError):  # without PyYAML, the content is not used
         return None
     except yaml.YAMLError:
@@ -180,16 +182,13 @@ def _content(kubeconfig: t.Any) -> t.Any:
 
 
 def _basic(pair: str) -> str:
-    """Return "user:password" as a header contains them."""
+    """Return "user:password" in the encoding of the Authorization header."""
     return base64.b64encode(pair.encode(errors="replace")).decode()
 
 
-def _address_secrets(address: str) -> set[str]:
-    """Return the password of an address, or all before the host where there is no colon.
-
-    Not every address is a valid URL.
-    """
-    credentials = _parts(address)[1]
+def _url_secrets(address: str) -> set[str]:
+    """Return the password of a URL, or all text before the @ if it contains no colon."""
+    credentials = _split(address)[1]
     password = credentials.partition(":")[2] or credentials
     if not password:
         return set()

@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check mode: a model of the cluster that begins in the state of the real cluster.
+"""Implement the gateway for check mode.
 
-Dry runs and questions about the namespace go to the real cluster, writes only to the model.
+Writes change a model of the cluster, which starts in the state of the real cluster. Dry runs and
+reads of other objects are requests to the real cluster.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from .gateway import Gateway
 
 
 class SimulatedGateway:
-    """Gateway of check mode: no other client works, all is allowed, and every pod is healthy."""
+    """The gateway of check mode: no other client writes, RBAC allows all, all pods get ready."""
 
-    def __init__(self, real: Gateway, let_pass: t.Callable[[float], None], model: Model) -> None:
-        """let_pass: let seconds pass in which the model cannot change any more."""
-        self._real, self._let_pass, self._model = real, let_pass, model
+    def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],
+                 model: Model) -> None:
+        """Initialize the gateway; advance_clock advances the simulated time by some seconds."""
+        self._real, self._advance_clock, self._model = real, advance_clock, model
         #: Changed autoscalers by uid.
-        self._changed: dict[str, Json] = {}
-        #: Manifests of the created controllers, which the real cluster does not have.
+        self._autoscalers: dict[str, Json] = {}
+        #: Manifests of created controllers, which do not exist in the real cluster.
         self._created: dict[tuple[str, str], Json] = {}
 
     # The model
@@ -64,18 +66,19 @@ class SimulatedGateway:
             autoscalers = self.objects("horizontalpodautoscalers") or ()
             autoscaler = next(item for item in autoscalers
                               if item["metadata"]["name"] == write.name)
-            self._changed[autoscaler["metadata"]["uid"]] = apply_patch(autoscaler, write)
+            self._autoscalers[autoscaler["metadata"]["uid"]] = apply_patch(autoscaler, write)
             return True
         if isinstance(write, Create):
             self._created[write.kind, write.name] = write.manifest
         return self._model.write(write)
 
-    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
+    def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         return len(write.pods) if self._model.write(write) else 0
 
     def wait(self, seconds: float) -> None:
         if not self._model.settle():
-            self._let_pass(seconds)  # only the driver's deadline remains
+            # The model has no further change, so the deadline of the driver must end the wait.
+            self._advance_clock(seconds)
 
     # The real cluster
 
@@ -83,7 +86,7 @@ class SimulatedGateway:
         return self._real.items(kind)
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return real pods: the model has no pods that could be watched."""
+        """Return the real pods: the model has no pods to watch."""
         return self._real.watched_pods(controller)
 
     def server_time(self) -> float:
@@ -95,12 +98,13 @@ class SimulatedGateway:
     def has_change_times(self) -> bool:
         return self._real.has_change_times()
 
-    def why_absent(self, name: str) -> str:
-        return self._real.why_absent(name)
+    def absence_reason(self, name: str) -> str:
+        return self._real.absence_reason(name)
 
     def objects(self, resource: str) -> list[Json] | None:
         objects = self._real.objects(resource)
-        return objects and [self._changed.get(item["metadata"]["uid"], item) for item in objects]
+        return objects and [self._autoscalers.get(item["metadata"]["uid"], item)
+                            for item in objects]
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         created = self._created.get((write.kind, write.name))
@@ -108,7 +112,7 @@ class SimulatedGateway:
             return apply_patch(created, write)
         return self._real.dry_run(write)
 
-    # Neither: nothing to wait for, to forbid, to report or to lock
+    # Methods without effect in check mode
 
     def look_up(self, name: str) -> None:
         return
@@ -147,5 +151,5 @@ class SimulatedGateway:
     def put_lease(self, lease: Json) -> Json | None:
         return {**lease, "metadata": {**lease["metadata"], "uid": "", "resourceVersion": "1"}}
 
-    def drop_lease(self, lease: Json) -> bool:
+    def delete_lease(self, lease: Json) -> bool:
         return True

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A watch: changes of the objects of one resource as a queue of events.
+"""Watch the objects of one resource, in a thread that fills a queue of events.
 
-Sources for the rules: client-go's reflector (watch from the list's resourceVersion), the API
-conventions (410, bookmarks).
+As in client-go's Reflector, a watch begins at the resourceVersion of a list. Status 410 and
+bookmarks are handled as the Kubernetes API conventions require.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from .http import CONNECT_TIMEOUT, Http, backoff
 
-#: Seconds until a watch is opened again; a connection silent for longer is dead.
+#: timeoutSeconds of a watch. A connection without data for longer is dead.
 WATCH_SECONDS = 60
-#: Bytes of one event: more than twice the largest object.
-LONGEST_EVENT = 8 * 2**20
+#: Maximum size of an event: more than twice the largest object.
+MAX_EVENT_BYTES = 8 * 2**20
 
 
 class Watch:
-    """Events of one resource, read in a thread: a wait for an event can always end."""
+    """A watch of one resource. Its thread reads the events, so that a wait can have a timeout."""
 
     def __init__(self, http: Http, path: str, query: Json, resource_version: str) -> None:
         self._http, self._path, self._query = http, path, query
@@ -43,15 +43,16 @@ class Watch:
         self._resume.set()
 
     def restart(self, resource_version: str) -> None:
-        """Resume the watch from a new list."""
+        """Resume the watch at the resourceVersion of a new list."""
         self._version = resource_version
         self._resume.set()
 
     def events(self, seconds: float) -> t.Iterator[Json]:
-        """Yield the queued events, with a time limit for the first event.
+        """Yield the queued events, and wait up to some seconds for the first event.
 
-        The first call starts the watch: a task without waits needs no thread, and no permission to
-        watch. An event of type ERROR asks the caller for a new list and restart().
+        The first call starts the watch, so that a task that never waits needs no thread, and no
+        permission to watch. After an event of type ERROR, the caller must list the objects and call
+        restart().
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, daemon=True)
@@ -72,39 +73,39 @@ class Watch:
                                "resourceVersion": self._version, "timeoutSeconds": WATCH_SECONDS})
             try:
                 self._http.count("WATCH")
-                answer = connection.pool.request_encode_url(
+                response = connection.pool.request_encode_url(
                     "GET", f"{connection.server}{self._path}?{query}", headers=connection.headers(),
                     timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=WATCH_SECONDS + 5),
                     retries=False, redirect=False, preload_content=False)
-                if answer.status == 200:
-                    failures = 0 if self._follow(answer) else failures + 1
+                if response.status == 200:
+                    failures = 0 if self._queue_events(response) else failures + 1
                 else:
-                    answer.drain_conn()
-                    self._ask_for_list({"code": answer.status})
+                    response.drain_conn()
+                    self._request_list({"code": response.status})
                     failures += 1
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError,
                     RolloutError):
-                failures += 1  # KeyError and TypeError: the line is JSON, but not an event
+                failures += 1  # KeyError and TypeError: the line is not a watch event
                 self._http.record_outage()
             if failures:
                 self._stopped.wait(backoff(failures))
 
-    def _follow(self, answer: t.Any) -> bool:
-        """Queue the events of one answer; return whether the watch worked.
+    def _queue_events(self, response: t.Any) -> bool:
+        """Queue the events of a response; return whether the watch worked.
 
-        A watch has worked if there was an event, or if the answer ended at its time. A truncated
-        line ends the answer; the next watch repeats the event in full.
+        A watch worked if it delivered an event, or ended by its timeout. An incomplete line at the
+        end is dropped: the next watch delivers its event.
         """
-        rest, began, has_event = b"", time.monotonic(), False
-        for chunk in answer.stream(65536, decode_content=True):
+        rest, start, has_event = b"", time.monotonic(), False
+        for chunk in response.stream(65536, decode_content=True):
             *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > LONGEST_EVENT:
-                answer.close()
-                raise ValueError("an event without an end")
+            if len(rest) > MAX_EVENT_BYTES:
+                response.close()
+                raise ValueError("an event is too large")
             for line in filter(None, lines):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
-                    self._ask_for_list(event["object"])
+                    self._request_list(event["object"])
                     return has_event
                 self._version = event["object"]["metadata"]["resourceVersion"]
                 has_event = True
@@ -112,10 +113,13 @@ class Watch:
                     self._queue.put(event)
             if self._stopped.is_set():
                 break
-        return has_event or time.monotonic() - began > WATCH_SECONDS / 2
+        return has_event or time.monotonic() - start > WATCH_SECONDS / 2
 
-    def _ask_for_list(self, status: Json) -> None:
-        """Let the caller of events() list again: only that thread may retry and report errors."""
+    def _request_list(self, status: Json) -> None:
+        """Queue an ERROR event, and wait for restart(), after the caller of events() has listed.
+
+        Only the thread of that caller may report errors.
+        """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})
         self._resume.wait(WATCH_SECONDS)

@@ -398,7 +398,7 @@ def _wait_period(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[]
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:
     """Add to the error why no controller has this name, or a similar name of a controller."""
-    error.why = error.why or gateway.why_absent(name)
+    error.why = error.why or gateway.absence_reason(name)
     if not (error.why or error.next_command):
         error.what += did_you_mean(name, (
             controller.name for controller in gateway.controllers().values()

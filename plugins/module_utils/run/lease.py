@@ -309,7 +309,7 @@ class _ExclusiveLease:
         """Delete the Lease if all its holders have ended. Raises RolloutError."""
         stored = self._gateway.lease(self._name)
         if stored and self._is_abandoned(StoredLease.from_api(stored)):
-            self._gateway.drop_lease(stored)
+            self._gateway.delete_lease(stored)
 
     def _is_abandoned(self, lease: StoredLease) -> bool:
         renew_time = _seconds(lease.renew_time)
@@ -318,7 +318,7 @@ class _ExclusiveLease:
         return is_old or self._has_certainly_ended(lease)
 
     def _delete(self, lease: Json) -> None:
-        self._gateway.drop_lease(lease)
+        self._gateway.delete_lease(lease)
 
     def _read(self) -> StoredLease | None:
         lease = self._gateway.lease(self._name)
@@ -414,7 +414,7 @@ class _SharedLease(_ExclusiveLease):
             if stored is None or current is None or not self._is_own(current):
                 return
             processes = self._other_holders(current)
-            if self._write(current, processes) if processes else self._gateway.drop_lease(stored):
+            if self._write(current, processes) if processes else self._gateway.delete_lease(stored):
                 return
             stored = self._gateway.lease(self._name)
 

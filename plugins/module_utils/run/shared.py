@@ -185,8 +185,8 @@ class SharedGateway:
     def refuse_hand_over(self, controller: Controller) -> None:
         self._gateway.refuse_hand_over(controller)
 
-    def hand_over(self, write: Handover, may_go_on: t.Callable[[], bool]) -> int:
-        return self._gateway.hand_over(write, may_go_on)
+    def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
+        return self._gateway.hand_over(write, may_continue)
 
     def warnings(self) -> list[Json]:
         return self._gateway.warnings()
@@ -194,8 +194,8 @@ class SharedGateway:
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         return self._gateway.log(pod, container, previous)
 
-    def why_absent(self, name: str) -> str:
-        return self._gateway.why_absent(name)
+    def absence_reason(self, name: str) -> str:
+        return self._gateway.absence_reason(name)
 
     def record(self, event: Json) -> bool:
         return self._gateway.record(event)
@@ -206,8 +206,8 @@ class SharedGateway:
     def put_lease(self, lease: Json) -> Json | None:
         return self._gateway.put_lease(lease)
 
-    def drop_lease(self, lease: Json) -> bool:
-        return self._gateway.drop_lease(lease)
+    def delete_lease(self, lease: Json) -> bool:
+        return self._gateway.delete_lease(lease)
 
     def server_time(self) -> float:
         return self._gateway.server_time()

@@ -20,7 +20,7 @@ def test_a_lease_is_created_replaced_and_deleted_as_the_version_that_was_seen(ga
 
     assert gateway.lease("x") is None
     assert gateway.put_lease(gateway.put_lease(lease_item())) == lease_item("2")
-    gateway.drop_lease(lease_item("2"))
+    gateway.delete_lease(lease_item("2"))
 
     assert api.sent == [("GET", f"{LEASES}/x"), ("POST", LEASES), ("PUT", f"{LEASES}/x"),
                         ("DELETE", f"{LEASES}/x")]
@@ -53,7 +53,7 @@ def test_leases_that_are_not_allowed_name_the_way_without(gateway, api):
 def test_a_lease_that_cannot_be_deleted_is_no_error(gateway, api, trouble):
     api.answers.append(trouble)
 
-    gateway.drop_lease(lease_item("1"))
+    gateway.delete_lease(lease_item("1"))
 
     assert len(api.sent) == 1
 

@@ -207,8 +207,8 @@ def test_a_list_that_the_server_has_forgotten_meanwhile_is_begun_once_more(gatew
 @pytest.fixture
 def relists(monkeypatch):
     """List watched objects again after 50 ms of silence, also on a busy machine."""
-    monkeypatch.setattr(informer, "RELIST_SECONDS", 0.05)
-    monkeypatch.setattr(informer, "LISTING_SHARE", float("inf"))
+    monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
+    monkeypatch.setattr(informer, "MAX_RELIST_SHARE", float("inf"))
 
 
 def swallowed(handler, query):
@@ -272,7 +272,7 @@ def test_a_quiet_watch_is_kept_and_what_has_not_changed_is_the_same_object(gatew
 
 @pytest.mark.usefixtures("relists")
 def test_thousands_are_not_listed_every_few_seconds(gateway, api, monkeypatch):
-    monkeypatch.setattr(informer, "LISTING_SHARE", 1e-9)
+    monkeypatch.setattr(informer, "MAX_RELIST_SHARE", 1e-9)
     api.answers += [pods(of_primary("a", ready=True))] * 2
     gateway.watched_pods(PRIMARY)
 
@@ -298,7 +298,7 @@ def test_what_the_watch_tells_of_is_not_listed_again(gateway, api):
     api.answers.append(pods(event))
     gateway.warnings()
     followed = gateway._informers["warnings",]
-    followed._listed_at -= 2 * informer.RELIST_SECONDS
+    followed._listed_at -= 2 * informer.MAX_SILENCE
     followed._watch._queue.put({"type": "MODIFIED", "object": changed(event, "12")})
 
     assert ([event["metadata"]["resourceVersion"] for event in gateway.warnings()] == ["12"]
@@ -515,7 +515,7 @@ def test_a_server_that_has_too_much_to_do_gets_the_patch_again(gateway, api):
 
 
 def test_after_a_refusal_no_other_connection_goes_on(gateway, api):
-    """Each worker finishes its present pod, without another check of may_go_on()."""
+    """Each worker finishes its present pod, without another check of may_continue()."""
     workers, looks = 3, []
     names = [f"pod-{number}" for number in range(workers * handovers.PODS_PER_CONNECTION)]
 
@@ -549,7 +549,7 @@ def test_many_pods_are_handed_over_on_several_connections(gateway, api):
 
 def test_on_a_slow_line_each_pod_is_worth_a_connection(gateway, api, monkeypatch):
     monkeypatch.setattr(http.Http, "is_slow", True)
-    names = [f"pod-{number}" for number in range(handovers.SLOW_CONNECTIONS)]
+    names = [f"pod-{number}" for number in range(handovers.MAX_CONNECTIONS_ON_HIGH_LATENCY)]
     together = threading.Barrier(len(names), timeout=10)
 
     def meet(handler, query):
@@ -562,7 +562,7 @@ def test_on_a_slow_line_each_pod_is_worth_a_connection(gateway, api, monkeypatch
 
 
 def test_a_handover_ends_early_where_it_may_not_go_on(gateway, api, monkeypatch):
-    monkeypatch.setattr(handovers, "TURN", 0.02)
+    monkeypatch.setattr(handovers, "CHECK_PERIOD", 0.02)
     checks = []
 
     def slow(handler, query):
@@ -578,7 +578,7 @@ def test_a_handover_ends_early_where_it_may_not_go_on(gateway, api, monkeypatch)
 
 
 def test_a_lease_that_is_lost_ends_a_handover_with_its_error(gateway, api, monkeypatch):
-    monkeypatch.setattr(handovers, "TURN", 0.02)
+    monkeypatch.setattr(handovers, "CHECK_PERIOD", 0.02)
 
     def slow(handler, query):
         api.closing.wait(0.05)
@@ -687,7 +687,7 @@ def test_an_event_from_before_a_list_does_not_bring_back_what_has_gone(gateway, 
     api.answers += [pods(of_primary("a")), pods(resourceVersion="30")]
     gateway.troubled_pods(PRIMARY)
     (followed,) = gateway._informers.values()
-    followed.list_again()
+    followed.relist()
     followed._watch._queue.put({"type": "MODIFIED", "object": of_primary("a")})
 
     assert gateway.troubled_pods(PRIMARY) == []

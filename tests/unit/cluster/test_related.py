@@ -129,4 +129,4 @@ def test_the_migrations_in_progress_as_far_as_they_may_be_seen(gateway, api):
 def test_why_there_is_no_such_controller(gateway, api, answers, expected):
     api.answers += answers
 
-    assert gateway.why_absent("foo") == expected
+    assert gateway.absence_reason("foo") == expected

@@ -65,7 +65,7 @@ def test_check_mode_still_asks_the_server_for_what_it_alone_knows(gateway, api):
     simulated = simulate(gateway)
 
     assert simulated.dry_run(Merge("foo", {"spec": {}}))["spec"]["template"] == template()
-    assert simulated.why_absent("foo") == "there is no namespace default"
+    assert simulated.absence_reason("foo") == "there is no namespace default"
     assert simulated.troubled_pods(PRIMARY) == [] and len(simulated.live_pods({"app": "foo"})) == 3
     assert simulated.look_up("foo") is None and len(api.sent) == 7
 

@@ -18,7 +18,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
     informer,
     watch,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import CONNECTIONS
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import (
+    MAX_CONNECTIONS,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
     KubernetesGateway,
 )
@@ -157,10 +159,11 @@ def test_the_watch_after_one_that_failed_waits_longer_each_time(
 
 
 def test_watches_that_are_refused_keep_no_connection(gateway, api, monkeypatch):
-    """A request waits while all CONNECTIONS are in use."""
+    """A request waits while all MAX_CONNECTIONS are in use."""
     monkeypatch.setattr(watch, "backoff", lambda failures: 0.0)
-    api.watches += [*[status(500)] * (CONNECTIONS + 1), stream(event("MODIFIED", "31", replicas=6))]
-    api.answers += [rc_list(item("10"))] * (CONNECTIONS + 1)
+    api.watches += [*[status(500)] * (MAX_CONNECTIONS + 1),
+                    stream(event("MODIFIED", "31", replicas=6))]
+    api.answers += [rc_list(item("10"))] * (MAX_CONNECTIONS + 1)
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
@@ -183,7 +186,7 @@ def test_waiting_ends_after_its_time_when_nothing_happens(gateway, api):
 
 def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(gateway, api, monkeypatch):
     """A proxy may swallow events."""
-    monkeypatch.setattr(informer, "RELIST_SECONDS", 0.05)
+    monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     api.answers.append(rc_list(item("30", replicas=5), version="30"))
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 5)
@@ -193,7 +196,7 @@ def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(gateway, api, monk
 
 def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(gateway, api, monkeypatch):
     """The watch is half-open: until the timeout, only lists would report changes."""
-    monkeypatch.setattr(informer, "RELIST_SECONDS", 0.05)
+    monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     api.answers.append(rc_list(item("30", replicas=5), version="30"))
     api.watches += [lambda handler, query: handler.server.closing.wait(10),
                     stream(event("MODIFIED", "31", replicas=6))]
@@ -204,7 +207,7 @@ def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(gateway, a
 
 
 def test_an_event_without_an_end_is_not_read_to_the_end(gateway, api, monkeypatch):
-    monkeypatch.setattr(watch, "LONGEST_EVENT", 10**5)
+    monkeypatch.setattr(watch, "MAX_EVENT_BYTES", 10**5)
     sent = []
 
     def endless(handler, query):
@@ -250,8 +253,8 @@ class Silent:
 
 @pytest.fixture
 def filled(monkeypatch):
-    """Return the server, and controllers with a new list of foo at every news()."""
-    monkeypatch.setattr(informer, "RELIST_SECONDS", -1)
+    """Return the server, and controllers with a new list of foo at every update()."""
+    monkeypatch.setattr(informer, "MAX_SILENCE", -1)
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: Silent())
     server = Lists(item("5"))
     cache = controllers.Controllers(server, Kind.REPLICATION_CONTROLLER, "default")
@@ -267,11 +270,11 @@ def test_a_list_overtaken_by_answers_does_not_take_them_back(filled):
     cache, server = filled
 
     def meanwhile():
-        cache.keep(item("20", replicas=7))
-        cache.keep(named("bar", "21"))
+        cache.put(item("20", replicas=7))
+        cache.put(named("bar", "21"))
 
     server.meanwhile = meanwhile
-    assert cache.news(0) == []
+    assert cache.update(0) == []
 
     assert cache.controllers()["foo"].replicas == 7 and set(cache.controllers()) == {"foo", "bar"}
 
@@ -279,20 +282,20 @@ def test_a_list_overtaken_by_answers_does_not_take_them_back(filled):
 def test_what_was_deleted_during_a_list_does_not_come_back(filled):
     cache, server = filled
     server.items.append(named("bar", "9"))
-    server.meanwhile = lambda: cache.forget("bar", "uid of bar")
+    server.meanwhile = lambda: cache.delete("bar", "uid of bar")
 
-    cache.news(0)
-    cache.keep(named("bar", "8"))
+    cache.update(0)
+    cache.put(named("bar", "8"))
 
     assert set(cache.controllers()) == {"foo"}
 
 
 def test_what_an_older_list_does_not_have_is_gone_and_what_is_newer_is_not(filled):
     cache, _server = filled
-    cache.keep(named("bar", "9"))
-    cache.keep(named("baz", "11"))
+    cache.put(named("bar", "9"))
+    cache.put(named("baz", "11"))
 
-    assert cache.news(0) is None
+    assert cache.update(0) is None
 
     assert set(cache.controllers()) == {"foo", "baz"}
 
@@ -301,7 +304,7 @@ def test_one_that_is_created_again_while_the_old_one_is_looked_up_stays(filled, 
     cache, server = filled
 
     def get(*_arguments):
-        cache.keep(item("30", uid="another"))
+        cache.put(item("30", uid="another"))
 
     server.get = get
     assert cache.look_up("foo")["metadata"]["uid"] == "another"
@@ -316,10 +319,10 @@ def test_threads_that_keep_answers_do_not_disturb_a_list(filled):
     try:
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
             threads = [executor.submit(
-                lambda first: [cache.keep(named(f"bar-{first + 3 * number}", str(20 + number)))
+                lambda first: [cache.put(named(f"bar-{first + 3 * number}", str(20 + number)))
                                for number in range(400)], first) for first in range(3)]
             while not all(thread.done() for thread in threads):
-                cache.news(0)
+                cache.update(0)
             for thread in threads:
                 thread.result()
     finally:

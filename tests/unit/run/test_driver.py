@@ -316,10 +316,10 @@ class Slow(Cluster):
 
     refuses = staticmethod(lambda: False)
 
-    def hand_over(self, write, may_go_on):
+    def hand_over(self, write, may_continue):
         landed = 0
         for pod in write.pods:
-            if not may_go_on():
+            if not may_continue():
                 break
             self.clock.sleep(1)
             landed += not self.refuses() and self.write(dataclasses.replace(write, pods=(pod,)))
@@ -557,7 +557,7 @@ def test_the_server_is_not_asked_what_is_known(request_, items):
 
 def test_a_name_that_nothing_has_says_what_else_has_it():
     cluster = Cluster(rc("bar"))
-    cluster.why_absent = lambda name: f"there is a Deployment {name}"
+    cluster.absence_reason = lambda name: f"there is a Deployment {name}"
 
     error = cluster.refusal()
 
@@ -576,7 +576,7 @@ def test_a_name_that_nothing_has_says_what_else_has_it():
 ], ids=["near", "none is near", "another object's", "none"])
 def test_a_name_that_nothing_has_suggests_the_nearest_one(items, meant):
     cluster = Cluster(*items)
-    cluster.why_absent = lambda name: ""
+    cluster.absence_reason = lambda name: ""
 
     error = cluster.refusal(dataclasses.replace(UPDATE, name="shop-aip"))
 
@@ -585,14 +585,14 @@ def test_a_name_that_nothing_has_suggests_the_nearest_one(items, meant):
 
 def test_no_name_is_suggested_where_something_else_explains_it():
     cluster = Cluster(rc("fooo"))
-    cluster.why_absent = lambda name: f"there is a Deployment {name}"
+    cluster.absence_reason = lambda name: f"there is a Deployment {name}"
 
     assert cluster.refusal().what == "there is no such ReplicationController"
 
 
 def test_the_successor_of_another_one_is_never_suggested():
     cluster = Cluster(old(), new())
-    cluster.why_absent = lambda name: ""
+    cluster.absence_reason = lambda name: ""
 
     assert (cluster.refusal(dataclasses.replace(UPDATE,
                                                 name=f"{SUCCESSOR}1")).what
@@ -601,7 +601,7 @@ def test_the_successor_of_another_one_is_never_suggested():
 
 def test_what_the_planner_knows_of_a_missing_one_comes_first():
     cluster = Cluster(new(3))
-    cluster.why_absent = lambda name: f"there is a Deployment {name}"
+    cluster.absence_reason = lambda name: f"there is a Deployment {name}"
 
     assert cluster.refusal(BACK).why == f"its update had begun: {SUCCESSOR} exists (myimage:v2)"
 
@@ -758,7 +758,7 @@ class Surprised(Scaled):
         self.leases.add(lease["metadata"]["name"])
         return super().put_lease(lease)
 
-    def drop_lease(self, lease):
+    def delete_lease(self, lease):
         self.leases.discard(lease["metadata"]["name"])
         return True
 

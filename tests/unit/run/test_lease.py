@@ -75,7 +75,7 @@ class Server:
         self.leases[item["metadata"]["name"]] = stored
         return stored
 
-    def drop_lease(self, item):
+    def delete_lease(self, item):
         is_that = self.leases.get(item["metadata"]["name"]) == item
         if is_that:
             del self.leases[item["metadata"]["name"]]
@@ -873,7 +873,7 @@ class Racer:
         self.lease, self.works, self.error, self.is_holding = client.lease, 0, None, False
         ask = types.SimpleNamespace(lease=self.request(server.lease),
                                     put_lease=self.request(server.put_lease),
-                                    drop_lease=self.request(server.drop_lease),
+                                    delete_lease=self.request(server.delete_lease),
                                     server_time=lambda: turns.now,
                                     start_in_background=lambda work: None)
         for member in self.lease._leases:

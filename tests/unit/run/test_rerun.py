@@ -47,7 +47,7 @@ class Rerun(every_kind.Cluster):
     def write(self, write):
         raise Decided(write)
 
-    def hand_over(self, write, may_go_on):
+    def hand_over(self, write, may_continue):
         raise Decided(write)
 
     def wait(self, seconds):
@@ -84,9 +84,9 @@ class Live(every_kind.Cluster):
             self.compare(write)
         return super().write(write)
 
-    def hand_over(self, write, may_go_on):
+    def hand_over(self, write, may_continue):
         self.compare(write)
-        return super().hand_over(write, may_go_on)
+        return super().hand_over(write, may_continue)
 
     def wait(self, seconds):
         self.compare(WAIT)

@@ -44,8 +44,7 @@ def requested_revision(request: Request, controller: Controller,
     number_then = controller.last_rollout.get("revision")
     if present and number_then is not None and number_then != present.number:
         return newest_other(request, controller, history)
-    if controller.last_rollout.get("request") == provenance.result(
-            request.fingerprint, controller, request.label_key):
+    if provenance.has_result(request, controller):
         return (present
                 or Revision(_number(controller),
                             without_label(controller.template, request.label_key)))

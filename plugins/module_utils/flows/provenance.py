@@ -42,9 +42,12 @@ class Match(enum.Enum):
         return self in (Match.EXACT, Match.ADMITTED)
 
 
-def match(request: Request, template: Json, desired: Json, *, is_recorded: bool,
+def match(request: Request, template: Json, desired: Json, *, is_recorded: bool = False,
           is_confirmed: bool = False) -> Match:
     """Return the relation of a pod template to the desired template of a request.
+
+    No other function decides whether a template is the result of a request. Each flow collects the
+    evidence: client_driven/evidence.py, and match() in server_driven/rules.py.
 
     is_recorded: annotations or labels name the request; they may be forged.
     is_confirmed: the API server makes the template of the desired one, or this task observed that.
@@ -61,24 +64,22 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool,
     return Match.ADMITTED if is_confirmed else Match.RECORDED
 
 
-def is_unchanged(request: Request, controller: Controller, desired: Json, *,
-                 is_confirmed: bool) -> bool:
-    """Return whether a controller without an update in progress has the result of the request."""
-    return match(request, controller.template, desired, is_recorded=has_ended(request, controller),
-                 is_confirmed=is_confirmed).is_result
-
-
 def has_begun(request: Request, controller: Controller) -> bool:
     """Return whether the record says that the request began the update in progress."""
     return controller.last_rollout.get("request") == request.fingerprint
 
 
 def has_ended(request: Request, controller: Controller) -> bool:
-    """Return whether the record says that the request led to the present template."""
-    record = controller.last_rollout
+    """Return whether the record says that an update by the request led to the present template."""
     is_update = request.state is State.UPDATED or request.revision is not None
-    return (is_update and record.get("outcome") == "updated"
-            and record.get("request") == result(request.fingerprint, controller, request.label_key))
+    return (is_update and controller.last_rollout.get("outcome") == "updated"
+            and has_result(request, controller))
+
+
+def has_result(request: Request, controller: Controller) -> bool:
+    """Return whether the record has the request and the present template, with any outcome."""
+    entry = result(request.fingerprint, controller, request.label_key)
+    return controller.last_rollout.get("request") == entry
 
 
 def result(fingerprint: str, controller: Controller, key: str) -> str:

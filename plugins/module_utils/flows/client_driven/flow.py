@@ -52,15 +52,10 @@ from ..flow import (
     every_verb,
 )
 from ..provenance import Match
-from . import history, refusals
+from . import evidence, history, refusals
 from .manifest import dry_run_of, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor, find
-from .planner import (
-    NOT_COUNTED,
-    depends_on_terminating,
-    match_of_successor,
-    plan,
-)
+from .planner import NOT_COUNTED, depends_on_terminating, plan
 from .status import goal_of, phase_of, sides_of
 
 #: The permission to count terminating pods.
@@ -307,7 +302,7 @@ def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Clus
     observed = dataclasses.replace(observed, is_created_here=caches.created == successor.name)
     name_and_label = (successor.name, deployment_label(request, successor))
     is_expected = name_and_label == expected_successor(request, primary)
-    if not is_expected or match_of_successor(request, observed, primary, successor).is_result:
+    if not is_expected or evidence.match(request, observed).is_result:
         return observed
     key = primary.uid + identity.digest([primary.template, observed.desired])
     if caches.stored is None or caches.stored[0] != key:
@@ -327,16 +322,12 @@ def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
 def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Controller,
                   cluster: Cluster, memory: Memory) -> bool:
     """Return whether the API server confirms a record of the present template as the result."""
-    if (desired := observed.desired) is None:
-        return False
-    is_recorded = (provenance.has_ended(request, base)
-                   or (observed.primary is None and provenance.has_begun(request, base)))
-    match = provenance.match(request, base.template, desired, is_recorded=is_recorded)
-    if match is not Match.RECORDED:
+    if observed.desired is None or evidence.match(request, observed) is not Match.RECORDED:
         return False
     # Admission may change every write, or creations alone.
     return provenance.is_confirmed(
-        request, base, desired, cluster, memory, lambda template: trial(request, base, template),
+        request, base, observed.desired, cluster, memory,
+        lambda template: trial(request, base, template),
         lambda template: _trial_of_successor(
             request, dataclasses.replace(observed, desired=template), base))
 

@@ -26,7 +26,7 @@ from ...model.object_meta import (
     SUCCESSOR_SPEC,
     UPDATE_ANNOTATIONS,
 )
-from ...model.observed import NONE_TERMINATING, Controller, Terminating, deployment_label
+from ...model.observed import NONE_TERMINATING, Controller, Terminating
 from ...model.request import PREVIOUS, Request
 from ...model.steps import (
     Action,
@@ -44,9 +44,8 @@ from ...model.steps import (
 from ...model.template import image_names, with_label
 from ...model.thresholds import grow_to, shrink_to
 from .. import handover, provenance
-from ..provenance import Match
 from ..refusals import refuse_deleting, refuse_owned
-from . import history, refusals, size
+from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
@@ -117,7 +116,7 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
         return _finish_successor(request, observed, successor)
     # | - | yes | `next_name`, the desired template, no annotations | done: the update has ended |
     if request.next_name and not successor.is_updating and successor.name == request.next_name:
-        if not refusals.is_of_another_request(request, observed, successor):
+        if evidence.match(request, observed).is_result:
             return Done(f"{successor.name} already has the desired template, and {request.name} no "
                         "longer exists")
         raise NoSuchController(
@@ -131,8 +130,7 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
 def _without_successor(request: Request, observed: ClientDrivenObserved,
                        primary: Controller) -> Decision:
     # | yes | - | the primary has the desired template | done; stale annotations are removed |
-    if provenance.is_unchanged(request, primary, observed.desired or {},
-                               is_confirmed=observed.is_confirmed):
+    if evidence.match(request, observed).is_result:
         has_rolled_back = primary.last_rollout.get("outcome") == "rolling back"
         return (_clean(request, observed, primary, "rolled_back" if has_rolled_back else None)
                 or Done(f"{primary.name} already has the desired template"))
@@ -148,7 +146,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     if successor.is_deleting:
         return wait_for_deletion(successor)
     # | yes | yes | the successor has another template | error: another update is in progress |
-    if not match_of_successor(request, observed, primary, successor).is_result:
+    if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
     desired = size.agreed(request, observed, primary, successor)
     # pause_at: the same rollout, to fewer new pods, but never to fewer than exist.
@@ -394,32 +392,8 @@ def _clear(controller: Controller, record: str | None, after: str, is_last: bool
                 before=f"{controller.desired} desired", after=after, is_last=is_last, is_end=True)
 
 
-def match_of_successor(request: Request, observed: ClientDrivenObserved, primary: Controller,
-                       successor: Controller) -> Match:
-    """Return the relation of the successor's template to the desired template.
-
-    The label records a hash of the request. A user who can create controllers can compute the hash
-    in advance, or edit the template afterwards. So a further proof is needed: this task has created
-    the present template, or pods have run since the first observation, or the API server would
-    store the template in the same form.
-    """
-    is_named = (successor.name == request.next_name if request.next_name
-                else successor.is_named_for(primary.name))
-    if not is_named:
-        return Match.NO
-    stored = handover.stored_template_hash(successor.template)
-    first = primary.successor_spec if primary.partner_uid == successor.uid else None
-    has_run = first == stored and bool(successor.current)
-    is_own = first in (None, stored) and observed.is_created_here
-    dry_run = observed.stored and handover.stored_template_hash(observed.stored)
-    return provenance.match(
-        request, successor.template, observed.desired or {},
-        is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
-        is_confirmed=has_run or is_own or dry_run == stored)
-
-
 def _needs_rollback(request: Request, observed: ClientDrivenObserved) -> bool:
     """Return whether an update to a template other than to_revision's must be rolled back."""
     primary, successor = observed.primary, observed.successor
     return bool(request.revision and primary and successor and not handover.is_under_way(observed)
-                and not match_of_successor(request, observed, primary, successor).is_result)
+                and not evidence.match(request, observed).is_result)

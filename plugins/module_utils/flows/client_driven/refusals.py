@@ -19,15 +19,15 @@ from ...model.object_meta import (
     KUBECTL_SOURCE,
     PARTNER,
     PARTNER_UID,
-    RESTART,
     TAKEOVER,
     UPDATE_ANNOTATIONS,
 )
 from ...model.observed import Controller, deployment_label
 from ...model.request import Request
 from ...model.template import image_names, without_label
-from .. import handover, provenance, refusals
+from .. import handover, refusals
 from ..commands import BEGAN, resume_and_rollback
+from . import evidence
 from .observed import ClientDrivenObserved, mismatch
 
 
@@ -72,7 +72,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
     """Refuse a request other than the update in progress, after the primary's deletion."""
-    if (is_of_another_request(request, observed, successor)
+    if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
     if request.label_key not in successor.selector:
@@ -81,19 +81,6 @@ def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            where=request.where,
                            next_command=f"set deployment_label_key to the key in the selector of "
                                         f"{successor.name}")
-
-
-def is_of_another_request(request: Request, observed: ClientDrivenObserved,
-                          successor: Controller) -> bool:
-    """Return whether the successor, without its primary, was created for another request."""
-    if request.state is State.RESTARTED:
-        return RESTART not in (successor.template["metadata"].get("annotations") or {})
-    has_begun = provenance.has_begun(request, successor)
-    match = provenance.match(
-        request, successor.template, observed.desired or {}, is_confirmed=observed.is_confirmed,
-        is_recorded=has_begun or provenance.has_ended(request, successor))
-    # During the handover the record is sufficient: no annotation closes a template.
-    return not (match.is_result or (has_begun and handover.is_closed(successor)))
 
 
 def refuse_without_room(request: Request, primary: Controller, successor: Controller,

@@ -100,12 +100,6 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
                                                          if observed.in_progress else None)
         return self.with_pods(request, observed.witnessed(memory.settings), cluster, memory)
 
-    def may_be_result(self, request: Request, observed: RevisionsT, primary: Controller) -> bool:
-        is_undone = bool(observed.record
-                         and (observed.record.is_back or observed.is_template_restored))
-        return primary.is_observed and super().may_be_result(
-            request, dataclasses.replace(observed, record=None) if is_undone else observed, primary)
-
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
         """Return the ControllerRevisions; None if they cannot be read."""

@@ -16,6 +16,8 @@ from ...model.fields import Json
 from ...model.object_meta import Rollout
 from ...model.server_driven import RevisionDriven
 from ...model.steps import Action, Decision, Done, Step, Wait
+from .. import provenance
+from ..provenance import Match
 from ..server_driven import recorded
 from ..server_driven.planner import Planner
 from ..server_driven.rules import Settings
@@ -37,8 +39,9 @@ class RevisionsSettings(Settings[RevisionsT]):
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
-        strategy = self.strategy_of_update(has_template=desired is None
-                                           or self.has_template(desired))
+        has_template = desired is None or provenance.match(
+            self.request, self.primary.template, desired) is Match.EXACT
+        strategy = self.strategy_of_update(has_template=has_template)
         return recorded.with_history({**self.baseline, "updateStrategy": strategy})
 
     @property
@@ -58,6 +61,11 @@ class RevisionsPlanner(Planner[RevisionsT]):
     @property
     def is_behind(self) -> bool:
         return not self.primary.is_observed
+
+    @property
+    def is_recorded(self) -> bool:
+        return (self.primary.is_observed and not self.observed.is_template_restored
+                and super().is_recorded)
 
     @property
     def is_replacing(self) -> bool:

@@ -19,6 +19,7 @@ from ...model.server_driven import DaemonSet, RevisionDriven
 from ...model.steps import Write
 from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
+from ..provenance import Match
 from ..server_driven import recorded
 from .observed import DaemonPod, DaemonSetObserved, find, miscounted, most_missing
 from .planner import DaemonSetPlanner, DaemonSetSettings
@@ -61,7 +62,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         return (request.undoes or observed.in_progress or observed.record is not None
                 or recorded.pauses(request, primary)
                 or _are_counted_as_new(primary)
-                or (memory.has_begun and not recorded.is_desired(request, primary, desired or {})))
+                or (memory.has_begun
+                    and self.match(request, observed, desired) is not Match.EXACT))
 
     def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again: after each new template.

@@ -21,9 +21,10 @@ from ...model.object_meta import Rollout
 from ...model.server_driven import DaemonSet
 from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers
 from ...model.steps import Action, Decision, Delete, Step, Wait
-from ...model.template import same_template
 from ...model.thresholds import Size
+from .. import provenance
 from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
+from ..provenance import Match
 from ..server_driven import recorded
 from .observed import DaemonPod, DaemonSetObserved, is_overdue, miscounted, most_missing
 
@@ -143,9 +144,10 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         An update to the previous revision itself gets the present one.
         """
         before, observed = self.observed.newest_other, self.observed
-        has_template = not is_back and (observed.is_rolling or self.settings.has_template(desired))
-        if before is None or not has_template or same_template(before.template, desired,
-                                                               self.request.label_key):
+        has_template = not is_back and (observed.is_rolling
+                                        or self.match(desired) is Match.EXACT)
+        if before is None or not has_template or provenance.match(
+                self.request, before.template, desired) is Match.EXACT:
             return observed.present_name
         return before.name
 

@@ -199,14 +199,11 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def is_rolled_back(self) -> bool:
         return super().is_rolled_back and self.observed.has_come_back
 
-    def is_own_update(self, record: Rollout) -> bool:
-        """Whether the same request began the update, and the template has not changed since.
+    def has_recorded_template(self, record: Rollout) -> bool:
+        """Whether the template is the one of the record.
 
         The server's controller numbers the templates, except those of a paused Deployment.
         """
-        is_result = self.request.state.restarts or self.observed.is_confirmed
-        if record.request != self.request.fingerprint or record.is_back or not is_result:
-            return False
         if record.template:
             return record.template == recorded.digest(self.primary)
         return self._is_newest(record)

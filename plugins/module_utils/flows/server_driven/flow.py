@@ -44,13 +44,6 @@ class ServerDrivenFlow(Flow[ObservedT]):
         """
         return observed
 
-    def may_be_result(self, request: Request, observed: ObservedT, primary: Controller) -> bool:
-        """Whether the record claims the present template as the result of this request."""
-        record = observed.record
-        return (provenance.has_ended(request, primary)
-                or bool(record and record.request == request.fingerprint
-                        and not request.state.restarts))
-
     def own_warnings(self, request: Request, observed: ObservedT) -> list[str]:
         """Return the warnings of this kind before the first write of an update."""
         return []
@@ -108,13 +101,16 @@ class ServerDrivenFlow(Flow[ObservedT]):
             return []
         return [*self.own_warnings(request, observed), *recorded.history_warnings(observed.primary)]
 
+    def match(self, request: Request, observed: ObservedT, desired: Json | None) -> Match:
+        """Return the relation of the present template to the desired one."""
+        if observed.primary is None or desired is None:
+            return Match.NO
+        return self.planner(request, observed, observed.primary).match(desired)
+
     def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
-                      desired: Json | None,
-                      cluster: Cluster, memory: Memory) -> bool:
+                      desired: Json | None, cluster: Cluster, memory: Memory) -> bool:
         """Return whether a dry run of the desired template results in the present one."""
-        if desired is None or provenance.match(
-                request, primary.template, desired,
-                is_recorded=self.may_be_result(request, observed, primary)) is not Match.RECORDED:
+        if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
             return False
         return provenance.is_confirmed(request, primary, desired, cluster, memory,
                                        lambda template: trial(request, primary, template))

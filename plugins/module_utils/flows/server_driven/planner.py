@@ -43,19 +43,16 @@ class Planner(Rules[ObservedT]):
     def _roll_forward(self) -> Decision:
         """Return the decision towards the desired template, or the template of to_revision."""
         desired, record = self.observed.desired or {}, self.observed.record
-        is_desired = (recorded.is_desired(self.request, self.primary, desired)
-                      or (record is not None and self.is_own_update(record)))
-        if record is None or not (self.observed.is_proven or is_desired):
-            return self._start(desired)
-        if not is_desired:
+        has_template = self.match(desired).is_result
+        if record is None or not (self.observed.is_proven or has_template):
+            return self._start(desired, has_template=has_template)
+        if not has_template:
             return self.replace_update(desired, record)
         return self._resume(record)
 
-    def _start(self, desired: Json) -> Decision:
+    def _start(self, desired: Json, *, has_template: bool) -> Decision:
         """Return the decision where no update is in progress."""
         request, observed, primary = self.request, self.observed, self.primary
-        has_template = provenance.is_unchanged(request, primary, desired,
-                                               is_confirmed=observed.is_confirmed)
         # | none | all requested pods have the desired template | done, unchanged |
         if has_template and observed.is_rolled_out:
             return Done(recorded.unchanged_message(request, primary, observed.present_number))

@@ -20,7 +20,7 @@ from ...model.request import PREVIOUS, Request
 from ...model.server_driven import ServerDriven
 from ...model.settings import are_equal, are_settings
 from ...model.steps import Patch, annotation, put, test
-from ...model.template import same_template, without_label
+from ...model.template import without_label
 from .. import provenance, refusals
 
 #: Bytes of possible growth of a record until the end of the update.
@@ -28,12 +28,6 @@ _GROWTH = 512
 #: Bytes of the annotations that the server adds to a ReplicaSet: revision, desired-replicas and
 #: max-replicas.
 _OF_REPLICA_SET = 150
-
-
-def is_desired(request: Request, primary: ServerDriven, desired: Json) -> bool:
-    """Return whether the controller has the desired template; each restart makes a new one."""
-    return not request.state.restarts and same_template(primary.template, desired,
-                                                        request.label_key)
 
 
 def pauses(request: Request, primary: ServerDriven) -> bool:

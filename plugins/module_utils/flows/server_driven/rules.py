@@ -18,8 +18,8 @@ from ...model.object_meta import Rollout
 from ...model.request import Request
 from ...model.server_driven import ServerDriven
 from ...model.steps import Decision, Step, Wait
-from ...model.template import same_template
-from .. import refusals
+from .. import provenance, refusals
+from ..provenance import Match
 from . import recorded
 from .observed import ServerDrivenObserved
 
@@ -37,10 +37,6 @@ class Settings(t.Generic[ObservedT]):
     def baseline(self) -> Json:
         """The settings without the update: as before, or as another client has set them since."""
         return recorded.baseline_settings(self.request, self.primary, self.observed.trusted_record)
-
-    def has_template(self, desired: Json) -> bool:
-        """Return whether the controller has the template."""
-        return same_template(self.primary.template, desired, self.request.label_key)
 
     # Defined by each kind
 
@@ -121,16 +117,30 @@ class Rules(t.Generic[ObservedT]):
         """Whether the server brings the present template to all pods without another write."""
         return True
 
-    def is_own_update(self, record: Rollout) -> bool:
-        """Whether the same request began the update, and the template has not changed since.
+    def match(self, desired: Json) -> Match:
+        """Return the relation of the present template to the desired one.
 
-        Needed if a comparison of templates does not show the same: admission has changed the
-        template, as the API server confirms, or the request is a restart.
+        A restart makes a new template each time, which no dry run gives again: the hash in the
+        record is the evidence.
         """
-        if record.request != self.request.fingerprint or record.is_back:
-            return False
-        return self.observed.is_confirmed or (self.request.state.restarts
-                                              and record.template == recorded.digest(self.primary))
+        return provenance.match(self.request, self.primary.template, desired,
+                                is_recorded=self.is_recorded,
+                                is_confirmed=(self.observed.is_confirmed
+                                              or self.request.state.restarts))
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the record says that the request led to the present template."""
+        record = self.observed.record
+        if record is None:
+            return provenance.has_ended(self.request, self.primary)
+        return (provenance.has_begun(self.request, self.primary) and not record.is_back
+                and self.has_recorded_template(record))
+
+    def has_recorded_template(self, record: Rollout) -> bool:
+        """Whether the template is the one of the record, as far as the record has its hash."""
+        return (not self.request.state.restarts
+                or record.template == recorded.digest(self.primary))
 
     def has_task_template(self, record: Rollout) -> bool:
         """Whether the controller still has the template of the task behind the update."""

@@ -23,8 +23,9 @@ from ...model.fields import Json
 from ...model.object_meta import Rollout
 from ...model.server_driven import StatefulSet
 from ...model.steps import Action, Decision, Delete, Step
-from ...model.template import without_label
+from .. import provenance
 from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
+from ..provenance import Match
 from ..server_driven import recorded
 from .observed import StatefulSetObserved, most_missing
 
@@ -93,13 +94,14 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         An update to the previous revision itself gets the present one.
         """
         observed, primary = self.observed, self.primary
-        if observed.stuck and self.settings.has_template(desired):
+        if observed.stuck and self.match(desired) is Match.EXACT:
             return observed.stuck[0].revision
         if is_back or not observed.is_rolling:
             return primary.update_revision
-        template = without_label(desired, self.request.label_key)
-        is_target = any(revision.name == primary.current_revision and revision.template == template
-                        for revision in observed.history)
+        is_target = any(
+            revision.name == primary.current_revision
+            and provenance.match(self.request, revision.template, desired) is Match.EXACT
+            for revision in observed.history)
         return primary.update_revision if is_target else primary.current_revision
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
@@ -110,7 +112,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         """
         # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
         primary, request = self.primary, self.request
-        if (self.settings.has_template(desired) or primary.is_replaced_by_server
+        if (self.match(desired) is Match.EXACT or primary.is_replaced_by_server
             or primary.current_revision == primary.update_revision
                 or not self.settings.pauses):
             return None

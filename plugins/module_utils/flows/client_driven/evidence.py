@@ -1,0 +1,71 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The evidence that the present templates are the result of a request. Pure.
+
+flows/provenance.py decides by the evidence, and docs/how-it-works.md lists it by controller.
+"""
+
+from __future__ import annotations
+
+from ...model.object_meta import RESTART
+from ...model.observed import Controller, deployment_label
+from ...model.request import Request
+from .. import handover, provenance
+from ..provenance import Match
+from .observed import ClientDrivenObserved, expected_successor
+
+
+def match(request: Request, observed: ClientDrivenObserved) -> Match:
+    """Return the relation of the successor's template to the desired one.
+
+    Without a successor, the template is the primary's.
+    """
+    primary, successor = observed.primary, observed.successor
+    if successor is None:
+        return Match.NO if primary is None else provenance.match(
+            request, primary.template, observed.desired or {},
+            is_recorded=provenance.has_ended(request, primary), is_confirmed=observed.is_confirmed)
+    if primary is None:
+        return _match_alone(request, observed, successor)
+    return _match_with_primary(request, observed, primary, successor)
+
+
+def _match_with_primary(request: Request, observed: ClientDrivenObserved, primary: Controller,
+                        successor: Controller) -> Match:
+    """Return the relation of the successor's template to the desired one, during an update.
+
+    The label records a hash of the request. A user who can create controllers can compute the hash
+    in advance, or edit the template afterwards. So a further proof is needed: this task has created
+    the present template, or pods have run since the first observation, or the API server would
+    store the template in the same form.
+    """
+    is_named = (successor.name == request.next_name if request.next_name
+                else successor.is_named_for(primary.name))
+    if not is_named:
+        return Match.NO
+    stored = handover.stored_template_hash(successor.template)
+    first = primary.successor_spec if primary.partner_uid == successor.uid else None
+    has_run = first == stored and bool(successor.current)
+    is_own = first in (None, stored) and observed.is_created_here
+    dry_run = observed.stored and handover.stored_template_hash(observed.stored)
+    return provenance.match(
+        request, successor.template, observed.desired or {},
+        is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
+        is_confirmed=has_run or is_own or dry_run == stored)
+
+
+def _match_alone(request: Request, observed: ClientDrivenObserved, successor: Controller) -> Match:
+    """Return the relation of the successor's template to the desired one, without the primary.
+
+    During the handover the record is sufficient: no annotation closes a template. The template
+    itself shows a restart.
+    """
+    has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
+    is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})
+    is_recorded = has_begun or provenance.has_ended(request, successor)
+    is_confirmed = observed.is_confirmed or (has_begun and handover.is_closed(successor))
+    return provenance.match(request, successor.template, observed.desired or {},
+                            is_recorded=is_restarted if restarts else is_recorded,
+                            is_confirmed=restarts or is_confirmed)

@@ -33,7 +33,7 @@ from .flows.flow import Flow, RolloutStatus
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
-from .model.kinds import KINDS, Kind
+from .model.kinds import KINDS
 from .model.label_selectors import matches
 from .model.object_meta import owner_uid
 from .model.observed import Controller
@@ -363,7 +363,7 @@ class _Overview:
         resume, rollback = flow.commands(request, observed)
         kind = request.kind
         if migration:
-            status = migration.status(status, _replica_set(migration, self._gateway))
+            status = migration.status(status, self._gateway)
             resume, rollback = migration.commands(observed.primary)
             kind = kind if controller else migration.request.kind
         pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
@@ -381,14 +381,6 @@ def _migrations(flow: Flow, request: Request, gateway: KubernetesGateway) -> dic
     return ({migration.request.name: migration for migration in in_progress}
             | {migration.names[kind]: migration for migration in in_progress
                if kind in migration.names})
-
-
-def _replica_set(migration: Halfway, gateway: KubernetesGateway) -> Controller | None:
-    """Return the ReplicaSet that takes over the pods; None if missing or unreadable."""
-    with contextlib.suppress(RolloutError):
-        if item := gateway.find(Kind.REPLICA_SET, migration.names[Kind.REPLICA_SET]):
-            return Controller.from_api(item, Kind.REPLICA_SET)
-    return None
 
 
 def _primary(controllers: t.Mapping[str, Controller], name: str) -> str:

@@ -69,10 +69,7 @@ class RelatedObjects(Namespaced):
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Without uids, return the ControllerRevisions of all controllers. Raises RolloutError."""
-        label = self.kind.history_label
-        # Only the ControllerRevisions of this collection have a label with the uid of their owner.
-        has_owner_label = uids and label == object_meta.HISTORY
-        items = self._revisions(f"{label} in ({','.join(uids)})" if has_owner_label else label)
+        items = self._revisions(self.kind.revisions_selector(uids))
         if items is None or not uids:
             return items
         return [item for item in items if object_meta.owner_uid(item) in uids]

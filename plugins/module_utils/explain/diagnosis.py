@@ -237,9 +237,9 @@ def _commands(request: Request) -> dict[str, str]:
 
 
 def _advice(request: Request) -> dict[str, str]:
-    """Return the advice to delete old pods first, except for kinds that always do."""
+    """Return the advice to delete old pods first, unless that is the only order."""
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
-    return {"or_gently": "" if request.kind.replaces_in_place else advice}
+    return {"or_gently": advice if request.may_surge else ""}
 
 
 def _refused(controller: Controller, events: list[Json],

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import enum
+import typing as t
 
 from . import object_meta
 
@@ -107,6 +108,16 @@ class Kind(Word):
                   Kind.DAEMON_SET: object_meta.POD_REVISION}
         return labels.get(self, object_meta.HISTORY)
 
+    def revisions_selector(self, uids: t.Sequence[str]) -> str:
+        """Return the label selector of the ControllerRevisions with the controllers' templates.
+
+        The server's own ControllerRevisions have no label with the uid of their controller: the
+        selector matches all.
+        """
+        label = self.history_label
+        has_uid = uids and label == object_meta.HISTORY
+        return f"{label} in ({','.join(uids)})" if has_uid else label
+
     @property
     def may_be_migrated(self) -> bool:
         """Return whether a Deployment can adopt the pods."""
@@ -182,3 +193,9 @@ class State(Word):
     def migrates(self) -> bool:
         """Return whether the pods stay and a controller of another kind adopts them."""
         return self is State.MIGRATED
+
+
+def changed_kinds(kind: Kind, state: State) -> tuple[Kind, ...]:
+    """Return the kinds of the controllers that a task may change, the user's kind first."""
+    migrates = state.migrates or kind.may_only_be_migrated
+    return (kind, Kind.DEPLOYMENT) if migrates else (kind,)

@@ -123,6 +123,11 @@ class Request:
         """Whether the template of to_revision is not resolved yet."""
         return self.undoes and (self.to_revision is not None or self.is_previous)
 
+    @property
+    def may_surge(self) -> bool:
+        """Whether a new pod may be created before an old pod is deleted."""
+        return not self.kind.replaces_in_place
+
     def unresolved(self) -> Request:
         """Return the task without facts of the cluster: revision and checksums."""
         return dataclasses.replace(self, to_revision=None if self.is_previous else self.to_revision,
@@ -212,12 +217,6 @@ class Request:
         words = {option: value for option, value in by_state.items() if value and state}
         apart = {} if is_fleet else commands.single_controller_changes(self.options, self.name)
         return command or otherwise or commands.describe_rerun({**apart, **words, **changes})
-
-    @property
-    def defined_selector(self) -> Json | None:
-        """Labels of the definition's selector, or None."""
-        selector = self.definition["spec"].get("selector") if self.definition else None
-        return selector and self.kind.labels(selector)
 
 
 def _options_of(request: Request, target: State, state: State | None) -> Json:

@@ -37,7 +37,7 @@ from ..cluster.gateway import Gateway, prefetch
 from ..model import fields, identity, object_meta
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text
-from ..model.kinds import Kind
+from ..model.kinds import changed_kinds
 from ..model.request import Request
 from .process import ACTIVE_TASKS, Process
 
@@ -131,7 +131,7 @@ class Lease:
                          max(renew_interval, SHARED_RENEW_INTERVAL))
         exclusive = [
             _ExclusiveLease(task, identity.lease_name(kind, request.name), renew_interval)
-            for kind in locked_kinds(request)]
+            for kind in changed_kinds(request.kind, request.state)]
         self._leases = [*exclusive, shared]
 
     @property
@@ -398,7 +398,7 @@ class _SharedLease(_ExclusiveLease):
         """
         if not lease.is_shared:
             return []
-        kinds = set(map(str, locked_kinds(self._request)))
+        kinds = set(map(str, changed_kinds(self._request.kind, self._request.state)))
         return [process for process in lease.processes
                 if process.kind not in kinds
                 and not (process.is_on_same_machine(self._task.process) and process.has_ended())]
@@ -417,12 +417,6 @@ class _SharedLease(_ExclusiveLease):
             if self._write(current, processes) if processes else self._gateway.delete_lease(stored):
                 return
             stored = self._gateway.lease(self._name)
-
-
-def locked_kinds(request: Request) -> tuple[Kind, ...]:
-    """Return the kinds of the controllers that the task writes."""
-    migrates = request.state.migrates or request.kind.may_only_be_migrated
-    return (request.kind, Kind.DEPLOYMENT) if migrates else (request.kind,)
 
 
 def user_and_host() -> str:

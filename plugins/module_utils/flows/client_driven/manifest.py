@@ -30,7 +30,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
     if request.definition is not None:
         metadata, spec = request.definition["metadata"], request.definition["spec"]
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        selector = request.defined_selector or {
+        selector = defined_selector(request) or {
             label: text for label, text in template["metadata"]["labels"].items()
             if label != request.label_key}
         min_ready_seconds = spec.get("minReadySeconds", 0)
@@ -62,6 +62,12 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
             "minReadySeconds": min_ready_seconds,
         },
     }
+
+
+def defined_selector(request: Request) -> Json | None:
+    """Return the labels of the definition's selector, or None."""
+    selector = request.definition["spec"].get("selector") if request.definition else None
+    return selector and request.kind.labels(selector)
 
 
 def rollout_record(outcome: str, before: Controller, after: Controller, now: str,

@@ -28,6 +28,7 @@ from ...model.template import image_names, without_label
 from .. import handover, refusals
 from ..commands import BEGAN, resume_and_rollback
 from . import evidence
+from .manifest import defined_selector
 from .observed import ClientDrivenObserved, mismatch
 
 
@@ -121,7 +122,7 @@ def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
 
     Source: kubectl rolling-update ("must specify a matching key with non-equal value").
     """
-    selector = request.defined_selector
+    selector = defined_selector(request)
     if selector and all(primary_selector.get(key, value) == value
                         for key, value in selector.items()):
         raise RolloutError(

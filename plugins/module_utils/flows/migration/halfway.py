@@ -10,6 +10,7 @@ may already be deleted and the Deployment not yet created.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing as t
 
@@ -20,7 +21,7 @@ from ...model.kinds import Kind, State
 from ...model.object_meta import StoredRevision
 from ...model.observed import Controller
 from ...model.request import Request
-from ..flow import Holder, RolloutStatus, Side
+from ..flow import Cluster, Holder, RolloutStatus, Side
 from .observed import readable, stored_revision_name
 
 
@@ -55,8 +56,9 @@ class Halfway(t.NamedTuple):
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if may_go_back else None)
 
-    def status(self, standing: RolloutStatus, replica_set: Controller | None) -> RolloutStatus:
+    def status(self, standing: RolloutStatus, cluster: Cluster) -> RolloutStatus:
         """Return the status of a migration, with the ReplicaSet as the new side."""
+        replica_set = self._replica_set(cluster)
         holders = (*standing.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(
             standing, phase="progressing", direction="forward",
@@ -64,6 +66,13 @@ class Halfway(t.NamedTuple):
             goal=self.stored["manifest"]["spec"]["replicas"] if standing.goal is None
             else standing.goal,
             holders=tuple({holder.controller.uid: holder for holder in holders}.values()))
+
+    def _replica_set(self, cluster: Cluster) -> Controller | None:
+        """Return the ReplicaSet that takes over the pods; None if missing or unreadable."""
+        with contextlib.suppress(RolloutError):
+            if item := cluster.find(Kind.REPLICA_SET, self.names[Kind.REPLICA_SET]):
+                return Controller.from_api(item, Kind.REPLICA_SET)
+        return None
 
 
 def halfway(item: Json, request: Request) -> Halfway | None:

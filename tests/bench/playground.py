@@ -22,7 +22,7 @@ from ansible_runs import cpu_of_children
 from counting import Counter, Everybody
 from kubernetes.client.exceptions import ApiException
 from objects import role
-from slow_line import SlowLine
+from slow_line import SlowConnection
 from watching import Watch
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -68,7 +68,7 @@ class Rolled(NamedTuple):
     processor: float = 0
     answers: float = 0
     #: Sequential requests on a slow line.
-    on_the_way: int = 0
+    sequential_requests: int = 0
     #: Seconds until the first write is done.
     until_begun: float = 0
 
@@ -205,7 +205,7 @@ class Playground:
         self._until(
             lambda: _is_complete(self._apps.read_namespaced_daemon_set(name, self.namespace),
                                  nodes),
-                    "the pods of a DaemonSet are not available")
+            "the pods of a DaemonSet are not available")
 
     def until_stuck(self, name: str = "baz") -> None:
         """Give a StatefulSet a template without a suitable node, then the previous template, like
@@ -262,9 +262,9 @@ class Playground:
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
-        line = SlowLine() if self._is_far else None
+        line = SlowConnection() if self._is_far else None
         if line:
-            line.lead(gateway.http.connection.pool)
+            line.delay(gateway.http.connection.pool)
         answers = Answers(gateway)
         try:
             result = driver.run(choose(request), request, gateway, driver.Clock(), say)
@@ -275,13 +275,20 @@ class Playground:
             raise SystemExit("nothing was rolled")
         processor = time.process_time() - processor
         closed = times.get(CLOSED, ended)
-        return Rolled(ended - began, self._ours.so_far() - before,
-                      times.get("rename", ended) - began,
-                      times.get(OPENED, ended) - closed if CLOSED in times else 0,
-                      times.get("hand", closed) - closed,
-                      len(result["steps"]), answers.bytes(), answers.bytes("PATCH"), processor,
-                      answers.seconds,
-                      len(line.on_the_way) if line else 0, times.get("update", began) - began)
+        return Rolled(
+            ended - began,
+            self._ours.so_far() - before,
+            times.get("rename", ended) - began,
+            times.get(OPENED, ended) - closed if CLOSED in times else 0,
+            times.get("hand", closed) - closed,
+            len(result["steps"]),
+            answers.bytes(),
+            answers.bytes("PATCH"),
+            processor,
+            answers.seconds,
+            len(line.sequential_requests) if line else 0,
+            times.get("update", began) - began,
+        )
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandedOver:
         """Update foo, pause when every pod is new, and hand over when the old pods are gone; then
@@ -439,7 +446,7 @@ class Playground:
         before = self._peers.so_far()
         client = kubernetes.config.new_client_from_config(self._administrator)
         if self._is_far:
-            SlowLine().lead(client.rest_client.pool_manager)
+            SlowConnection().delay(client.rest_client.pool_manager)
         api = kubernetes.client.AppsV1Api(client)
         listing, patching = getattr(api,
                                     f"list_namespaced_{resource}"), getattr(

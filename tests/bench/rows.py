@@ -380,11 +380,19 @@ def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | 
         )
     goal = 1.2 if seconds else None
     return [
-        Row(what, [run.seconds for run in our_runs], "Deployment controller",
+        Row(
+            what,
+            [run.seconds for run in our_runs],
+            "Deployment controller",
             [run.seconds for run in their_runs],
-            ratio_goal=goal),
-        Row(f"{what}: requests one after the other", [run.on_the_way for run in our_runs], unit="",
-            most=most),
+            ratio_goal=goal,
+        ),
+        Row(
+            f"{what}: requests one after the other",
+            [run.sequential_requests for run in our_runs],
+            unit="",
+            most=most,
+        ),
     ]
 
 

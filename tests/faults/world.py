@@ -71,7 +71,7 @@ class Judge(Observer):
         self._is_expected = expected
         with self._counts:  # the watch may still add counts of the time before
             self.before = set(self.created)
-            self.fewest_ready, self.most_pods = len(ready), len(pods)
+            self.min_ready, self.max_pods = len(ready), len(pods)
             self.orphans.clear()
         self.controllers_deleted.clear()
         self.undescribed.clear()
@@ -81,10 +81,10 @@ class Judge(Observer):
         present = uids(self.namespace.pods())
         self._sees(lambda: present <= set(self.created) and not present & self.deleted)
         broken = []
-        if self.fewest_ready < self._floor:
-            broken.append(f"floor broken: {self.fewest_ready} ready instead of {self._floor}")
-        if self.most_pods > self._ceiling:
-            broken.append(f"ceiling broken: {self.most_pods} pods instead of {self._ceiling}")
+        if self.min_ready < self._floor:
+            broken.append(f"floor broken: {self.min_ready} ready instead of {self._floor}")
+        if self.max_pods > self._ceiling:
+            broken.append(f"ceiling broken: {self.max_pods} pods instead of {self._ceiling}")
         if self.undescribed:
             broken.append(f"foo gone: {self.undescribed[0]}")
         if self.orphans:

@@ -108,10 +108,10 @@ class RealWorld:
                 self._note_server(error)
             else:
                 ended = Ended("done", result, result["msg"])
-        assert observer.fewest_ready >= floor, (
-            f"{observer.fewest_ready} pods ready instead of {floor}")
-        assert ceiling is None or observer.most_pods <= ceiling, (
-            f"{observer.most_pods} pods instead of at most {ceiling}")
+        assert observer.min_ready >= floor, (
+            f"{observer.min_ready} pods ready instead of {floor}")
+        assert ceiling is None or observer.max_pods <= ceiling, (
+            f"{observer.max_pods} pods instead of at most {ceiling}")
         return ended
 
     def _note_server(self, error: RolloutError) -> None:

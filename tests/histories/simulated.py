@@ -70,7 +70,7 @@ class CheckedCluster(Cluster):
         self.happens = self.settle
         self.settle()
         self.death: tuple[int, bool] | None = None
-        self.fewest_ready, self.most_pods = 10**9, 0
+        self.min_ready, self.max_pods = 10**9, 0
 
     @property
     def controllers_and_pods(self) -> ClusterModel:
@@ -88,8 +88,8 @@ class CheckedCluster(Cluster):
 
     def check_pods(self) -> None:
         pods = self.pods
-        self.fewest_ready = min(getattr(self, "fewest_ready", 0), sum(pod.ready for pod in pods))
-        self.most_pods = max(getattr(self, "most_pods", 0), len(pods))
+        self.min_ready = min(getattr(self, "min_ready", 0), sum(pod.ready for pod in pods))
+        self.max_pods = max(getattr(self, "max_pods", 0), len(pods))
         assert self.kind in BY_NAME or all(pod.owner for pod in pods), "a pod without a controller"
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
@@ -143,16 +143,16 @@ class SimulatedWorld:
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> Ended:
         gateway = self.gateway
-        gateway.tries, gateway.death, gateway.fewest_ready, gateway.most_pods = [], death, 10**9, 0
+        gateway.tries, gateway.death, gateway.min_ready, gateway.max_pods = [], death, 10**9, 0
         try:
             ended = self._ended(params, lambda request: gateway.run(request))
         except Killed:
             ended = Ended("killed")
         gateway.death = None
-        assert gateway.fewest_ready >= floor, (
-            f"{gateway.fewest_ready} pods ready instead of {floor}")
-        assert ceiling is None or gateway.most_pods <= ceiling, (
-            f"{gateway.most_pods} pods instead of at most {ceiling}")
+        assert gateway.min_ready >= floor, (
+            f"{gateway.min_ready} pods ready instead of {floor}")
+        assert ceiling is None or gateway.max_pods <= ceiling, (
+            f"{gateway.max_pods} pods instead of at most {ceiling}")
         return ended
 
     def check(self, params: Json) -> Ended:

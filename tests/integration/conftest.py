@@ -21,16 +21,14 @@ from namespace import ADMISSION_PLUGINS, Namespace
 from objects import cannot_run
 
 ROOT = Path(__file__).parents[2]
-#: Folders of ansible's commands and of their collections; `make test-versions` names other
-#: versions.
+#: Folders of the Ansible commands and the collections; `make test-versions` sets other versions.
 PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
 COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the points that only `make test-all` runs, let pytest deselect, and select this shard.
-    """
+    """Mark the tests that only `make test-all` runs, and deselect the tests of other shards."""
     sampling.mark(items)
     yield
     if number_of := os.environ.get("BATON_SHARD"):
@@ -41,9 +39,9 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout and worker, or the one that KUBECONFIG names.
+    """Provide the embedded cluster of this checkout and worker, or the cluster of KUBECONFIG.
 
-    BATON_KEEP_CLUSTER=1 leaves it running for the next run, until a run without it.
+    With BATON_KEEP_CLUSTER=1, the embedded cluster keeps running after the tests.
     """
     cluster = embedded.up(embedded.checkout_cluster_name("integration"),
                           admission_plugins=ADMISSION_PLUGINS)
@@ -53,9 +51,9 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def release(cluster):
-    """The version of the API server, as (1, 36)."""
+    """Provide the version of the API server, such as (1, 36)."""
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
-        # an older server may leave out major and minor
+        # the fields major and minor may be empty in older versions
         version = kubernetes.client.VersionApi(client).get_code().git_version
     major, minor = re.findall(r"\d+", version)[:2]
     return int(major), int(minor)
@@ -63,8 +61,8 @@ def release(cluster):
 
 @pytest.fixture(scope="session")
 def has_fake_nodes(cluster):
-    """Return whether KWOK plays the kubelets; on the nodes of a cluster that KUBECONFIG names, pods
-    may be containers.
+    """Provide whether KWOK simulates the kubelets; the cluster of KUBECONFIG may have real
+    nodes.
     """
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
@@ -72,20 +70,21 @@ def has_fake_nodes(cluster):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _commands_are_accepted():
-    """Fail a test in which an error shows a command that the module would refuse."""
-    with next_commands.watched():
+def _check_commands_of_errors():
+    """Fail a test if an error contains a command that the module would refuse."""
+    with next_commands.checked_commands():
         yield
 
 
 @pytest.fixture(autouse=True)
-def _can_be_shown(request):
-    """Skip a test and show the reason where the API server, or the nodes, lack the test's subject.
+def _skip_unsupported(request):
+    """Skip a test with the marker `since` or `fake_nodes` if the cluster does not support the
+    test.
     """
     if marker := request.node.get_closest_marker("since"):
-        version, why = marker.args
+        version, reason = marker.args
         if request.getfixturevalue("release") < tuple(map(int, version.split("."))):
-            pytest.skip(f"NEEDS KUBERNETES {version}: {why}")
+            pytest.skip(f"NEEDS KUBERNETES {version}: {reason}")
     if ((marker := request.node.get_closest_marker("fake_nodes"))
             and not request.getfixturevalue("has_fake_nodes")):
         pytest.skip(f"NEEDS FAKE NODES: {marker.args[0]}")
@@ -93,22 +92,21 @@ def _can_be_shown(request):
 
 @pytest.fixture
 def namespace(cluster, request):
-    """Provide a namespace that is deleted at the end of the test."""
-    provided = Namespace(cluster.kubeconfig, request.node.originalname)
-    yield provided
-    provided.delete()
+    """Provide a namespace, and delete the namespace after the test."""
+    namespace = Namespace(cluster.kubeconfig, request.node.originalname)
+    yield namespace
+    namespace.delete()
 
 
 @pytest.fixture
 def ansible_environment(namespace, plain_environment):
-    """Return the environment for ansible's commands, with the test's namespace as their cluster."""
+    """Provide the environment of Ansible commands, with the kubeconfig of the test's namespace."""
     return {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
 
 
 @pytest.fixture
 def plain_environment(tmp_path):
-    """Return the environment for ansible's commands, without the user's own settings and cluster.
-    """
+    """Provide the environment of Ansible commands, without the user's settings and kubeconfig."""
     return {
         **{key: value
            for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
@@ -122,10 +120,10 @@ def plain_environment(tmp_path):
 
 @pytest.fixture(scope="session")
 def ssh():
-    """Provide the variables with which Ansible reaches this machine by ssh."""
+    """Provide the variables with which Ansible connects to this machine over ssh."""
     if reason := sshd.missing():
         cannot_run(reason)
     with (tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder,
           sshd.up(Path(folder)) as variables):
-        # The paths of ssh's control sockets may have 108 characters: tmp_path is too long.
+        # tmp_path is too long for the path of a control socket, at most 108 characters
         yield {**variables, "ansible_control_path_dir": folder}

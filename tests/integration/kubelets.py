@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A kubelet's container logs, for nodes without one.
+"""A fake kubelet that serves container logs, for fake nodes.
 
-The API server fetches a log from the kubelet of the pod's node, by the address and port in the
-node's status. Here both belong to a server of the tests, so that only the log files are simulated:
-permissions, the API server's checks and its errors are real. The server applies a kubelet's own
-limits (bytes, time) the same way; tests/node has a real kubelet.
+The API server reads a log from the kubelet, by the address and the port in the status of the node.
+Both belong to an HTTP server of the tests. Only the logs are simulated: permissions, checks and
+errors of the API server are real. The fake kubelet implements the query parameters limitBytes and
+sinceSeconds. tests/node uses a real kubelet.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 Json = dict[str, t.Any]
 
-#: Secret in each error line; must appear in no other place.
+#: Secret in each error line, which must never be shown.
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
-#: Lines a second of each pod, and error lines per hundred lines, by image.
+#: Lines per second of each pod, and the percentage of error lines by image.
 RATE = 10
 VERSIONS = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
 def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
-    """Return the lines that the containers of a version have logged so far, each with its time."""
+    """Return the lines that a container has logged until now, with their times."""
     began = datetime.datetime.fromisoformat(
         pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
     errors = VERSIONS[pod["spec"]["containers"][0]["image"]]
@@ -50,18 +50,18 @@ def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
 
 
 class Kubelet(http.server.ThreadingHTTPServer):
-    """The kubelet of all nodes of a namespace, as a context manager."""
+    """The fake kubelet of all nodes of a namespace."""
 
     daemon_threads = True
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.namespace = namespace
-        #: Returns the log of a pod's container; a test may replace the function. None: the
-        #: container waits to start.
+        #: Returns the log of a container, or None for a container that has not started. A test may
+        #: replace the function.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
         #: Requested paths with their queries.
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
                         "-subj", "/CN=kubelet",
@@ -72,9 +72,7 @@ class Kubelet(http.server.ThreadingHTTPServer):
 
     @property
     def status(self) -> Json:
-        """Status of the nodes, set from their creation on, since KWOK may write a node's status
-        twice.
-        """
+        """Return the node status with the address and port of this server."""
         return {"addresses": [{"type": kind, "address": "127.0.0.1"}
                               for kind in ("Hostname", "InternalIP")],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self.server_address[1]}}}
@@ -87,7 +85,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
     server: Kubelet
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.requests.append(self.path)
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         _empty, _logs, _namespace, name, container = url.path.split("/")
@@ -99,8 +97,10 @@ class _Answer(http.server.BaseHTTPRequestHandler):
                        f'ContainerCreating'.encode())
             return
         since = time.time() - int(query["sinceSeconds"]) if "sinceSeconds" in query else 0
-        stamped = (b"%s %s\n" % (_stamp(at).encode(), line) for at, line in lines if at >= since)
-        self._send(200, b"".join(stamped)[:int(query.get("limitBytes", 2**40))])
+        content = (
+            b"%s %s\n" % (_timestamp(at).encode(), line) for at, line in lines if at >= since
+        )
+        self._send(200, b"".join(content)[:int(query.get("limitBytes", 2**40))])
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
@@ -114,14 +114,14 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def _stamp(at: float) -> str:
+def _timestamp(at: float) -> str:
     moment = datetime.datetime.fromtimestamp(at, datetime.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
 
 
 @contextlib.contextmanager
 def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
-    """Add nodes for the namespace alone, and run their kubelet."""
+    """Create nodes of the namespace, and run their kubelet during the block."""
     with serving(Kubelet(namespace, folder)) as kubelet:
         namespace.add_nodes(nodes, **kubelet.status)
         try:
@@ -131,15 +131,21 @@ def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet
 
 
 def analyzed(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
-    """Return the result of the module, or the result of its failure."""
+    """Run the module rollout_analysis, and return its result, also after a failure."""
     specs = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
-    of_metric = {name: spec.get("default")
-                 for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
+    metric_defaults = {name: spec.get("default")
+                       for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
     warn = options.pop("warn", pytest.fail)
-    params = {**specs, "name": "foo", "namespace": namespace.name,
-              "kubeconfig": namespace.kubeconfig, "interval": 0.2,
-              "metrics": [{**of_metric, "type": "error_lines", **metric} for metric in metrics],
-              "prometheus_url": None, **options}
+    params = {
+        **specs,
+        "name": "foo",
+        "namespace": namespace.name,
+        "kubeconfig": namespace.kubeconfig,
+        "interval": 0.2,
+        "metrics": [{**metric_defaults, "type": "error_lines", **metric} for metric in metrics],
+        "prometheus_url": None,
+        **options,
+    }
     handlers = {number: signal.getsignal(number)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real Prometheus for the tests, and pods' metrics to scrape.
+"""A real Prometheus, and simulated metrics of pods.
 
-The pods of the embedded cluster are no containers. One server reports the metrics for all their web
-servers: counters that grow over time as if each pod answered a hundred requests a second, in the
-manner of its version.
+The pods of the embedded cluster run no containers. One HTTP server exports the metrics of all pods:
+counters that increase as if each pod answered 100 requests per second with the error rate and the
+latency of its version.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ from pathlib import Path
 from objects import eventually
 from workspace import cache, locked
 
-#: Time with some scrapes.
+#: Window of an analysis, with several scrapes.
 WINDOW = "1s"
-#: Requests a second of each pod.
+#: Requests per second of each pod.
 RATE = 100
-#: Upper bounds of a request's seconds, as buckets.
+#: Upper bounds of the buckets of the request duration, in seconds.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Version(t.NamedTuple):
-    """How the pods of a version answer."""
+    """Behavior of the pods of a version."""
 
-    #: Share of answers with 500, and seconds per answer.
+    #: Share of answers with status 500, and seconds per answer.
     errors: float = 0.001
     seconds: float = 0.08
-    #: Whether metrics are reported at all.
-    reports: bool = True
+    #: Whether the pods export metrics.
+    exports_metrics: bool = True
 
 
 VERSIONS = {
     "myimage:v1": Version(),
     "myimage:v2": Version(),
-    "myimage:v3": Version(errors=0.05),  # answers 5 % of its requests with 500
-    "myimage:v4": Version(seconds=0.4),  # is slow
-    "myimage:v5": Version(reports=False),
+    "myimage:v3": Version(errors=0.05),  # 5 % errors
+    "myimage:v4": Version(seconds=0.4),  # slow answers
+    "myimage:v5": Version(exports_metrics=False),
 }
 
 
 def program() -> str | None:
-    """Return the path of Prometheus, or None if unavailable. Debian's package is unpacked into the
-    cache, not installed.
+    """Return the path of Prometheus, or None if unavailable.
+
+    Debian's package is unpacked into the cache, not installed.
     """
     if path := shutil.which("prometheus"):
         return path
@@ -65,10 +66,10 @@ def program() -> str | None:
     binary = folder / "usr" / "bin" / "prometheus"
     if not binary.exists() and shutil.which("apt-get") and shutil.which("dpkg"):
         with locked(cache() / "prometheus.lock", "Prometheus"):
-            for is_second_try in (False, True):
+            for is_retry in (False, True):
                 if binary.exists():
                     break
-                if is_second_try:  # package lists may be missing or outdated
+                if is_retry:  # the package lists may be missing or outdated
                     subprocess.run(["apt-get", "update"], check=False, capture_output=True,
                                    timeout=300)
                 _unpack(folder)
@@ -77,7 +78,7 @@ def program() -> str | None:
 
 def _unpack(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as download:
-        # As root, apt would download as another user, without write access here.
+        # by default, apt of root downloads as another user, who cannot write to the folder
         command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
         subprocess.run(command, cwd=download, check=False, capture_output=True, timeout=300)
         for package in Path(download).glob("*.deb"):
@@ -89,50 +90,55 @@ def _unpack(folder: Path) -> None:
 
 
 class Pods(http.server.ThreadingHTTPServer):
-    """Reports the metrics of pods to a scraper."""
+    """HTTP server that exports the metrics of pods."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Metrics)
-        #: Namespace and name of each pod, its version, and the start of its reports.
-        self.shown: dict[tuple[str, str], tuple[Version, float]] = {}
+        #: Version and start time of each pod, by namespace and name.
+        self.exported: dict[tuple[str, str], tuple[Version, float]] = {}
 
-    def show(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
-        """Replace the pods of a namespace; the counters of existing pods continue."""
+    def export(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
+        """Export the metrics of these pods of a namespace; the counters of known pods continue."""
         names = {(namespace,
                   pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
                  for pod in pods}
-        other_namespaces = {key: value for key, value in self.shown.items() if key[0] != namespace}
+        other_namespaces = {
+            key: value for key, value in self.exported.items() if key[0] != namespace
+        }
         now = time.monotonic()
-        # A pod of a StatefulSet returns with the same name, and counts from 0 again.
-        unchanged = {key: value for key, value in self.shown.items() if value[0] == names.get(key)}
-        self.shown = (other_namespaces
-                      | {key: unchanged.get(key, (version, now)) for key, version in names.items()})
+        # A recreated pod of a StatefulSet has the same name, but its counters restart at 0.
+        unchanged = {
+            key: value for key, value in self.exported.items() if value[0] == names.get(key)
+        }
+        self.exported = other_namespaces | {
+            key: unchanged.get(key, (version, now)) for key, version in names.items()
+        }
 
     @contextlib.contextmanager
-    def following(self, namespace: t.Any) -> t.Iterator[None]:
-        """Show the pods of a namespace as they come and go, while the block runs."""
-        is_over = threading.Event()
+    def exporting(self, namespace: t.Any) -> t.Iterator[None]:
+        """Export the metrics of the existing pods of a namespace during the block."""
+        stopped = threading.Event()
 
-        def follow() -> None:
-            while not is_over.wait(0.1):
-                with contextlib.suppress(Exception):  # a busy API server
-                    self.show(namespace.name, namespace.pods())
+        def update() -> None:
+            while not stopped.wait(0.1):
+                with contextlib.suppress(Exception):  # the API server is busy
+                    self.export(namespace.name, namespace.pods())
 
-        thread = threading.Thread(target=follow, daemon=True)
+        thread = threading.Thread(target=update, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            is_over.set()
+            stopped.set()
             thread.join()
-            self.show(namespace.name, [])
+            self.export(namespace.name, [])
 
     def text(self) -> str:
         lines = []
-        for (namespace, pod), (version, since) in self.shown.items():
-            if not version.reports:
+        for (namespace, pod), (version, since) in self.exported.items():
+            if not version.exports_metrics:
                 continue
             labels = f'namespace="{namespace}",pod="{pod}"'
             requests = RATE * (time.monotonic() - since)
@@ -170,12 +176,12 @@ class Prometheus(t.NamedTuple):
     pods: Pods
 
     def ask(self, query: str) -> list[dict[str, t.Any]]:
-        """Ask this Prometheus; see the function ask()."""
+        """Query this Prometheus; see the function ask()."""
         return ask(self.url, query)
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """Return the answer of Prometheus without the collection; empty before the port is open."""
+    """Return the result of a query, without the collection; [] if Prometheus does not answer."""
     address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     with (contextlib.suppress(OSError),
           urllib.request.build_opener().open(address, timeout=10) as answer):
@@ -186,7 +192,7 @@ def ask(url: str, query: str) -> list[dict[str, t.Any]]:
 @contextlib.contextmanager
 def up(binary: str, certificate: str = "", key: str = "", user: str = "",
        password_hash: str = "") -> t.Iterator[Prometheus]:
-    """Run a Prometheus that scrapes Pods; with a certificate, over TLS with a password (bcrypt)."""
+    """Run a Prometheus that scrapes Pods; with a certificate, use TLS and basic authentication."""
     web = {"tls_server_config": {"cert_file": certificate, "key_file": key},
            "basic_auth_users": {user: password_hash}}
     with serving(Pods()) as pods:
@@ -199,8 +205,9 @@ def up(binary: str, certificate: str = "", key: str = "", user: str = "",
 @contextlib.contextmanager
 def running(binary: str, targets: dict[str, t.Any], interval: str,
             web: dict[str, t.Any] | None = None) -> t.Iterator[str]:
-    """Run a Prometheus with these targets, and yield its URL when the port is open; `web` is its
-    web configuration file.
+    """Run a Prometheus with the targets, and yield its URL when the port is open.
+
+    web: the content of the web configuration file.
     """
     with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as folder:
         job = {"job_name": "pods", **targets}
@@ -240,7 +247,7 @@ Server = t.TypeVar("Server", bound=http.server.ThreadingHTTPServer)
 
 @contextlib.contextmanager
 def serving(server: Server) -> t.Iterator[Server]:
-    """Run a server in a thread while the block runs."""
+    """Run a server in a thread during the block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02},
                               daemon=True)
     thread.start()

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A namespace of a real cluster, with the actions of a test.
+"""A namespace of a real cluster, with helpers for tests.
 
-The test acts as the cluster's administrator. The code under test has a ServiceAccount with exactly
-the Role of docs/permissions.md.
+The helpers use the permissions of the cluster's administrator. The code under test uses a
+ServiceAccount with the Role of docs/permissions.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import kubernetes
 from external import external_kubeconfig
 from kubernetes.client.exceptions import ApiException
-from objects import Json, as_kind, eventually, manifest, rights, role
+from objects import Json, as_kind, eventually, manifest, permissions, role
 from observer import Observer
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -35,11 +35,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
-#: Admission plugins of every cluster of the suite in addition to the default ones.
-#: BATON_ADMISSION_PLUGINS runs the suite with more.
+#: Admission plugins of the tests' clusters in addition to the defaults; see
+#: BATON_ADMISSION_PLUGINS.
 ADMISSION_PLUGINS = tuple(filter(None, os.environ.get("BATON_ADMISSION_PLUGINS", "").split(",")))
-#: Allows a change of a pod's owner only to clients that may delete the pod and finalize the owner.
-#: OpenShift enables the plugin.
+#: Admission plugin that allows changes of ownerReferences only to clients that may delete the
+#: object and update the finalizers of the owner. OpenShift enables the plugin.
 OWNER_REFERENCES = "OwnerReferencesPermissionEnforcement"
 
 
@@ -48,11 +48,11 @@ class Namespace:
 
     def __init__(self, kubeconfig: str, title: str,
                  admission_plugins: t.Collection[str] = ADMISSION_PLUGINS) -> None:
-        #: The administrator's, for set-up and observer.
+        #: Kubeconfig of the administrator.
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
-        # The hook would read the environment at each call. pytest notes the current test in the
-        # environment, so a thread gets a KeyError.
+        # The hook reads the environment at each call, and may raise a KeyError in a thread, since
+        # pytest changes the environment.
         self.client.configuration.refresh_api_key_hook = None
         self.core = kubernetes.client.CoreV1Api(self.client)
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
@@ -64,16 +64,16 @@ class Namespace:
         self.allow(role(), "baton")
         if OWNER_REFERENCES in admission_plugins:
             self.allow(role("baton-owner-references"), "baton-owner-references")
-        #: Token of the code under test, and a kubeconfig with that token.
+        #: Token of the code under test, and the path of a kubeconfig with the token.
         self.token = self.new_token()
         self.kubeconfig = self.write("kubeconfig",
                                      json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
-        """Delete the namespace of a given cluster.
+        """Delete the namespace in a cluster of KUBECONFIG.
 
-        An embedded cluster ends soon: delete only the objects that keep its controllers busy, since
-        deleting the rest would take as long as a short test.
+        In an embedded cluster, which is stopped after the tests, delete only the controllers and
+        pods: the deletion of a namespace takes as long as a short test.
         """
         if external_kubeconfig():
             with contextlib.suppress(ApiException):  # the test may have deleted the namespace
@@ -85,10 +85,11 @@ class Namespace:
         self.client.close()
         self._folder.cleanup()
 
-    # Who the code under test is
+    # Permissions of the code under test
 
     def allow(self, rules: list[Json], name: str) -> None:
-        """Grant these rules to the code under test too, and wait until the API server applies them.
+        """Grant the rules to the code under test, and wait until the API server applies the
+        rules.
         """
         subject = {"kind": "ServiceAccount", "name": "baton", "namespace": self.name}
         group = f"{RBAC}/namespaces/{self.name}"
@@ -101,15 +102,14 @@ class Namespace:
         eventually(lambda: self.is_allowed(rules), f"the Role {name}")
 
     def is_allowed(self, rules: list[Json]) -> bool:
-        """Return whether the code under test has all of these rights, according to the API server.
-        """
+        """Return whether the code under test has all permissions of the rules."""
         headers = {"Impersonate-User": f"system:serviceaccount:{self.name}:baton"}
         path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
         review = self.call("POST", path, {"spec": {"namespace": self.name}}, headers=headers)
-        return rights(rules) <= rights(review["status"]["resourceRules"])
+        return permissions(rules) <= permissions(review["status"]["resourceRules"])
 
     def _active_paths(self) -> list[str]:
-        """Return the paths of the active controllers, and last the path of the pods."""
+        """Return the paths of autoscalers, controllers and pods, in this order."""
         autoscalers = f"/apis/autoscaling/v2/namespaces/{self.name}/horizontalpodautoscalers"
         controllers = [self.apps_path(kind)
                        for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")]
@@ -117,7 +117,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def as_administrator(self) -> t.Iterator[None]:
-        """Give the code under test all permissions, to show the additional messages."""
+        """Run the code under test with the permissions of the administrator during the block."""
         kubeconfig, self.kubeconfig = self.kubeconfig, self.admin_kubeconfig
         try:
             yield
@@ -125,13 +125,13 @@ class Namespace:
             self.kubeconfig = kubeconfig
 
     def new_token(self, **spec: t.Any) -> str:
-        """A token of the code under test's ServiceAccount."""
+        """Return a new token of the ServiceAccount of the code under test."""
         answer = self.call("POST", self.path("serviceaccounts", "baton") + "/token",
                            {"spec": spec})
         return answer["status"]["token"]
 
     def kubeconfig_of(self, user: Json) -> Json:
-        """Return a kubeconfig for this cluster with these credentials of the user."""
+        """Return a kubeconfig for this cluster with the credentials in `user`."""
         configuration = self.client.configuration
         trust = ({"certificate-authority": configuration.ssl_ca_cert} if configuration.ssl_ca_cert
                  else {})
@@ -163,10 +163,14 @@ class Namespace:
         token = (
             self.client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             or "")
-        usual = {"Accept": "application/json", "Content-Type": content_type, "Authorization": token,
-                 "User-Agent": "tests"}
+        default_headers = {
+            "Accept": "application/json",
+            "Content-Type": content_type,
+            "Authorization": token,
+            "User-Agent": "tests",
+        }
         answer = self.client.call_api(method, self.client.configuration.host + path,
-                                      {**usual, **(headers or {})}, body)
+                                      {**default_headers, **(headers or {})}, body)
         data = answer.read()
         if answer.status >= 300:
             raise ApiException(status=answer.status, reason=data.decode())
@@ -188,7 +192,7 @@ class Namespace:
         return sorted(item["metadata"]["name"] for item in items)
 
     def pods(self) -> list[Json]:
-        """Return the pods without the terminating ones."""
+        """Return the pods that are not terminating."""
         items = self.call("GET", self.path("pods"))["items"]
         return [item for item in items if "deletionTimestamp" not in item["metadata"]]
 
@@ -196,7 +200,7 @@ class Namespace:
         return self.call("POST", self.path(resource), body)
 
     def create_any(self, kind: str, body: Json, **spec: t.Any) -> Json:
-        """Create the object of manifest() as a controller of that kind."""
+        """Create a controller of the kind from a manifest of a ReplicationController."""
         if kind == "ReplicationController":
             return self.create("replicationcontrollers", body)
         return self.call("POST", self.apps_path(f"{kind.lower()}s"), as_kind(kind, body, **spec))
@@ -223,13 +227,13 @@ class Namespace:
         eventually(available, f"{replicas} replicas of {name}", seconds=120)
 
     def wait_for_deletion(self, name: str) -> None:
-        """Wait for the deletion of the controller and all pods."""
-        def gone() -> bool:
+        """Wait until the ReplicationController and its pods are deleted."""
+        def is_deleted() -> bool:
             owners = {ref["name"] for pod in self.pods()
                       for ref in pod["metadata"].get("ownerReferences", ())}
             return self.rc(name) is None and name not in owners
 
-        eventually(gone, f"the end of {name}")
+        eventually(is_deleted, f"the deletion of {name}")
 
     # Deployments
 
@@ -255,7 +259,7 @@ class Namespace:
                   {"propagationPolicy": "Background"})
 
     def replica_sets(self) -> list[Json]:
-        """The ReplicaSets, the oldest first."""
+        """Return the ReplicaSets, oldest first."""
         items = self.call("GET", self.apps_path("replicasets"))["items"]
         return sorted(items,
                       key=lambda item: int(
@@ -293,10 +297,8 @@ class Namespace:
                 and counts == [replicas] * 3)
 
     def wait_for_rollout(self) -> bool:
-        """Wait until the Deployment is rolled out and its controller has observed the last
-        annotation.
-        """
-        return eventually(self.is_rolled_out, "a Deployment that is rolled out")
+        """Wait until the Deployment is rolled out and its last generation is observed."""
+        return eventually(self.is_rolled_out, "the rollout of the Deployment")
 
     def patch_deployment(self, body: Json, name: str = "foo") -> Json:
         return self.call("PATCH", self.apps_path("deployments", name), body,
@@ -309,8 +311,8 @@ class Namespace:
 
     def make_stateful_set(self, replicas: int = 3, image: str = "myimage:v1", name: str = "foo",
                           **spec: t.Any) -> Json:
-        """Create a StatefulSet with all its pods ready, and allow the code under test to update the
-        object.
+        """Grant the permissions on StatefulSets, create a StatefulSet, and wait until its pods are
+        ready.
         """
         self.allow(role("baton-stateful-sets"), f"stateful-sets-{name}")
         self.create_any("StatefulSet", manifest(replicas, image, name),
@@ -338,8 +340,9 @@ class Namespace:
         return t.cast(Json, self.get_app("daemonsets", name))
 
     def add_nodes(self, count: int, **status: t.Any) -> list[str]:
-        """Create fake nodes for this namespace alone and return their names. The caller removes the
-        nodes.
+        """Create fake nodes whose taint admits only pods of this namespace, and return their names.
+
+        The caller removes the nodes.
         """
         size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         names = [f"{self.name}-{number}" for number in range(count)]
@@ -353,7 +356,7 @@ class Namespace:
         return names
 
     def remove_nodes(self, names: t.Iterable[str] = ()) -> None:
-        """Remove these nodes, or all nodes of the namespace."""
+        """Delete the nodes, or all nodes of the namespace."""
         query = urlencode({"labelSelector": f"test={self.name}"})
         existing = [item["metadata"]["name"]
                     for item in self.call("GET", f"/api/v1/nodes?{query}")["items"]]
@@ -363,8 +366,8 @@ class Namespace:
     def make_daemon_set(self, nodes: int, image: str = "myimage:v1", name: str = "foo",
                         template: Json | None = None,
                         **spec: t.Any) -> Json:
-        """Create a DaemonSet on the nodes of add_nodes(), with all pods ready and permission to
-        update the object.
+        """Grant the permissions on DaemonSets, create a DaemonSet on the nodes of add_nodes(), and
+        wait until its pods are ready.
         """
         self.allow(role("baton-daemon-sets"), f"daemon-sets-{name}")
         body = as_kind("DaemonSet", manifest(0, image, name), **spec)
@@ -378,13 +381,15 @@ class Namespace:
         return self.daemon_set(name)
 
     def is_rolled_out_on(self, nodes: int, name: str = "foo") -> bool:
-        """Return whether the DaemonSet is rolled out on that many nodes, as `kubectl rollout
-        status` decides.
+        """Return whether the DaemonSet is rolled out on `nodes` nodes, as `kubectl rollout status`
+        decides.
         """
         item = self.daemon_set(name)
         status = item.get("status", {})
-        counts = [status.get(f, 0)
-                  for f in ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")]
+        counts = [
+            status.get(field, 0)
+            for field in ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")
+        ]
         return (status.get("observedGeneration") == item["metadata"]["generation"]
                 and counts == [nodes] * 3)
 
@@ -397,7 +402,8 @@ class Namespace:
     def roll(self, fault: t.Callable[[KubernetesGateway], None] | None = None,
              say: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
-        """Run the module's work in this process; the result also has the requests that were sent.
+        """Run a task of the module in this process; the result contains the number of requests by
+        verb.
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
@@ -411,11 +417,11 @@ class Namespace:
         return {**result, "requests": gateway.requests}
 
     def command(self, **params: t.Any) -> str:
-        """Return the command that a user types for this task."""
+        """Return the ad-hoc command of the task."""
         return parse_request({"name": "foo", "namespace": self.name, **params}).command()
 
     def check(self, **params: t.Any) -> Json:
-        """Run the module's work in check mode."""
+        """Run a task of the module in check mode."""
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
@@ -428,27 +434,27 @@ class Namespace:
                                  self.name)
 
     def observer(self, allow_orphan: t.Callable[[Json], bool] = lambda pod: False) -> Observer:
-        """Return an observer that fails at its end if a pod was without a controller.
+        """Return an observer that fails at its end if a pod had no controller.
 
-        allow_orphan tells whether the test itself has orphaned a pod.
+        allow_orphan returns whether the test itself has orphaned the pod.
         """
         return Observer(self, allow_orphan)
 
     def end_state(self) -> Json:
-        """Return the state in which two runs with the same end agree.
+        """Return the controllers and pods without uids, times and revisions.
 
-        Controllers without times; pods by owner, labels and image.
+        Two runs with the same result have equal end states.
         """
         controllers = {}
         independent = [item for item in self.replica_sets()
                        if not item["metadata"].get("ownerReferences")]
         independent += [item for kind in ("statefulsets", "daemonsets")
-                         for item in self.call("GET", self.apps_path(kind))["items"]]
+                        for item in self.call("GET", self.apps_path(kind))["items"]]
         for item in ([t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments()
                      + independent):
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            # count how often a template was turned to
+            # these numbers increase with each change of the template
             for key in (object_meta.REVISION, "deprecated.daemonset.template.generation"):
                 annotations.pop(key, None)
             last = json.loads(annotations.pop(object_meta.LAST_ROLLOUT, "{}"))

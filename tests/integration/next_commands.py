@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pasted commands of errors: the test of each command, the way of pasting, and a check of each
-shown command.
-"""
+"""The commands that errors show: the test of each command, and a check of each shown command."""
 
 from __future__ import annotations
 
@@ -25,20 +23,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import 
 
 Json = dict[str, t.Any]
 
-#: Reasons why a command is not pasted in a test.
-SHOWS = ("not pasted: shows something and changes nothing; kubectl is not among the programs of "
-         "the tests' cluster")
-EDITS = "not pasted: opens an editor"
-OPENSHIFT = ("not pasted: needs oc and OpenShift's controllers; "
-             "tests/integration/test_deployment_config.py does what it does")
-WARNS = "not pasted: part of a warning before an update that goes on without it"
-PART = "not a command: what a command begins with"
-SAME = ("not pasted here: the same task again, as "
-        "test_failed_canary_is_repeated_as_a_canary_and_rolled_back pastes; ")
-FORGED = "not pasted: needs annotations or revisions that another client has forged; "
-#: Each function of plugins/ that makes a command for an error, by file below module_utils and name
-#: ("" for a table at the top), with the tests of test_next_commands.py that paste the command, or
-#: the reason against a test. tests/unit/test_next_commands.py compares the table with the source.
+#: Reasons why no test executes a command.
+SHOWS = ("not executed: only shows objects, and the tests' cluster does not include kubectl")
+EDITS = "not executed: opens an editor"
+OPENSHIFT = ("not executed: needs oc and OpenShift's controllers; "
+             "tests/integration/test_deployment_config.py has the same effect")
+WARNS = "not executed: part of a warning; the update continues without the command"
+PART = "not a command: the first words of commands"
+SAME = ("not executed here: the same task again, as in "
+        "test_failed_canary_is_repeated_as_a_canary_and_rolled_back; ")
+FORGED = "not executed: needs annotations or revisions that another client has forged; "
+#: For each function that creates the command of an error, the test of test_next_commands.py that
+#: executes the command, or the reason why no test does. The keys are the file below module_utils
+#: and the function ("" for a table of the module). tests/unit/test_next_commands.py compares the
+#: table with the source.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
     "explain/diagnosis.py::_commands": SHOWS,
@@ -47,11 +45,11 @@ SITES: dict[str, str] = {
     "explain/pod_health.py::_causes_of_loss": SHOWS,
     "explain/pod_health.py::_cause": PART,
     "explain/old_pods.py::": SHOWS,
-    "explain/old_pods.py::_of_old_pod": "not pasted here: test_stateful_set and "
-                                        "test_broken_rollouts show the pod that it is about",
+    "explain/old_pods.py::_of_old_pod": "not executed here: test_stateful_set and "
+                                        "test_broken_rollouts check the named pod",
     "explain/report.py::pause_commands": "test_commands_of_a_pause_end_the_pause",
-    "explain/failure_reasons.py::": "not pasted: suggestions about pods; most show something, the "
-                                    "others change what the template needs",
+    "explain/failure_reasons.py::": "not executed: suggestions about pods; most only show objects, "
+                                    "the others change objects that the template needs",
     "explain/preflight_warnings.py::": WARNS,
     "explain/preflight_warnings.py::kubectl": PART,
     "explain/preflight_warnings.py::_autoscalers": WARNS,
@@ -75,7 +73,7 @@ SITES: dict[str, str] = {
     "flows/migration/deployment_config.py::_differences": WARNS,
     "flows/migration/deployment_config.py::_triggers_lost": WARNS,
     "flows/migration/observed.py::readable": SHOWS,
-    "flows/migration/halfway.py::commands": "not pasted here: the same task again, which "
+    "flows/migration/halfway.py::commands": "not executed here: the same task again, which "
                                             "test_migration runs after each kill",
     "flows/migration/flow.py::_way_out":
         "test_migration_with_unavailable_pods_completes_with_another_image",
@@ -89,21 +87,21 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_refuse_another_template": SHOWS,
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
     "flows/migration/planner.py::_with_controller":
-        "not pasted: needs the old manifest, applied in the middle of a migration",
+        "not executed: needs the old manifest, applied during a migration",
     "flows/refusals.py::_without_finalizers": "test_deletion_blocked_by_a_finalizer_completes",
-    "flows/refusals.py::contested_before": FORGED + "each of its commands is one of way_back",
+    "flows/refusals.py::contested_before": FORGED + "each command is a command of way_back",
     "flows/refusals.py::endless_deletion": SAME
-    + "the finalizer's command is test_deletion_blocked_by_a_finalizer_completes'",
+    + "test_deletion_blocked_by_a_finalizer_completes executes the command for the finalizer",
     "flows/refusals.py::no_such_revision": "test_completed_update_is_rolled_back",
     "flows/refusals.py::refuse_contested": FORGED + SHOWS,
     "flows/refusals.py::refuse_finalizers": SAME
-    + "the finalizer's command is test_deletion_blocked_by_a_finalizer_completes'",
+    + "test_deletion_blocked_by_a_finalizer_completes executes the command for the finalizer",
     "flows/refusals.py::refuse_without_room": SHOWS,
     "flows/refusals.py::way_back": "test_completed_update_is_rolled_back",
     "flows/statefulset/planner.py::preparation": SHOWS,
     "flows/client_driven/flow.py::commands":
-        "not pasted: only in a handover, which lasts for less than a second; "
-        "test_update_with_a_deleted_primary_is_completed pastes the same command",
+        "not executed: only shown in a handover, which takes less than a second; "
+        "test_update_with_a_deleted_primary_is_completed executes the same command",
     "flows/client_driven/planner.py::_without_primary":
         "test_command_names_the_controller_to_update",
     "flows/client_driven/refusals.py::finish_command":
@@ -112,7 +110,7 @@ SITES: dict[str, str] = {
         "test_interrupted_kubectl_rolling_update_is_reverted",
     "flows/client_driven/refusals.py::refuse_deleting_or_closed": FORGED + EDITS,
     "flows/client_driven/refusals.py::refuse_mismatch": FORGED
-    + "the marks are removed as docs/recovery.md says",
+    + "docs/recovery.md shows how to remove the annotations",
     "flows/client_driven/refusals.py::refuse_successor":
         "test_command_names_the_controller_to_update",
     "flows/client_driven/refusals.py::refuse_selector_mismatch":
@@ -123,22 +121,22 @@ SITES: dict[str, str] = {
     "model/request.py::cluster_kubectl": PART,
     "model/request.py::oc": PART,
     "model/shell.py::ansible": PART,
-    "run/driver.py::loop": SAME + "test_driver stops a task",
-    "run/driver.py::run": SAME + "test_driver surprises a task",
+    "run/driver.py::loop": SAME + "see test_driver",
+    "run/driver.py::run": SAME + "see test_driver",
     "run/fleet.py::_next_command": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
-    "run/fleet.py::_note": SAME + "test_fleet surprises a task",
-    "run/lease.py::renew": SAME + "test_two_clients takes over",
+    "run/fleet.py::_note": SAME + "see test_fleet",
+    "run/lease.py::renew": SAME + "see test_two_clients",
     "run/lease.py::acquire": "test_command_waits_for_another_task",
-    "run/deadlines.py::refuse_repetition": SAME + "test_other_clients undoes a step",
-    "run/deadlines.py::count_rejection": SAME + "test_other_clients changes the object",
+    "run/deadlines.py::refuse_repetition": SAME + "see test_other_clients",
+    "run/deadlines.py::count_rejection": SAME + "see test_other_clients",
     "run/deadlines.py::concurrent_change_error":
-        SAME + "test_driver changes the template meanwhile",
+        SAME + "see test_driver",
     "run/deadlines.py::explain_idle_failure":
         "test_failing_pods_without_an_update_get_the_previous_template",
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
-#: First words of a program's command, after the flags for the connection and the namespace.
+#: Verbs of each program, which follow the flags for the connection and the namespace.
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
@@ -148,14 +146,14 @@ VERBS = {
 
 
 def sites(plugins: Path) -> set[str]:
-    """Return the functions of module_utils that make commands, in the form of SITES."""
+    """Return the functions of module_utils that create commands, as keys of SITES."""
     functions = set()
     root = plugins / "module_utils"
 
     def search(node: ast.AST, path: str, name: str) -> None:
         for child in ast.iter_child_nodes(node):
             is_function = isinstance(child, ast.FunctionDef)
-            if _makes_command(child):
+            if _creates_command(child):
                 functions.add(f"{path}::{name}")
             search(child, path, child.name if is_function else name)
 
@@ -164,10 +162,8 @@ def sites(plugins: Path) -> set[str]:
     return functions
 
 
-def _makes_command(node: ast.AST) -> bool:
-    """Return whether a node calls Request.command, or contains the beginning of a command of
-    kubectl or oc.
-    """
+def _creates_command(node: ast.AST) -> bool:
+    """Return whether a node calls Request.command, or contains the first words of a command."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "command"
     if isinstance(node, ast.Attribute):
@@ -179,8 +175,8 @@ def _makes_command(node: ast.AST) -> bool:
 
 @functools.cache
 def check(line: str) -> None:
-    """Raise AssertionError if the module would refuse the command, or no command of SITES begins
-    like this one.
+    """Raise AssertionError if the module would refuse the command, or VERBS does not contain its
+    verb.
     """
     program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
@@ -199,15 +195,15 @@ def check(line: str) -> None:
 
 
 @contextlib.contextmanager
-def watched() -> t.Iterator[None]:
-    """Check each command of each error while the block runs."""
+def checked_commands() -> t.Iterator[None]:
+    """Check each command of each error during the block."""
 
-    def checked(error: RolloutError, name: str, value: t.Any) -> None:
+    def set_attribute(error: RolloutError, name: str, value: t.Any) -> None:
         Exception.__setattr__(error, name, value)
         for line in value.splitlines() if name == "next_command" else ():
             check(line)
 
-    RolloutError.__setattr__ = checked
+    RolloutError.__setattr__ = set_attribute
     try:
         yield
     finally:
@@ -215,13 +211,13 @@ def watched() -> t.Iterator[None]:
 
 
 def parsed(command: str) -> Json:
-    """Return the module's options in an ad-hoc command, as parsed by a shell and Ansible."""
+    """Return the module options of an ad-hoc command, as a shell and Ansible parse them."""
     *words, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"], command
     return json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
 
 
-#: Paths of the resources in the commands, by kubectl's names.
+#: API paths by resource name of kubectl.
 _PATHS = {
     "rc": "/api/v1/namespaces/{}/replicationcontrollers/",
     "rs": "/apis/apps/v1/namespaces/{}/replicasets/",
@@ -232,37 +228,40 @@ _PATHS = {
 
 
 def as_kubectl(namespace, command: str) -> None:
-    """Execute a command of kubectl as the administrator: the tests' cluster does not include
-    kubectl.
+    """Execute a kubectl command as the administrator, without kubectl.
 
-    Supports the verbs and flags in the commands of errors, and raises AssertionError for others.
+    Supports the verbs and flags of the commands in errors; raises AssertionError for others.
     """
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     assert program == "kubectl" and words[words.index("-n") + 1] == namespace.name, command
     at = words.index("-n") + 2
-    verb, *rest = words[at:]
-    plain = [word for word in rest if not word.startswith("-") and not word.startswith("{")]
+    verb, *arguments = words[at:]
+    positional = [
+        word for word in arguments if not word.startswith("-") and not word.startswith("{")
+    ]
     if verb == "rollout":
-        assert plain[0] == "resume", command
-        plain = plain[1].split("/")
-    resource, name, *more = plain
+        assert positional[0] == "resume", command
+        positional = positional[1].split("/")
+    resource, name, *annotations = positional
     path = _PATHS[resource].format(namespace.name) + name
-    merge = "application/merge-patch+json"
+    merge_patch = "application/merge-patch+json"
     if verb == "rollout":
-        namespace.call("PATCH", path, {"spec": {"paused": None}}, merge)
+        namespace.call("PATCH", path, {"spec": {"paused": None}}, merge_patch)
     elif verb == "scale":
-        namespace.call("PATCH", path, {"spec": {"replicas": int(options["--replicas"])}}, merge)
+        namespace.call(
+            "PATCH", path, {"spec": {"replicas": int(options["--replicas"])}}, merge_patch
+        )
     elif verb == "annotate":
-        assert more and all(annotation.endswith("-") for annotation in more), command
+        assert annotations and all(annotation.endswith("-") for annotation in annotations), command
         namespace.call("PATCH", path,
                        {"metadata": {"annotations": {annotation.removesuffix("-"): None
-                                                     for annotation in more}}}, merge)
+                                                     for annotation in annotations}}}, merge_patch)
     elif verb == "patch":
-        assert options["--type"] == "merge" and rest[-2] == "-p", command
-        namespace.call("PATCH", path, json.loads(rest[-1]), merge)
+        assert options["--type"] == "merge" and arguments[-2] == "-p", command
+        namespace.call("PATCH", path, json.loads(arguments[-1]), merge_patch)
     elif verb == "delete":
         policy = "Orphan" if options.get("--cascade") == "orphan" else "Background"
         namespace.call("DELETE", path, {"propagationPolicy": policy})
     else:
-        raise AssertionError(f"as_kubectl does not know {verb}: {command}")
+        raise AssertionError(f"as_kubectl does not support {verb}: {command}")

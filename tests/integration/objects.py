@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubernetes objects of the tests as JSON, the Roles of docs/permissions.md, and waiting."""
+"""Kubernetes objects of the tests as JSON, the Roles of docs/permissions.md, and `eventually`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ PERMISSIONS = Path(__file__).parents[2] / "docs" / "permissions.md"
 
 
 def role(name: str = "baton") -> list[Json]:
-    """Return the rules of a Role in docs/permissions.md, the single source of the collection's
-    permissions.
-    """
+    """Return the rules of a Role in docs/permissions.md."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
     (document,) = (document
@@ -32,16 +30,18 @@ def role(name: str = "baton") -> list[Json]:
     return document["rules"]
 
 
-def rights(rules: t.Iterable[Json]) -> set[tuple[str, ...]]:
-    """Return each group, resource and verb that the rules allow, with the permitted name or ""."""
-    return {right for rule in rules
-            for right in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"],
-                                           rule.get("resourceNames") or [""])}
+def permissions(rules: t.Iterable[Json]) -> set[tuple[str, ...]]:
+    """Return the permissions of the rules as tuples: API group, resource, verb, resource name or
+    "".
+    """
+    return {permission for rule in rules
+            for permission in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"],
+                                                rule.get("resourceNames") or [""])}
 
 
 def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
              **metadata: t.Any) -> Json:
-    """Return a ReplicationController with a single container named web."""
+    """Return the manifest of a ReplicationController with a container named web."""
     return {
         "apiVersion": "v1",
         "kind": "ReplicationController",
@@ -59,7 +59,7 @@ def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
 
 
 def as_kind(kind: str, body: Json, **spec: t.Any) -> Json:
-    """Return the ReplicationController's manifest converted to another kind."""
+    """Return the manifest of a ReplicationController, converted to another kind."""
     if kind == "ReplicationController":
         return body
     selector = {"matchLabels": body["spec"]["selector"]}
@@ -84,7 +84,7 @@ def uids(pods: t.Iterable[Json]) -> set[str]:
 
 
 def eventually(condition: t.Callable[[], t.Any], what: str, seconds: float = 120) -> t.Any:
-    """Wait for a condition, and fail with its description after the given seconds."""
+    """Wait for a true value, and return the value; fail with the description after the timeout."""
     end = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
@@ -93,7 +93,7 @@ def eventually(condition: t.Callable[[], t.Any], what: str, seconds: float = 120
 
 
 def cannot_run(reason: str) -> t.NoReturn:
-    """Skip a test and show the reason; fail with CI=true."""
+    """Skip the test with the reason; with CI=true, fail the test."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -3,8 +3,8 @@
 
 """An observer of pods and controllers that is independent of the collection.
 
-It follows pods and controllers as the cluster's administrator through its own watches, with the
-kubernetes package.
+The observer uses the kubernetes package and separate watches, with the permissions of the cluster's
+administrator.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if t.TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Observer:
-    """Count pods from the outside, from start to end of the context."""
+    """A context manager that records the pods and controllers of a namespace during its block."""
 
     namespace: Namespace
-    #: Tells whether the test itself has orphaned a pod.
+    #: Returns whether the test itself has orphaned the pod.
     allow_orphan: t.Callable[[Json], bool] = lambda pod: False
-    #: Names of the other pods without a controller that were not terminating.
+    #: Names of other pods that had no controller and were not terminating.
     orphans: set[str] = dataclasses.field(default_factory=set)
-    #: Every observed pod: uid to name.
+    #: Names of all observed pods by uid.
     created: dict[str, str] = dataclasses.field(default_factory=dict)
-    deleted: set[str] = dataclasses.field(default_factory=set)
+    deleted_pods: set[str] = dataclasses.field(default_factory=set)
     restarts: int = 0
-    fewest_ready: int = 10**9
-    #: The most pods that were not terminating, and the most pods at all.
-    most_pods: int = 0
-    most_pods_in_total: int = 0
-    #: Names of controllers deleted while the observer ran.
+    min_ready: int = 10**9
+    #: Maximum number of pods, without and with terminating pods.
+    max_pods: int = 0
+    max_pods_in_total: int = 0
+    #: Names of the controllers that were deleted during the block.
     controllers_deleted: list[str] = dataclasses.field(default_factory=list)
     errors: list[BaseException] = dataclasses.field(default_factory=list)
 
@@ -49,35 +49,35 @@ class Observer:
         self._terminating: set[str] = set()
         self._counts = threading.Lock()
         self._stop = threading.Event()
-        for resource, take in (("pods", self._take_pod),
-                               ("replicationcontrollers", self._take_controller)):
+        for resource, receive in (("pods", self._receive_pod),
+                                  ("replicationcontrollers", self._receive_controller)):
             listed = self.namespace.call("GET", self.namespace.path(resource))
             for item in listed["items"]:
-                take("ADDED", item)
-            arguments = (resource, listed["metadata"]["resourceVersion"], take)
+                receive("ADDED", item)
+            arguments = (resource, listed["metadata"]["resourceVersion"], receive)
             threading.Thread(target=self._watch, args=arguments, daemon=True).start()
-        self.before = set(self.created)
+        self.initial_pods = set(self.created)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop when the observer is up to date."""
-        eventually(self._is_up_to_date, "the observer's view of the pods")
+        """Stop after the watches have received the current state of all pods."""
+        eventually(self._is_up_to_date, "all pods in the observer")
         self._stop.set()
         if not exception[0]:
             assert not self.errors, self.errors
             pods = sorted(self.orphans)
-            assert not pods, f"seen without a controller: {pods}"
+            assert not pods, f"pods without a controller: {pods}"
 
     @property
-    def new(self) -> set[str]:
-        """Return the uids of the pods created while the observer ran."""
-        return set(self.created) - self.before
+    def new_pods(self) -> set[str]:
+        """Return the uids of the pods that were created during the block."""
+        return set(self.created) - self.initial_pods
 
     def _is_up_to_date(self) -> bool:
-        present = uids(self.namespace.pods())
-        return present <= set(self.created) and not present & self.deleted
+        uids_in_cluster = uids(self.namespace.pods())
+        return uids_in_cluster <= set(self.created) and not uids_in_cluster & self.deleted_pods
 
-    def _watch(self, resource: str, version: str, take: t.Callable[[str, Json], None]) -> None:
+    def _watch(self, resource: str, version: str, receive: t.Callable[[str, Json], None]) -> None:
         client = kubernetes.config.new_client_from_config(self.namespace.admin_kubeconfig)
         core = kubernetes.client.CoreV1Api(client)
         call = (core.list_namespaced_pod if resource == "pods"
@@ -87,9 +87,9 @@ class Observer:
                 stream = call(self.namespace.name, watch=True, resource_version=version,
                               _preload_content=False,
                               _request_timeout=60)
-                rest = b""
+                incomplete_line = b""
                 for chunk in stream.stream(65536):
-                    *lines, rest = (rest + chunk).split(b"\n")
+                    *lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
                     if self._stop.is_set():
                         return
                     for line in filter(None, lines):
@@ -97,37 +97,38 @@ class Observer:
                         if event["type"] == "ERROR":
                             raise ApiException(status=event["object"]["code"],
                                                reason=event["object"]["message"])
-                        take(event["type"], event["object"])
+                        receive(event["type"], event["object"])
                         version = event["object"]["metadata"]["resourceVersion"]
             except Exception as error:
                 if isinstance(error, ApiException) and error.status == 410:
-                    version = eventually(lambda: self._list_again(resource, take),
+                    version = eventually(lambda: self._relist(resource, receive),
                                          f"the list of {resource}")
                 elif (not isinstance(error, (ApiException, HTTPError))
                       or getattr(error, "status", None) in (401, 403)):
-                    self.errors.append(error)  # shown by the test, which runs in another thread
+                    self.errors.append(error)  # the test reports the error at the end of the block
                     return
                 self._stop.wait(0.1)  # the API server is restarting
 
-    def _list_again(self, resource: str, take: t.Callable[[str, Json], None]) -> str | None:
-        """Replay the present objects as watch events, or return None if the list has to be tried
-        again.
+    def _relist(self, resource: str, receive: t.Callable[[str, Json], None]) -> str | None:
+        """List the objects, process the differences as watch events, and return the resource
+        version.
 
-        Objects that were created and deleted since the last event stay unknown.
+        Return None if the list has failed. Objects that were created and deleted since the last
+        event are not observed.
         """
         try:
             listed = self.namespace.call("GET", self.namespace.path(resource))
         except (ApiException, HTTPError):
             return None
-        present = uids(listed["items"])
+        uids_in_cluster = uids(listed["items"])
         for uid, item in list(self._pods.items()) if resource == "pods" else ():
-            if uid not in present:
-                take("DELETED", item)
+            if uid not in uids_in_cluster:
+                receive("DELETED", item)
         for item in listed["items"]:
-            take("MODIFIED", item)
+            receive("MODIFIED", item)
         return listed["metadata"]["resourceVersion"]
 
-    def _take_pod(self, kind: str, pod: Json) -> None:
+    def _receive_pod(self, kind: str, pod: Json) -> None:
         with self._counts:
             self._count(kind, pod)
 
@@ -139,20 +140,20 @@ class Observer:
         if kind != "DELETED" and "deletionTimestamp" in pod["metadata"]:
             self._terminating.add(uid)
         if kind == "DELETED" or "deletionTimestamp" in pod["metadata"]:
-            self.deleted.add(uid)
+            self.deleted_pods.add(uid)
         else:
             self._pods[uid] = pod
             if not owner(pod) and not self.allow_orphan(pod):
                 self.orphans.add(pod["metadata"]["name"])
         for container in pod["status"].get("containerStatuses", ()):
             self.restarts += container["restartCount"]
-        if hasattr(self, "before"):
-            self.fewest_ready = min(self.fewest_ready,
-                                    sum(map(is_ready, list(self._pods.values()))))
-            self.most_pods = max(self.most_pods, len(self._pods))
-            self.most_pods_in_total = max(self.most_pods_in_total,
-                                          len(self._pods) + len(self._terminating))
+        if hasattr(self, "initial_pods"):
+            self.min_ready = min(self.min_ready,
+                                 sum(map(is_ready, list(self._pods.values()))))
+            self.max_pods = max(self.max_pods, len(self._pods))
+            self.max_pods_in_total = max(self.max_pods_in_total,
+                                         len(self._pods) + len(self._terminating))
 
-    def _take_controller(self, kind: str, item: Json) -> None:
+    def _receive_controller(self, kind: str, item: Json) -> None:
         if kind == "DELETED":
             self.controllers_deleted.append(item["metadata"]["name"])

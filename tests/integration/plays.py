@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ad-hoc tasks and the collection's playbooks as processes, with task files, and a shop that
-answers their HTTP checks.
-"""
+"""Run ad-hoc commands and the collection's playbooks, with an HTTP server for their checks."""
 
 from __future__ import annotations
 
@@ -17,40 +15,46 @@ import threading
 
 from proc import descendants
 
-#: The stages of an update, unless a test wants others.
+#: Default stages of an update.
 STAGES = ["10%", "50%", "100%"]
 
 
-def ad_hoc(namespace, **options):
-    """The command of an ad-hoc task."""
+def ad_hoc_command(namespace, **options):
+    """Return an ad-hoc command of the module rolling_update."""
     arguments = json.dumps({"namespace": namespace.name, **options})
     return ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", arguments]
 
 
-def rolled(namespace, environment, succeeds=True, **options):
-    """Return the result of an ad-hoc task, and its output."""
-    process = subprocess.run(ad_hoc(namespace, **options), env=environment, capture_output=True,
-                             text=True, timeout=300,
-                             check=False)
+def run_ad_hoc(namespace, environment, succeeds=True, **options):
+    """Run an ad-hoc command, and return the result of the task and stderr."""
+    process = subprocess.run(
+        ad_hoc_command(namespace, **options),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert (process.returncode == 0) == succeeds, process.stdout + process.stderr
     return json.loads(process.stdout.partition("=>")[2]), process.stderr
 
 
-class Shop(http.server.ThreadingHTTPServer):
-    """Answers the checks (/10%25 etc.) and records each with the number of old and new pods in the
-    namespace.
+class CheckServer(http.server.ThreadingHTTPServer):
+    """HTTP server of the checks: a check requests the path of its stage, such as /10%25.
+
+    The server records each request with the number of old and new pods in the namespace.
     """
 
     daemon_threads = True
 
     def __init__(self, namespace=None):
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(("127.0.0.1", 0), CheckHandler)
         self.namespace = namespace
-        self.asked = []
-        self.broken = set()
-        #: Stages whose answer never comes.
-        self.silent = set()
-        #: Action of another client during the check of a stage, by stage.
+        self.requests = []
+        self.failing_stages = set()
+        #: Stages whose requests get no answer until the server stops.
+        self.unanswered_stages = set()
+        #: Actions of another client during a check, by stage.
         self.actions = {}
         self.closing = threading.Event()
 
@@ -70,15 +74,15 @@ class Shop(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/"
 
 
-class Answer(http.server.BaseHTTPRequestHandler):
+class CheckHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        shop, stage = self.server, self.path.strip("/").replace("%25", "%")
-        shop.asked.append((stage, *(versions(shop.namespace) if shop.namespace else ())))
-        shop.actions.get(stage, bool)()
-        if stage in shop.silent:
-            shop.closing.wait(60)
+        server, stage = self.server, self.path.strip("/").replace("%25", "%")
+        server.requests.append((stage, *(versions(server.namespace) if server.namespace else ())))
+        server.actions.get(stage, bool)()
+        if stage in server.unanswered_stages:
+            server.closing.wait(60)
         with contextlib.suppress(OSError):  # the client may be dead
-            self.send_response(503 if stage in shop.broken else 200)
+            self.send_response(503 if stage in server.failing_stages else 200)
             self.end_headers()
 
     def log_message(self, *_unused):
@@ -86,29 +90,41 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 
 def versions(namespace):
-    """How many pods run v1, and how many another image."""
+    """Return the number of pods with myimage:v1, and the number of other pods."""
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     return images.count("myimage:v1"), len(images) - images.count("myimage:v1")
 
 
 class Playbooks:
-    """Runs the collection's playbooks by their names, with task files beside them."""
+    """Runs the playbooks of the collection, in a folder with task files."""
 
-    def __init__(self, environment, folder, shop):
+    def __init__(self, environment, folder, server):
         self.folder = folder
-        #: Variables of every run.
-        self.common = {"controller_namespace": shop.namespace.name} if shop.namespace else {}
+        #: Variables of all runs.
+        self.default_variables = (
+            {"controller_namespace": server.namespace.name} if server.namespace else {}
+        )
         self.environment = {**environment, "ANSIBLE_SHOW_CUSTOM_STATS": "true"}
         pods = ["image_bump_pods | length == image_bump_sizes.new > 0",
                 "image_bump_pods | map(attribute='ip') is all"]
         self.write("smoke.yml", [
-            {"name": "The new pods are told", "ansible.builtin.assert": {"that": pods}},
-            {"name": "The shop answers",
-             "ansible.builtin.uri": {"url": shop.url + "{{ image_bump_stage | urlencode }}"}}])
-        self.write("tell.yml", [{"name": "Write what is known", "ansible.builtin.copy": {
-            "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "told.json"),
-            "mode": "0600"}}])
-        self.write("no.yml",
+            {"name": "Check the list of new pods", "ansible.builtin.assert": {"that": pods}},
+            {"name": "Request the check server",
+             "ansible.builtin.uri": {"url": server.url + "{{ image_bump_stage | urlencode }}"}}])
+        self.write(
+            "write_report_data.yml",
+            [
+                {
+                    "name": "Write the data of the report",
+                    "ansible.builtin.copy": {
+                        "content": "{{ image_bump_report_data | to_json }}",
+                        "dest": str(folder / "report_data.json"),
+                        "mode": "0600",
+                    },
+                }
+            ],
+        )
+        self.write("fail.yml",
                    [{"name": "Not today",
                      "ansible.builtin.fail": {"msg": "the shop is closed for stock-taking"}}])
 
@@ -116,47 +132,52 @@ class Playbooks:
         (self.folder / name).write_text(json.dumps(content))
 
     @property
-    def told(self):
-        """Return the data for a report, written by a hook."""
-        return json.loads((self.folder / "told.json").read_text())
+    def report_data(self):
+        """Return the report data that the hook write_report_data.yml has written."""
+        return json.loads((self.folder / "report_data.json").read_text())
 
     def start(self, playbook, *options, **variables):
-        """Start a playbook of the collection in its own process group."""
-        extra = json.dumps({"controller": "foo", **self.common, **variables})
+        """Start a playbook of the collection in a separate process group."""
+        extra = json.dumps({"controller": "foo", **self.default_variables, **variables})
         return self._start("ansible-playbook", f"baton.kubernetes.{playbook}", "-e", extra,
                            *options)
 
     def run(self, playbook, *options, succeeds=True, **variables):
-        """Run a playbook of the collection and return its whole output."""
-        return self._end(self.start(playbook, *options, **variables), succeeds)
+        """Run a playbook of the collection, and return its output."""
+        return self._wait(self.start(playbook, *options, **variables), succeeds)
 
     def command(self, *command, succeeds=True):
-        """The output of any command."""
-        return self._end(self._start(*command), succeeds)
+        """Run a command in the folder, and return its output."""
+        return self._wait(self._start(*command), succeeds)
 
     def _start(self, *command):
         return subprocess.Popen(command, cwd=self.folder, env=self.environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, start_new_session=True)
 
-    def _end(self, process, succeeds):
+    def _wait(self, process, succeeds):
         output, _none = process.communicate(timeout=300)
         print(output)  # shown if the test fails
         assert (process.returncode == 0) == succeeds
         return output
 
-    def bump(self, *options, succeeds=True, **variables):
-        """In three stages with the HTTP check, unless told otherwise."""
-        usual = {"image": "myimage:v2", "stages": STAGES, "verify_tasks": ["smoke.yml"],
-                 "max_surge": "100%",
-                 "after_tasks": ["tell.yml"], "failure_tasks": ["tell.yml"]}
-        return self.run("image_bump", *options, succeeds=succeeds, **{**usual, **variables})
+    def image_bump(self, *options, succeeds=True, **variables):
+        """Run the playbook image_bump, by default with three stages and an HTTP check."""
+        defaults = {
+            "image": "myimage:v2",
+            "stages": STAGES,
+            "verify_tasks": ["smoke.yml"],
+            "max_surge": "100%",
+            "after_tasks": ["write_report_data.yml"],
+            "failure_tasks": ["write_report_data.yml"],
+        }
+        return self.run("image_bump", *options, succeeds=succeeds, **{**defaults, **variables})
 
 
-def kill(process):
-    """SIGKILL, and not only for the process group: workers are sessions of their own."""
-    family = descendants(process.pid)
-    for pid in family:
+def kill_processes(process):
+    """Kill a process and all its descendants; the workers of Ansible have separate sessions."""
+    pids = descendants(process.pid)
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill_processes(pid, signal.SIGKILL)
     process.communicate()

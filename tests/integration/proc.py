@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes started by a test, in any session."""
+"""Find processes of a test by parent, or by an environment variable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and all its descendants, of any session."""
+    """Return the pid and the pids of all descendants, in any session."""
     try:
         children = [int(child)
                     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -26,15 +26,13 @@ def alive(pid: int) -> bool:
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return the parent of a process, its parent, and so on."""
+    """Return the pids of the parent, the grandparent, and so on."""
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return [parent, *ancestors(parent)] if parent > 1 else []
 
 
 def with_environment(variable: str, value: str) -> dict[int, dict[str, str]]:
-    """Return the environments of the processes with this value of a variable, also behind ssh, by
-    pid.
-    """
+    """Return the environment of each process in which the variable has the value, by pid."""
     environments = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An sshd for the tests on loopback, with its own keys and port, for the user who runs the tests.
-"""
+"""Run sshd on the loopback interface, with separate keys and port, for the current user."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def program() -> str | None:
 
 
 def missing() -> str:
-    """Return the missing programs, or "" where the tests can run. CI installs them."""
+    """Return a message about missing programs, or ""; in CI, install the packages first."""
     if (os.environ.get("CI") == "true" and not program() and shutil.which("apt-get")
             and os.geteuid() == 0):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -52,7 +51,7 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
-    """Run sshd and yield the variables with which Ansible connects."""
+    """Run sshd during the block, and yield the variables with which Ansible connects."""
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key],
                        check=True)
@@ -60,12 +59,12 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
         port = free.getsockname()[1]
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder), encoding="utf-8")
     if os.geteuid() == 0:
-        # sshd requires the folder when run by root
+        # sshd of root requires the folder
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     process = subprocess.Popen([t.cast(str, program()), "-D", "-f", folder / "config", "-E",
                                 folder / "log"])
     try:
-        _until_it_answers(port, folder / "log")
+        _wait_for_answer(port, folder / "log")
         yield {
             "ansible_host": "127.0.0.1",
             "ansible_port": port,
@@ -81,7 +80,7 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
         process.wait()
 
 
-def _until_it_answers(port: int, log: Path) -> None:
+def _wait_for_answer(port: int, log: Path) -> None:
     end = time.monotonic() + 60
     while True:
         with (contextlib.suppress(OSError),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A cluster with policies: mutations of the template, denied steps and object counts."""
+"""Test updates under admission policies, resource quotas and a terminating namespace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import contextlib
 import pytest
 from kubernetes.client.exceptions import ApiException
 from objects import eventually, manifest, uids
-from writes import Killed, death, reparents
+from writes import Killed, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -20,48 +20,46 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 @contextlib.contextmanager
 def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
-    """Apply a policy to the namespace's controllers or pods while the block runs.
+    """Apply an admission policy to the controllers or pods of the namespace during the block.
 
-    A dry run, the probe, tells when the policy begins and ceases to act.
+    The probe returns whether the policy is in effect, by a dry run.
     """
     name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
     rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
                                 "operations": operations}]}
     spec = {"failurePolicy": "Fail", "matchConstraints": rules, **spec}
-    where = {
+    binding = {
         "matchResources": {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}}
     actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
     namespace.call("POST", path, {"metadata": {"name": name}, "spec": spec})
     try:
         namespace.call("POST", f"{ADMISSION}/{kind}admissionpolicybindings", {
-            "metadata": {"name": name}, "spec": {"policyName": name, **actions, **where}})
-        eventually(probe, "the policy")
+            "metadata": {"name": name}, "spec": {"policyName": name, **actions, **binding}})
+        eventually(probe, "the effect of the policy")
         yield
     finally:
         namespace.call("DELETE", f"{ADMISSION}/{kind}admissionpolicybindings/{name}")
         namespace.call("DELETE", f"{path}/{name}")
-    eventually(lambda: not probe(), "the end of the policy")
+    eventually(lambda: not probe(), "the end of the effect of the policy")
 
 
-# A template stored differently from the request
+# Policies that change the template
 
-TO_MIRROR = """Object{spec: Object.spec{template: Object.spec.template{
+USE_MIRROR = """Object{spec: Object.spec{template: Object.spec.template{
     spec: Object.spec.template.spec{containers: object.spec.template.spec.containers.map(container,
         Object.spec.template.spec.containers{name: container.name,
             image: container.image.startsWith("mirror/") ? container.image
                 : "mirror/" + container.image})}}}}"""
-WITH_ENV = """Object{spec: Object.spec{template: Object.spec.template{
+ADD_ENV = """Object{spec: Object.spec{template: Object.spec.template{
     spec: Object.spec.template.spec{containers: object.spec.template.spec.containers.map(container,
         Object.spec.template.spec.containers{name: container.name,
             env: [Object.spec.template.spec.containers.env{
                 name: "ADDED", value: "by a policy"}]})}}}}"""
 
 
-def mutates(namespace, expression, operations=("CREATE", "UPDATE")):
-    """Apply the expression to every creation and change of a controller, by a
-    MutatingAdmissionPolicy.
-    """
+def mutation(namespace, expression, operations=("CREATE", "UPDATE")):
+    """Apply a MutatingAdmissionPolicy to the controllers of the namespace during the block."""
     def probe():
         stored = namespace.call("POST", namespace.path("replicationcontrollers") + "?dryRun=All",
                                 manifest(0, name="probe"))
@@ -79,50 +77,52 @@ BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "my
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("expression, image",
-                         [(TO_MIRROR, "mirror/myimage:v2"), (WITH_ENV, "myimage:v2")],
-                         ids=["another image", "more environment"])
-@pytest.mark.parametrize("wish", [BY_IMAGE, {**BY_IMAGE, "next_name": "bar"}, BY_TEMPLATE],
+                         [(USE_MIRROR, "mirror/myimage:v2"), (ADD_ENV, "myimage:v2")],
+                         ids=["another image", "additional environment variable"])
+@pytest.mark.parametrize("task", [BY_IMAGE, {**BY_IMAGE, "next_name": "bar"}, BY_TEMPLATE],
                          ids=["image", "image and next_name", "template"])
-def test_admission_that_changes_the_template(namespace, expression, image, wish):
-    """The desired template never equals the stored one: the update still ends, also after a kill,
-    and is then unchanged.
+def test_update_completes_although_admission_changes_the_template(
+    namespace, expression, image, task
+):
+    """The stored template differs from the requested template. A rerun after a kill completes the
+    update, and another rerun changes nothing.
     """
     namespace.make_primary(2)
 
-    with mutates(namespace, expression):
+    with mutation(namespace, expression):
         with pytest.raises(Killed):
-            namespace.roll(fault=death(6, after=True), **wish)
-        result = namespace.roll(**wish)
-        again = namespace.roll(**wish)
+            namespace.roll(fault=kill_at_write(6, after=True), **task)
+        result = namespace.roll(**task)
+        rerun = namespace.roll(**task)
 
-    assert result["changed"] and not again["changed"] and set(again["requests"]) <= {"GET", "PATCH"}
-    assert namespace.rcs() == [wish.get("next_name", "foo")]
+    assert result["changed"] and not rerun["changed"] and set(rerun["requests"]) <= {"GET", "PATCH"}
+    assert namespace.rcs() == [task.get("next_name", "foo")]
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("wish", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
-def test_admission_that_changes_the_template_only_at_creation(namespace, wish):
-    """foo's present template could be stored as requested: the creation of an object shows that it
-    is the desired one.
+@pytest.mark.parametrize("task", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
+def test_update_completes_although_admission_changes_the_template_at_creation(namespace, task):
+    """The policy does not change the template of an existing controller, only that of the
+    successor.
     """
     namespace.make_primary(2)
 
-    with mutates(namespace, TO_MIRROR, ["CREATE"]):
-        assert namespace.roll(**wish)["changed"]
+    with mutation(namespace, USE_MIRROR, ["CREATE"]):
+        assert namespace.roll(**task)["changed"]
         before = eventually(lambda: (item := namespace.rc())["status"]["observedGeneration"]
                             == item["metadata"]["generation"] and item,
-                            "a status of its last change")
-        again = namespace.roll(**wish)
+                            "the observed generation")
+        rerun = namespace.roll(**task)
 
-    assert not again["changed"] and namespace.rc() == before and namespace.rcs() == ["foo"]
+    assert not rerun["changed"] and namespace.rc() == before and namespace.rcs() == ["foo"]
     assert before["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/myimage:v2"
 
 
-# A step denied by a policy
+# Policies that deny a step
 
 
-def patches(path, value):
+def patch_probe(path, value):
     return lambda namespace: namespace.call("PATCH",
                                             namespace.path("replicationcontrollers", "foo")
                                             + "?dryRun=All",
@@ -130,46 +130,63 @@ def patches(path, value):
                                             "application/json-patch+json")
 
 
-def creates(namespace):
+def create_probe(namespace):
     namespace.call("POST", namespace.path("replicationcontrollers") + "?dryRun=All",
                    manifest(0, name="probe"))
 
 
-def deletes(namespace):
+def delete_probe(namespace):
     namespace.call("DELETE", namespace.path("replicationcontrollers", "foo") + "?dryRun=All")
 
 
-ANNOTATED = "/metadata/annotations", {object_meta.PARTNER: "x"}
+ANNOTATION = "/metadata/annotations", {object_meta.PARTNER: "x"}
 IMAGE = "/spec/template/spec/containers/0/image"
 DENIED = {
-    "marks": (["UPDATE"],
-              f"!has(object.metadata.annotations) || !('{object_meta.PARTNER}' in "
-              f"object.metadata.annotations)",
-              patches(*ANNOTATED), "the change of its annotations"),
-    "the creation of next": (["CREATE"], "object.spec.replicas > 0", creates, "its creation"),
-    "a size": (["UPDATE"], "object.spec.replicas == oldObject.spec.replicas",
-               patches("/spec/replicas", 9),
-               "the change of its size"),
-    "the handover's first step": (["UPDATE"], "object.spec.template == oldObject.spec.template",
-                                  patches(IMAGE, "x:1"),
-                                  "the change of its template"),
-    "the deletion of next": (["DELETE"], "oldObject.metadata.name == 'x'", deletes, "its deletion"),
+    "annotations": (
+        ["UPDATE"],
+        f"!has(object.metadata.annotations) || !('{object_meta.PARTNER}' in "
+        f"object.metadata.annotations)",
+        patch_probe(*ANNOTATION),
+        "the change of its annotations",
+    ),
+    "creation of the successor": (
+        ["CREATE"],
+        "object.spec.replicas > 0",
+        create_probe,
+        "its creation",
+    ),
+    "change of the size": (
+        ["UPDATE"],
+        "object.spec.replicas == oldObject.spec.replicas",
+        patch_probe("/spec/replicas", 9),
+        "the change of its size",
+    ),
+    "first step of the handover": (
+        ["UPDATE"],
+        "object.spec.template == oldObject.spec.template",
+        patch_probe(IMAGE, "x:1"),
+        "the change of its template",
+    ),
+    "deletion of the successor": (
+        ["DELETE"],
+        "oldObject.metadata.name == 'x'",
+        delete_probe,
+        "its deletion",
+    ),
 }
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
-@pytest.mark.parametrize("what", DENIED)
-def test_denied_step_is_an_error(namespace, what, reason):
-    """The error names the step, the policy and its message; without the policy the same task ends
-    without a loss.
-    """
-    operations, expression, trial, deed = DENIED[what]
+@pytest.mark.parametrize("step", DENIED)
+def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason):
+    """The error names the step, the policy and the message of the policy."""
+    operations, expression, probe_write, failed_step = DENIED[step]
     namespace.make_primary(2)
 
     def probe():
         try:
-            trial(namespace)
+            probe_write(namespace)
         except ApiException as error:
             return "denied request" in error.reason
         return False
@@ -183,40 +200,44 @@ def test_denied_step_is_an_error(namespace, what, reason):
         namespace.roll(image="myimage:v2")
 
     status = {"Invalid": 422, "Forbidden": 403}[reason]
-    assert (error.value.what == f"{deed} was refused ({status})"
+    assert (error.value.what == f"{failed_step} was refused ({status})"
             and "run the same task again" in error.value.next_command)
     assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
             and "not on a Saturday" in error.value.why)
-    assert (namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods())
-            and len(observer.new) == 2)
-    assert (observer.fewest_ready >= 2 and observer.most_pods <= 3
+    assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
+            and len(observer.new_pods) == 2)
+    assert (observer.min_ready >= 2 and observer.max_pods <= 3
             and "foo" not in observer.controllers_deleted)
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
-@pytest.mark.parametrize("is_begun", [False, True],
-                         ids=["there from the beginning", "comes half way through the pods"])
-def test_policy_against_reparenting_is_an_error(namespace, reason, is_begun):
-    """The error names the pod, the policy and its message, before the first write if possible;
-    without it the task ends.
+@pytest.mark.parametrize("is_killed_before", [False, True],
+                         ids=["before the update", "during the handover"])
+def test_denied_reparenting_is_reported_and_the_rerun_completes(
+    namespace, reason, is_killed_before
+):
+    """The error names the pod, the policy and the message of the policy. The task checks the
+    permission before its first write.
     """
     namespace.make_primary(2)
-    trial = [{"op": "remove", "path": "/metadata/ownerReferences"}]
+    probe_write = [{"op": "remove", "path": "/metadata/ownerReferences"}]
 
     def probe():
         path = namespace.path("pods", namespace.pods()[0]["metadata"]["name"])
         try:
-            namespace.call("PATCH", f"{path}?dryRun=All", trial, "application/json-patch+json")
+            namespace.call(
+                "PATCH", f"{path}?dryRun=All", probe_write, "application/json-patch+json"
+            )
         except ApiException as error:
             return "denied request" in error.reason
         return False
 
     with namespace.observer() as observer:
-        if is_begun:
+        if is_killed_before:
             with pytest.raises(Killed):
-                namespace.roll(fault=death(1, True, reparents), image="myimage:v2")
+                namespace.roll(fault=kill_at_write(1, True, is_reparenting), image="myimage:v2")
         before = namespace.rc()["metadata"]["generation"]
         expression = ("has(object.metadata.ownerReferences) && object.metadata.ownerReferences == "
                       "oldObject.metadata.ownerReferences")
@@ -233,25 +254,24 @@ def test_policy_against_reparenting_is_an_error(namespace, reason, is_begun):
             and f" ({status})" in error.value.what)
     assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
             and "not on a Saturday" in error.value.why)
-    assert ("; nothing was changed" in error.value.what) is not is_begun
-    assert (namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods())
-            and len(observer.new) == 2)
-    assert observer.fewest_ready >= 2 and observer.most_pods <= 3
+    assert ("; nothing was changed" in error.value.what) is not is_killed_before
+    assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
+            and len(observer.new_pods) == 2)
+    assert observer.min_ready >= 2 and observer.max_pods <= 3
 
 
 # A quota
 
 
-def limits(namespace, **hard):
+def create_quota(namespace, **hard):
     namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": hard}})
     eventually(lambda: "used" in namespace.get("resourcequotas", "small").get("status", {}),
-               "the quota's count")
+               "the status of the quota")
 
 
-def test_quota_without_room_for_the_surge(namespace):
-    """The error has the quota's own words; with max_surge=0 the same update goes on."""
+def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
     namespace.make_primary(2)
-    limits(namespace, pods="2")
+    create_quota(namespace, pods="2")
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", progress_deadline=4)
@@ -262,29 +282,30 @@ def test_quota_without_room_for_the_surge(namespace):
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
-@pytest.mark.parametrize("then", [dict(state="rolled_back"), BY_IMAGE], ids=["back", "forward"])
-def test_quota_without_room_for_a_successor(namespace, then):
-    """Only an annotation on foo was written: rollback works under the quota, and the update resumes
-    without the quota.
+@pytest.mark.parametrize("next_task", [dict(state="rolled_back"), BY_IMAGE],
+                         ids=["rollback", "rerun"])
+def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_task):
+    """Only an annotation of foo is written. A rollback works despite the quota, a rerun without
+    it.
     """
     before = namespace.make_primary(2)
-    limits(namespace, **{"count/replicationcontrollers": "1"})
+    create_quota(namespace, **{"count/replicationcontrollers": "1"})
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2")
     assert (error.value.what == "its creation was refused (403)"
             and "exceeded quota: small" in error.value.why)
     assert namespace.rc()["spec"] == before["spec"] and len(namespace.pods()) == 2
-    if then == BY_IMAGE:
+    if next_task == BY_IMAGE:
         namespace.remove("small", resource="resourcequotas")
         eventually(lambda: namespace.get("resourcequotas", "small") is None,
-                   "the end of the quota")
-    namespace.roll(**then)
+                   "the deletion of the quota")
+    namespace.roll(**next_task)
 
     assert (namespace.rcs() == ["foo"]
             and not set(object_meta.UPDATE_ANNOTATIONS) & set(
                 namespace.rc()["metadata"].get("annotations", ())))
-    assert (namespace.rc()["spec"] == before["spec"]) == ("state" in then)
+    assert (namespace.rc()["spec"] == before["spec"]) == ("state" in next_task)
 
 
 # A terminating namespace
@@ -292,8 +313,10 @@ def test_quota_without_room_for_a_successor(namespace, then):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_namespace_deleted_during_an_update(namespace):
-    """The task ends soon, no matter if its permissions, its token or foo are deleted first."""
+def test_update_fails_when_its_namespace_is_deleted(namespace):
+    """The message depends on the object that is deleted first: the Role, the ServiceAccount or
+    foo.
+    """
     namespace.make_primary(4)
 
     def say(line):
@@ -303,14 +326,14 @@ def test_namespace_deleted_during_an_update(namespace):
     with pytest.raises(RolloutError) as error:
         namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=20)
 
-    assert any(sign in error.value.message for sign in (
+    assert any(text in error.value.message for text in (
         "permission", "does not accept the credentials", "no such ReplicationController",
         "it is being deleted",
         "being terminated")), error.value.message
 
 
 def test_terminating_namespace_is_refused(namespace):
-    """Held up by a finalizer on foo."""
+    """A finalizer of foo blocks the deletion of the namespace."""
     namespace.make_primary(2, finalizers=["example.com/wait"])
     namespace.core.delete_namespace(namespace.name)
     eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the deletion of foo")

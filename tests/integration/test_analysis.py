@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""New pods compared with old ones by a real Prometheus: a bad version is found, a good one passes.
+"""Test analyses that compare new and old pods by metrics of a real Prometheus.
 
-tests/unit/cluster/test_prometheus.py has the answers that a healthy Prometheus never gives.
+tests/unit/cluster/test_prometheus.py tests invalid answers of Prometheus.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 import yaml
 from monitoring import RATE, WINDOW
 from objects import cannot_run
-from plays import Playbooks, Shop, versions
+from plays import CheckServer, Playbooks, versions
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
@@ -28,25 +28,25 @@ PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 SUCCESS = {"type": "success_rate", "min": 0.99}
 LATENCY = {"type": "latency", "quantile": 0.9, "max_ratio_to_old": 2}
 #: Hash of "s3cret" in Prometheus' format.
-PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"  # of no other use
+PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"  # used only here
 
 
 @pytest.fixture(scope="session")
 def binary():
     return (monitoring.program()
-            or cannot_run("no prometheus here, and no Debian package of it to be had"))
+            or cannot_run("prometheus is missing, and its Debian package cannot be downloaded"))
 
 
 @pytest.fixture(scope="session")
 def prometheus(binary):
-    """Provide a Prometheus that scrapes the pods shown by the tests."""
+    """Provide a Prometheus that scrapes the metrics of the exported pods."""
     with monitoring.up(binary) as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def _handlers():
-    """Restore the handlers of signals that a module replaces."""
+def _restore_signal_handlers():
+    """Restore the signal handlers that the module replaces."""
     handlers = {number: signal.getsignal(number)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
@@ -55,27 +55,29 @@ def _handlers():
 
 
 @pytest.fixture
-def show_pods(namespace, prometheus):
-    """Show the namespace's pods to Prometheus and wait for a full window of samples."""
+def export_pods(namespace, prometheus):
+    """Provide a function that exports the metrics of the namespace's pods, and waits for
+    samples.
+    """
 
-    def show_pods():
-        prometheus.pods.show(namespace.name, namespace.pods())
+    def export_pods():
+        prometheus.pods.export(namespace.name, namespace.pods())
         time.sleep(1.4)
 
-    yield show_pods
-    prometheus.pods.show(namespace.name, [])
+    yield export_pods
+    prometheus.pods.export(namespace.name, [])
 
 
 @pytest.fixture
 def analyzed(namespace, prometheus):
-    """Return the result of the module, or the result of its failure."""
+    """Provide a function that runs the module rollout_analysis and returns its result."""
 
     def analyzed(*metrics, **options):
-        specs = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
-        of_metric = task.ANALYSIS_OPTIONS["metrics"]["options"]
-        metrics = [{name: spec.get("default") for name, spec in of_metric.items()} | metric
+        defaults = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
+        metric_options = task.ANALYSIS_OPTIONS["metrics"]["options"]
+        metrics = [{name: spec.get("default") for name, spec in metric_options.items()} | metric
                    for metric in metrics]
-        params = {**specs, "name": "foo", "namespace": namespace.name,
+        params = {**defaults, "name": "foo", "namespace": namespace.name,
                   "kubeconfig": namespace.kubeconfig, "metrics": metrics,
                   "prometheus_url": prometheus.url, "window": WINDOW, "interval": 0.2, **options}
         return task.answer(task.analysis, params, pytest.fail)
@@ -83,10 +85,10 @@ def analyzed(namespace, prometheus):
     return analyzed
 
 
-def test_good_version_passes_and_bad_versions_fail(namespace, show_pods, analyzed):
+def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, analyzed):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v2", pause_at=2)
-    show_pods()
+    export_pods()
 
     for _run in range(5):
         good = analyzed(SUCCESS, LATENCY, count=3)
@@ -99,7 +101,7 @@ def test_good_version_passes_and_bad_versions_fail(namespace, show_pods, analyze
     for image, name in (("myimage:v3", "success_rate"), ("myimage:v4", "latency")):
         namespace.roll(image="myimage:v1", state="rolled_back")
         namespace.roll(image=image, pause_at=2)
-        show_pods()
+        export_pods()
         bad = analyzed({**SUCCESS, "min_samples": RATE}, LATENCY, count=3)
         assert bad["failed"] and bad["outcome"] == "failed"
         (reason,) = (measurement["reason"]
@@ -111,7 +113,7 @@ def test_good_version_passes_and_bad_versions_fail(namespace, show_pods, analyze
                 == ["failed" if metric == name else "passed"
                     for metric in (
                         "success_rate", "latency")])
-        assert len(bad["measurements"]) == 2, "with the first one it is decided"
+        assert len(bad["measurements"]) == 2, "the first measurement decides the outcome"
     (value,) = (measurement["new"]
                 for measurement in bad["measurements"] if measurement["metric"] == "latency")
     assert 0.5 < value <= 1.0
@@ -122,44 +124,87 @@ def query(text, **thresholds):
 
 
 NO_DATA = {"type": "success_rate", "requests_metric": "nothing_total", "min": 0.99}
-#: Metrics, the outcome (None: not measured), and a part of the message.
-ASKED = {
+#: Metrics, the outcome (None: no measurement), and a part of the message.
+QUERIES = {
     "no data": ([NO_DATA], "inconclusive", "success_rate: no data for the new pods"),
-    "no data, which is taken as bad": ([{**NO_DATA, "on_empty": "fail"}], "failed",
-                                       "success_rate: no data for the new pods"),
-    "no data, which is taken as good": ([{**NO_DATA, "on_empty": "pass"}], "passed",
-                                        "success_rate no data"),
-    "no data, which is taken as 0": ([{**NO_DATA, "on_empty": "zero"}], "failed",
-                                     "success_rate: 0 is less than 0.99 (min)"),
-    "too few": ([{**SUCCESS, "min_samples": 10_000}], "inconclusive",
-                "samples of the new pods, fewer than 10000 (min_samples)"),
-    "enough": ([{**SUCCESS, "min_samples": RATE}], "passed", ""),
-    "a dollar": ([{**SUCCESS, "errors": "5..$", "min": 1}], "failed", "success_rate: 0.99"),
-    "NaN": ([query('sum(up{pod=~"$pods"} or vector(0)) / 0')], "inconclusive",
-            "query: NaN for the new pods"),
-    "Inf": ([query('sum(up{pod=~"$pods"} or vector(1)) / 0')], "failed",
-            "query: +Inf is more than 1 (max)"),
-    "several series": ([query('queue_length{pod=~"$new_pods"}')], None,
-                       "the query returns 2 numbers"),
-    "a range": ([query('queue_length{pod=~"$pods"}[1m]')], None,
-                "the query returns a matrix, not a number"),
-    "no query": ([query('sum(queue_length{pod=~"$pods"}')], None, "bad_data: invalid parameter"),
-    "an increase": ([query('avg(queue_length{namespace="$namespace",pod=~"$pods"})',
-                           max_increase=1)], "passed", "query 1, old 1"),
-    "both at once, in braces and raw quotes": (
-        [query("count(queue_length{pod=~`{{ new_pods }}`}) / "
-               "count(queue_length{pod=~'${old_pods}'})", min=1, max=1)], "passed",
-        "query 1"),
+    "no data with on_empty=fail": (
+        [{**NO_DATA, "on_empty": "fail"}],
+        "failed",
+        "success_rate: no data for the new pods",
+    ),
+    "no data with on_empty=pass": (
+        [{**NO_DATA, "on_empty": "pass"}],
+        "passed",
+        "success_rate no data",
+    ),
+    "no data with on_empty=zero": (
+        [{**NO_DATA, "on_empty": "zero"}],
+        "failed",
+        "success_rate: 0 is less than 0.99 (min)",
+    ),
+    "too few samples": (
+        [{**SUCCESS, "min_samples": 10_000}],
+        "inconclusive",
+        "samples of the new pods, fewer than 10000 (min_samples)",
+    ),
+    "enough samples": ([{**SUCCESS, "min_samples": RATE}], "passed", ""),
+    "dollar sign in a regular expression": (
+        [{**SUCCESS, "errors": "5..$", "min": 1}],
+        "failed",
+        "success_rate: 0.99",
+    ),
+    "NaN": (
+        [query('sum(up{pod=~"$pods"} or vector(0)) / 0')],
+        "inconclusive",
+        "query: NaN for the new pods",
+    ),
+    "Inf": (
+        [query('sum(up{pod=~"$pods"} or vector(1)) / 0')],
+        "failed",
+        "query: +Inf is more than 1 (max)",
+    ),
+    "several series": (
+        [query('queue_length{pod=~"$new_pods"}')],
+        None,
+        "the query returns 2 numbers",
+    ),
+    "a range vector": (
+        [query('queue_length{pod=~"$pods"}[1m]')],
+        None,
+        "the query returns a matrix, not a number",
+    ),
+    "an invalid query": (
+        [query('sum(queue_length{pod=~"$pods"}')],
+        None,
+        "bad_data: invalid parameter",
+    ),
+    "an increase": (
+        [query('avg(queue_length{namespace="$namespace",pod=~"$pods"})', max_increase=1)],
+        "passed",
+        "query 1, old 1",
+    ),
+    "new and old pods in one query": (
+        [
+            query(
+                "count(queue_length{pod=~`{{ new_pods }}`}) / "
+                "count(queue_length{pod=~'${old_pods}'})",
+                min=1,
+                max=1,
+            )
+        ],
+        "passed",
+        "query 1",
+    ),
 }
 
 
-def test_outcome_of_each_query(namespace, show_pods, analyzed):
-    """The controller's name has a dot, a special character of regular expressions."""
+def test_outcome_of_each_query(namespace, export_pods, analyzed):
+    """The name of the controller contains a dot, which is special in a regular expression."""
     namespace.make_primary(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
-    show_pods()
+    export_pods()
 
-    for title, (metrics, outcome, message) in ASKED.items():
+    for title, (metrics, outcome, message) in QUERIES.items():
         result = analyzed(*metrics, name="foo.bar")
         assert result.get("outcome") == outcome and message in result["msg"], (title, result)
         assert bool(result.get("failed")) is (outcome != "passed"), title
@@ -173,32 +218,32 @@ def test_outcome_of_each_query(namespace, show_pods, analyzed):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_analysis_of_other_kinds(namespace, show_pods, analyzed, kind):
-    """Found by the name alone; without an update all pods are new, without old pods to compare."""
+def test_analysis_of_other_kinds(namespace, export_pods, analyzed, kind):
+    """The analysis finds the controller by its name. Without an update, all pods are new pods."""
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set}[kind](4)
-    show_pods()
+    export_pods()
 
-    alone = analyzed({**SUCCESS, "max_decrease": 0.01})
-    assert (alone["outcome"] == "inconclusive" and len(alone["new_pods"]) == 4
-            and alone["old_pods"] == [])
-    assert "there are no old pods to compare with" in alone["msg"]
+    without_update = analyzed({**SUCCESS, "max_decrease": 0.01})
+    assert (without_update["outcome"] == "inconclusive" and len(without_update["new_pods"]) == 4
+            and without_update["old_pods"] == [])
+    assert "there are no old pods to compare with" in without_update["msg"]
     assert analyzed({**SUCCESS, "max_decrease": 0.01}, on_no_old_pods="pass")["outcome"] == "passed"
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
-    show_pods()
+    export_pods()
     bad = analyzed({"max_decrease": 0.01})
     assert len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3 and bad["outcome"] == "failed"
     assert re.search(r"success_rate: 0\.9\d* is less than 0\.98\d* \(max_decrease 0\.01, old 0\.99",
                      bad["msg"]), bad["msg"]
 
 
-def test_missing_objects_are_errors(namespace, analyzed):
-    result = analyzed(SUCCESS, name="nobody")
+def test_missing_controller_is_an_error(namespace, analyzed):
+    result = analyzed(SUCCESS, name="missing")
 
     assert result["failure"]["what"] == "there is no such ReplicationController"
 
 
-def test_prometheus_with_tls_and_a_password(namespace, show_pods, analyzed, binary, tmp_path):
+def test_prometheus_with_tls_and_a_password(namespace, export_pods, analyzed, binary, tmp_path):
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
                     "-subj", "/CN=prometheus",
@@ -206,43 +251,43 @@ def test_prometheus_with_tls_and_a_password(namespace, show_pods, analyzed, bina
                    check=True, capture_output=True)
     namespace.make_primary(1)
     with monitoring.up(binary, str(certificate), str(key), "me", PASSWORD_HASH) as server:
-        place = server.url.partition("://")[2]
+        address = server.url.partition("://")[2]
         trusted = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
         metric = query('count(up{pod=~"$pods"}) or vector(1)')
 
         good = [analyzed(metric, **trusted, prometheus_username="me", prometheus_password="s3cret"),
-                analyzed(metric, **{**trusted, "prometheus_url": f"https://me:s3cret@{place}"}),
-                analyzed(metric, prometheus_url=f"https://me:s3cret@{place}",
+                analyzed(metric, **{**trusted, "prometheus_url": f"https://me:s3cret@{address}"}),
+                analyzed(metric, prometheus_url=f"https://me:s3cret@{address}",
                          prometheus_validate_certs=False)]
-        bad = [analyzed(metric, **{**trusted, "prometheus_url": f"https://me:wr0ng@{place}"}),
+        bad = [analyzed(metric, **{**trusted, "prometheus_url": f"https://me:wr0ng@{address}"}),
                analyzed(metric, **trusted),
-               analyzed(metric, prometheus_url=f"https://me:s3cret@{place}")]
+               analyzed(metric, prometheus_url=f"https://me:s3cret@{address}")]
 
     assert [result["outcome"] for result in good] == ["passed"] * 3
     assert [result["failure"]["what"] for result in bad] == [
         *(["Prometheus does not accept the credentials (401)"] * 2),
-        f"the certificate of Prometheus at https://{place} is not accepted"]
+        f"the certificate of Prometheus at https://{address} is not accepted"]
     assert bad[0]["failure"]["why"] == "Unauthorized"
     assert "s3cret" not in str([*good, *bad]) and "wr0ng" not in str(bad)
 
 
-# As run by users
+# Ad-hoc commands and playbooks
 
 
 @pytest.fixture
 def playbooks(namespace, ansible_environment, tmp_path):
-    with Shop(namespace) as shop:
-        yield Playbooks(ansible_environment, tmp_path, shop)
+    with CheckServer(namespace) as check_server:
+        yield Playbooks(ansible_environment, tmp_path, check_server)
 
 
-def test_adhoc_shows_a_line_for_each_measurement_in_check_mode_too(
-        namespace, show_pods, prometheus, ansible_environment):
+def test_ad_hoc_command_shows_each_measurement_in_check_mode(
+        namespace, export_pods, prometheus, ansible_environment):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v2", pause_at=2)
-    show_pods()
-    place = prometheus.url.partition("://")[2]
+    export_pods()
+    address = prometheus.url.partition("://")[2]
     arguments = {"name": "foo", "namespace": namespace.name,
-                 "prometheus_url": f"http://me:s3cret@{place}", "window": WINDOW,
+                 "prometheus_url": f"http://me:s3cret@{address}", "window": WINDOW,
                  "count": 2, "interval": 0.3, "metrics": [SUCCESS]}
 
     run = subprocess.run(["ansible", "localhost", "--check", "-vvv", "-m",
@@ -263,7 +308,7 @@ def test_adhoc_shows_a_line_for_each_measurement_in_check_mode_too(
 @pytest.mark.full
 def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
         namespace, prometheus, playbooks):
-    """The example of docs/analysis.md with the test's Prometheus; then a bad version."""
+    """The test runs the example of docs/analysis.md with a bad version and with a good version."""
     before = namespace.make_primary(4)
     (block,) = re.findall(r"```yaml\n# play.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)
@@ -274,16 +319,16 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
     analysis |= {"prometheus_url": prometheus.url.replace("://", "://me:s3cret@"), "window": WINDOW,
                  "initial_delay": 1.4,
                  "count": 2, "interval": 0.2}
-    tells = {f"image_bump_{when}_tasks": ["tell.yml"] for when in ("failure", "after")}
-    role |= {"image_bump_namespace": namespace.name, "image_bump_report": "rollout.html", **tells}
+    hooks = {f"image_bump_{when}_tasks": ["write_report_data.yml"] for when in ("failure", "after")}
+    role |= {"image_bump_namespace": namespace.name, "image_bump_report": "rollout.html", **hooks}
 
     def run(image, succeeds):
         playbooks.write("play.yml", [{**play, "roles": [{**role, "image_bump_image": image}]}])
-        with prometheus.pods.following(namespace):
-            return playbooks._end(playbooks._start("ansible-playbook", "play.yml"), succeeds)
+        with prometheus.pods.exporting(namespace):
+            return playbooks.command("ansible-playbook", "play.yml", succeeds=succeeds)
 
     output = run("myimage:v3", succeeds=False)
-    data = playbooks.told
+    data = playbooks.report_data
     assert (versions(namespace) == (4, 0) and namespace.rc()["spec"] == before["spec"]
             and data["outcome"] == "rolled_back")
     assert data["message"].startswith("The check rollout_analysis has failed at stage 25% of foo: ")
@@ -300,7 +345,7 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
     assert "s3cret" not in output
 
     output = run("myimage:v2", succeeds=True)
-    data = playbooks.told
+    data = playbooks.report_data
     assert versions(namespace) == (0, 4) and data["outcome"] == "updated"
     assert ([(entry["stage"], [check["outcome"] for check in entry["checks"]])
              for entry in data["stages"]] == [
@@ -311,7 +356,7 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
 
 
 def play_with(namespace, analysis):
-    """A use of the role with the default stages."""
+    """Return a play that uses the role with the default stages."""
     return [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [{
         "role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
         "image_bump_namespace": namespace.name,
@@ -319,15 +364,15 @@ def play_with(namespace, analysis):
 
 
 @pytest.mark.full
-def test_role_passes_no_version_without_a_comparison(namespace, prometheus, playbooks):
-    """The default stages leave no old pods for the analysis."""
+def test_role_rolls_back_if_the_analysis_has_no_old_pods(namespace, prometheus, playbooks):
+    """At the stage 100%, no old pods exist."""
     namespace.make_primary(2)
     analysis = {"prometheus_url": prometheus.url, "window": WINDOW, "initial_delay": 1.4,
                 "metrics": [{"max_decrease": 0.5}]}
     playbooks.write("play.yml", play_with(namespace, analysis))
 
-    with prometheus.pods.following(namespace):
-        output = playbooks._end(playbooks._start("ansible-playbook", "play.yml"), False)
+    with prometheus.pods.exporting(namespace):
+        output = playbooks.command("ansible-playbook", "play.yml", succeeds=False)
 
     assert ("the analysis is inconclusive: success_rate: there are no old pods to compare with"
             in output)
@@ -335,14 +380,16 @@ def test_role_passes_no_version_without_a_comparison(namespace, prometheus, play
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("more", [[], ["--check"]], ids=["", "check mode"])
-def test_role_refuses_an_invalid_analysis_before_the_first_write(namespace, playbooks, more):
+@pytest.mark.parametrize("extra_options", [[], ["--check"]], ids=["", "check mode"])
+def test_role_refuses_an_invalid_analysis_before_the_first_write(
+    namespace, playbooks, extra_options
+):
     before = namespace.make_primary(2)
     playbooks.write("play.yml",
                     play_with(namespace,
                               {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))
 
-    output = playbooks._end(playbooks._start("ansible-playbook", "play.yml", *more), False)
+    output = playbooks.command("ansible-playbook", "play.yml", *extra_options, succeeds=False)
 
     assert ("image_bump_analysis: analysis 1: metric latency has no threshold"
             in " ".join(output.split()))

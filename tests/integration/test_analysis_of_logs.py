@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""New pods compared with old ones by the error lines in their logs: a bad version is found, a good
-one passes.
+"""Test analyses that compare new and old pods by the error lines in their logs.
 
-The pods have no containers, and a server of the tests is their kubelet; tests/node has real ones.
-tests/unit/cluster/test_logs.py has the answers that a real API server never gives.
+A fake kubelet serves the logs; tests/node reads logs of real containers.
+tests/unit/cluster/test_logs.py tests invalid answers of the API server.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ import pytest
 import yaml
 from kubelets import ERROR, SECRET, analyzed
 from objects import eventually, manifest, role
-from plays import Playbooks, Shop, versions
+from plays import CheckServer, Playbooks, versions
 from test_permissions import change_role, without
 
-pytestmark = pytest.mark.fake_nodes("logs that a test writes")
+pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 BY_MINUTE, BY_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
@@ -37,7 +36,7 @@ def kubelet(namespace, tmp_path):
 
 
 def make(namespace, replicas=4, kind="ReplicationController"):
-    """Create foo on the nodes of the namespace, with all its pods ready."""
+    """Create foo on the nodes of the namespace, and wait until its pods are ready."""
     body = manifest(replicas)
     body["spec"]["template"]["spec"] |= {"nodeSelector": {"test": namespace.name},
                                          "tolerations": [{"key": "test", "operator": "Exists"}]}
@@ -52,7 +51,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     make(namespace)
     created_at = time.monotonic()
     namespace.roll(image="myimage:v2", pause_at=2)
-    # The first line of a pod is an error, which carries little weight only among many lines.
+    # The first line of each pod is an error, so a low error rate needs many lines.
     time.sleep(max(3, created_at + 13 - time.monotonic()))
 
     for _run in range(3):
@@ -77,8 +76,9 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     assert bad["failure"]["next_command"].startswith("ansible localhost -m "
                                                      "baton.kubernetes.rolling_update -a ")
     assert "s3cret" not in str([good, bad]) and "database" not in str([good, bad])
-    assert (kubelet.asked
-            and all("limitBytes=" in path and "sinceSeconds=30" in path for path in kubelet.asked))
+    assert kubelet.requests and all(
+        "limitBytes=" in path and "sinceSeconds=30" in path for path in kubelet.requests
+    )
 
 
 @pytest.mark.sample(1)
@@ -95,27 +95,27 @@ def test_analysis_of_other_kinds(namespace, kubelet, kind):
     assert bad["outcome"] == "failed" and len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3
 
 
-def many(lines, since=10.0):
-    """Lines over the last seconds."""
+def log_of_last_seconds(lines, since=10.0):
+    """Return the lines with times that are spread over the last seconds."""
     return [(time.time() - since + since * number / len(lines), line)
             for number, line in enumerate(lines)]
 
 
-#: Content of odd logs, the expected share of errors, and the number of lines.
-ODD = {
-    "bytes that are no text": ([b"\xff\xfe\x00\x01 ERROR \x80", b"\xff"], 0.5, 2),
+#: Lines of the log, the expected share of errors, and the expected number of lines.
+UNUSUAL_LOGS = {
+    "bytes that are not UTF-8": ([b"\xff\xfe\x00\x01 ERROR \x80", b"\xff"], 0.5, 2),
     "escape sequences": ([b"\x1b[1;31mERROR\x1b[0m", b"\x1b[32mgood\x1b[0m"], 0.5, 2),
-    "a line of 2 MB": ([b"x" * 100_000 + b" ERROR", b"good"], 0, 2),
+    "a line of 100 kB": ([b"x" * 100_000 + b" ERROR", b"good"], 0, 2),
     "carriage returns, empty lines": ([b"ERROR\r", b"", b"good\r", b"\r"], 0.5, 2),
-    "no line": ([], None, 0),
+    "empty log": ([], None, 0),
 }
 
 
 def test_logs_with_unusual_content(namespace, kubelet):
     make(namespace, 1)
 
-    for title, (lines, share, count) in ODD.items():
-        kubelet.lines = lambda pod, container, lines=lines: many(lines)
+    for title, (lines, share, count) in UNUSUAL_LOGS.items():
+        kubelet.lines = lambda pod, container, lines=lines: log_of_last_seconds(lines)
         (measurement,) = analyzed(namespace, BY_LINE | {"max": 1})["measurements"]
         assert (measurement["new"], measurement["samples"]) == (share, count), title
         assert measurement["outcome"] == ("inconclusive" if share is None else "passed"), title
@@ -127,11 +127,14 @@ def test_logs_with_unusual_content(namespace, kubelet):
     assert failure["what"].endswith("share: no lines in the logs for the new pods")
 
 
-def test_long_log_counts_up_to_the_limit(namespace, kubelet):
-    """20,000 lines in 20 s, of which a fifth of the bytes are read."""
+def test_log_is_read_up_to_the_limit(namespace, kubelet):
+    """The log has 20,000 lines in 20 s. The analysis extrapolates from the lines up to the
+    limit.
+    """
     make(namespace, 1)
-    kubelet.lines = lambda pod, container: many([ERROR if number % 10 == 0 else b"x" * 30
-                                                 for number in range(20_000)], since=20)
+    kubelet.lines = lambda pod, container: log_of_last_seconds(
+        [ERROR if number % 10 == 0 else b"x" * 30 for number in range(20_000)], since=20
+    )
     warnings = []
 
     (measurement,) = analyzed(namespace, BY_MINUTE | {"max": 0},
@@ -142,14 +145,16 @@ def test_long_log_counts_up_to_the_limit(namespace, kubelet):
     assert len(warnings) == 1 and "is too long to be read to its end" in warnings[0]
 
 
-def test_containers_can_be_selected(namespace, kubelet):
+def test_analysis_reads_only_the_selected_containers(namespace, kubelet):
     make(namespace, 1)
-    kubelet.lines = lambda pod, container: many([ERROR] if container == "proxy" else [b"good"])
-    both = [{"name": "web", "image": "myimage:v1"}, {"name": "proxy", "image": "proxy:v1"}]
+    kubelet.lines = lambda pod, container: log_of_last_seconds(
+        [ERROR] if container == "proxy" else [b"good"]
+    )
+    containers = [{"name": "web", "image": "myimage:v1"}, {"name": "proxy", "image": "proxy:v1"}]
     setup = [{"name": "setup", "image": "setup:v1"}]
-    namespace.roll(template={"spec": {"containers": both, "initContainers": setup}})
+    namespace.roll(template={"spec": {"containers": containers, "initContainers": setup}})
 
-    results = [analyzed(namespace, BY_LINE | {"max": 1, **named}) for named in (
+    results = [analyzed(namespace, BY_LINE | {"max": 1, **selection}) for selection in (
         {}, {"containers": ["web"]}, {"containers": ["proxy"]}, {"containers": ["wbe"]})]
 
     assert [result["measurements"][0]["new"] for result in results] == [0.5, 0, 1, None]
@@ -159,7 +164,7 @@ def test_containers_can_be_selected(namespace, kubelet):
 
 
 def test_unreachable_kubelet_is_inconclusive(namespace):
-    """The fake nodes have none."""
+    """The fake nodes of the cluster have no kubelet."""
     namespace.make_primary(2)
 
     result = analyzed(namespace, BY_LINE)
@@ -169,9 +174,9 @@ def test_unreachable_kubelet_is_inconclusive(namespace):
 
 
 @pytest.mark.full
-def test_slow_pattern_times_out(namespace, kubelet):
+def test_slow_regular_expression_times_out(namespace, kubelet):
     make(namespace, 1)
-    kubelet.lines = lambda pod, container: many([b"a" * 100])
+    kubelet.lines = lambda pod, container: log_of_last_seconds([b"a" * 100])
 
     began = time.monotonic()
     result = analyzed(namespace, BY_LINE | {"pattern": "(a+)+$x"})
@@ -191,18 +196,18 @@ def test_missing_permission_is_an_error_before_the_first_wait(namespace):
             and time.monotonic() - began < 20)
 
 
-# As run by users
+# Playbooks
 
 
 @pytest.fixture
 def playbooks(namespace, ansible_environment, tmp_path):
-    with Shop(namespace) as shop:
-        yield Playbooks(ansible_environment, tmp_path, shop)
+    with CheckServer(namespace) as check_server:
+        yield Playbooks(ansible_environment, tmp_path, check_server)
 
 
 @pytest.mark.full
 def test_documented_example_runs(namespace, kubelet, playbooks):
-    """From docs/analysis.md, with shorter times."""
+    """The test runs the example of docs/analysis.md with a shorter delay."""
     make(namespace)
     (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)
@@ -214,7 +219,7 @@ def test_documented_example_runs(namespace, kubelet, playbooks):
     update["namespace"] = namespace.name
     playbooks.write("logs.yml", [play])
 
-    output = playbooks._end(playbooks._start("ansible-playbook", "logs.yml", "-vvv"), False)
+    output = playbooks.command("ansible-playbook", "logs.yml", "-vvv", succeeds=False)
 
     assert ("localhost | analyze foo: 1 new and 3 old pods; one measurement, the first one in 3 s"
             in output)
@@ -228,17 +233,17 @@ def test_documented_example_runs(namespace, kubelet, playbooks):
 @pytest.mark.full
 def test_role_rolls_back_when_new_pods_log_errors(namespace, kubelet, playbooks):
     make(namespace)
-    use = {"role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
-           "image_bump_namespace": namespace.name,
-           "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",
-           "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW,
-                                    "metrics": [{"type": "error_lines", **BY_MINUTE}]}]}
+    role_entry = {"role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
+                  "image_bump_namespace": namespace.name,
+                  "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",
+                  "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW,
+                                           "metrics": [{"type": "error_lines", **BY_MINUTE}]}]}
 
     def run(image, succeeds):
         playbooks.write("play.yml",
                         [{"hosts": "localhost", "connection": "local", "gather_facts": False,
-                          "roles": [{**use, "image_bump_image": image}]}])
-        return playbooks._end(playbooks._start("ansible-playbook", "play.yml"), succeeds)
+                          "roles": [{**role_entry, "image_bump_image": image}]}])
+        return playbooks.command("ansible-playbook", "play.yml", succeeds=succeeds)
 
     output = run("myimage:v3", succeeds=False)
     page = (playbooks.folder / "rollout.html").read_text()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Uses of Ansible: ansible, ansible-playbook, an installed collection, and killed processes."""
+"""Test ad-hoc commands, playbooks, the installed collection, and killed processes of Ansible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run(namespace, ansible_environment, tmp_path):
-    """Return a function that runs a command, with separate standard output and error."""
+    """Provide a function that runs a command."""
 
     def run(*command, environment=None, check=True):
         result = subprocess.run(command, cwd=tmp_path,
@@ -36,7 +36,7 @@ def run(namespace, ansible_environment, tmp_path):
 
 @pytest.fixture
 def adhoc(namespace, run):
-    """ansible localhost -m baton.kubernetes.rolling_update -a ..."""
+    """Provide a function that runs an ad-hoc command of a module."""
 
     def adhoc(arguments, module="rolling_update", **options):
         return run("ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a",
@@ -46,7 +46,7 @@ def adhoc(namespace, run):
 
 
 def result_of(process):
-    """The task's result in the output of ansible."""
+    """Return the result of the task in the output of an ad-hoc command."""
     return json.loads(process.stdout.partition("=>")[2])
 
 
@@ -54,7 +54,7 @@ def images(namespace):
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
 
 
-def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
+def test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing(namespace, adhoc):
     namespace.make_primary(2)
 
     first, second = adhoc("name=foo image=myimage:v2"), adhoc("name=foo image=myimage:v2")
@@ -70,27 +70,27 @@ def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("arguments",
-                         ["image=myimage:v1", "name=nobody image=myimage:v1",
+                         ["image=myimage:v1", "name=missing image=myimage:v1",
                           "image=myimage:v1 container=no",
                           "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1",
                           "state=rolled_back"])
-def test_action_plugin_returns_the_answer_of_the_module(namespace, run, arguments):
-    """Asked in Ansible's own process, or, under another name of the same Python, by the module."""
+def test_action_plugin_and_module_return_the_same_error(namespace, run, arguments):
+    """With another Python interpreter, the action plugin executes the module in a new process."""
     namespace.make_primary(1)
     arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
 
     another_python = ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")
-    in_process, by_module = (
+    in_process, in_module = (
         run("ansible", "localhost", "-vvv", "-m", "baton.kubernetes.rolling_update", *interpreter,
             "-a", f"namespace={namespace.name} {arguments}", check=False)
         for interpreter in ((), another_python))
 
-    assert (("EXEC" in in_process.stdout, "EXEC" in by_module.stdout)
+    assert (("EXEC" in in_process.stdout, "EXEC" in in_module.stdout)
             == ("nonsense" in arguments, True))
-    results = [result_of(process) for process in (in_process, by_module)]
+    results = [result_of(process) for process in (in_process, in_module)]
     for result in results:
         result.pop("invocation", None)
-    assert results[0] == results[1] and in_process.returncode == by_module.returncode
+    assert results[0] == results[1] and in_process.returncode == in_module.returncode
 
 
 @pytest.mark.full
@@ -98,13 +98,15 @@ def test_action_plugin_returns_the_answer_of_the_module(namespace, run, argument
     ("rolling_update", ["--check", "--diff", "-a", "name=foo image=myimage:v2"]),
     ("rolling_update_info", ["-a", "pods=true"]),
     ("rolling_update", ["-a", "name=foo image=myimage:v2 api_key={token}"])])
-def test_action_plugin_shows_the_same_output(namespace, run, cluster, module, arguments):
-    """Sizes, steps and options are equal too, apart from values that differ between runs."""
+def test_action_plugin_and_module_return_the_same_result(
+    namespace, run, cluster, module, arguments
+):
+    """The test compares the values that do not depend on the run."""
     results = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
         if results:
             namespace.remove("foo")
-            eventually(lambda: not namespace.pods(), "all pods are gone")
+            eventually(lambda: not namespace.pods(), "the deletion of all pods")
         namespace.make_primary(2)
         words = [f"namespace={namespace.name} {argument.format(token=cluster.token)}"
                  if "=" in argument else argument for argument in arguments]
@@ -113,14 +115,14 @@ def test_action_plugin_shows_the_same_output(namespace, run, cluster, module, ar
         assert (("EXEC" in process.stdout) == bool(interpreter)
                 and cluster.token not in process.stdout)
         results.append(result_of(process))
-    in_process, by_module = results
-    assert (in_process.keys() == by_module.keys()
-            and in_process["invocation"] == by_module["invocation"]
-            and in_process.get("msg") == by_module.get("msg"))
+    in_process, in_module = results
+    assert (in_process.keys() == in_module.keys()
+            and in_process["invocation"] == in_module["invocation"]
+            and in_process.get("msg") == in_module.get("msg"))
     assert ([step["action"] for step in in_process.get("steps", [])]
-            == [step["action"] for step in by_module.get("steps", [])])
-    assert (in_process.get("diff") == by_module.get("diff")
-            and in_process["changed"] == by_module["changed"])
+            == [step["action"] for step in in_module.get("steps", [])])
+    assert (in_process.get("diff") == in_module.get("diff")
+            and in_process["changed"] == in_module["changed"])
 
 
 @pytest.mark.full
@@ -156,7 +158,7 @@ def test_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
 
 
 def test_error_is_one_message_without_a_traceback(namespace, adhoc):
-    process = adhoc("name=nobody image=myimage:v2", check=False)
+    process = adhoc("name=missing image=myimage:v2", check=False)
 
     result = result_of(process)
     assert process.returncode == 2 and not result["changed"]
@@ -177,7 +179,7 @@ def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     assert process.returncode == 2 and result["changed"]
     (cause,) = result["failure"]["causes"]
     assert cause["kind"] == "crash" and cause["message"] in result["msg"]
-    # its pod is deleted
+    # the rollback has deleted the pod of the cause
     assert not any(line in result["msg"] for line in cause["suggestion"].splitlines())
     assert (
         f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/")
@@ -186,7 +188,7 @@ def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
 
 
 @pytest.mark.full
-@pytest.mark.fake_nodes("an image that is refused within 4 s")
+@pytest.mark.fake_nodes("a pod that fails within 4 s")
 def test_timeout_names_the_cause(namespace, adhoc):
     namespace.make_primary(2)
 
@@ -204,7 +206,9 @@ def test_timeout_names_the_cause(namespace, adhoc):
     ("", "the connection to Kubernetes cannot be set up"),
     ("token: s3cret\n: [", "the kubeconfig is not valid YAML"),
 ])
-def test_unusable_kubeconfig(namespace, adhoc, tmp_path, content, sentence):
+def test_unusable_kubeconfig_is_reported_without_its_content(
+    namespace, adhoc, tmp_path, content, sentence
+):
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
@@ -216,8 +220,8 @@ def test_unusable_kubeconfig(namespace, adhoc, tmp_path, content, sentence):
     assert "Traceback" not in process.stdout + process.stderr
 
 
-def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
-    """No kubeconfig at all, and the token never in the output, not even with -vvv."""
+def test_host_and_token_from_the_environment_are_used_and_never_shown(namespace, adhoc, cluster):
+    """AWX sets these variables. The output does not contain the token, not even with -vvv."""
     namespace.make_primary(1)
     token = namespace.token
     environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere",
@@ -227,13 +231,13 @@ def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
                    "K8S_AUTH_VERIFY_SSL": "True"}
 
     process = adhoc("name=foo image=myimage:v2", environment=environment)
-    again = adhoc(f"name=foo image=myimage:v2 api_key={token}",
-                  environment={**environment, "ANSIBLE_VERBOSITY": "3"})
+    verbose = adhoc(f"name=foo image=myimage:v2 api_key={token}",
+                    environment={**environment, "ANSIBLE_VERBOSITY": "3"})
 
     assert result_of(process)["changed"]
     assert (token
-            not in process.stdout + process.stderr + again.stdout.replace("EXEC", "")
-            + again.stderr)
+            not in process.stdout + process.stderr + verbose.stdout.replace("EXEC", "")
+            + verbose.stderr)
 
 
 def test_inline_kubeconfig_is_never_shown(namespace, run, tmp_path):
@@ -252,7 +256,7 @@ def test_inline_kubeconfig_is_never_shown(namespace, run, tmp_path):
 
 
 @pytest.mark.full
-def test_empty_survey_answer_counts_as_omitted(namespace, run):
+def test_empty_option_is_treated_as_omitted(namespace, run):
     namespace.make_primary(1)
     empty = {"next_name": "", "container": "", "max_surge": ""}
     arguments = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", **empty}
@@ -264,7 +268,7 @@ def test_empty_survey_answer_counts_as_omitted(namespace, run):
 
 
 def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-slow"):
-    """Start a slow rollout in its own process group, like ansible-runner."""
+    """Start an ad-hoc update in a separate process group, like ansible-runner."""
     return subprocess.Popen(
         ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
          f"namespace={namespace.name} name=foo image={image}", *options],
@@ -276,11 +280,11 @@ def successor_of(namespace):
     return next((name for name in namespace.rcs() if name != "foo"), None)
 
 
-def half_way(namespace):
+def wait_for_new_pods(namespace):
     return eventually(
         lambda: successor_of(namespace)
         and (namespace.rc(successor_of(namespace)) or {}).get("spec", {}).get("replicas"),
-        "a rollout half way")
+        "new pods")
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
@@ -288,7 +292,7 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
                                                          adhoc):
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path)
-    half_way(namespace)
+    wait_for_new_pods(namespace)
     for pid in descendants(process.pid):
         os.kill(pid, signal.SIGKILL)
     process.wait()
@@ -311,23 +315,23 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
 @pytest.mark.sample(1)
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.parametrize("kill, interpreter", [
-    ("SIGKILL of the process group, as AWX cancels", ""), ("SIGINT", ""), ("SIGTERM", ""),
-    ("SIGKILL of the process group, and it is a module",
+    ("SIGKILL of the process group", ""), ("SIGINT", ""), ("SIGTERM", ""),
+    ("SIGKILL of the process group, with the module in a new process",
      f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")])
-def test_killed_task_stops_the_update(namespace, ansible_environment, tmp_path, kill, interpreter):
-    """Workers have their own sessions: without the action plugin's watch the module would continue
-    to its end.
-    """
+def test_update_stops_when_ansible_is_killed(
+    namespace, ansible_environment, tmp_path, kill, interpreter
+):
+    """Workers of Ansible have separate sessions and survive; the action plugin stops the update."""
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path,
                     *(["-e", interpreter] if interpreter else []))
-    half_way(namespace)
+    wait_for_new_pods(namespace)
     workers = descendants(process.pid)
     if kill.startswith("SIGKILL"):
         os.killpg(process.pid, signal.SIGKILL)
     else:
         process.send_signal(signal.Signals[kill])
-    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes",
+    eventually(lambda: not any(alive(pid) for pid in workers), "the exit of all processes",
                seconds=15)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
@@ -338,8 +342,8 @@ def test_killed_task_stops_the_update(namespace, ansible_environment, tmp_path, 
 
 
 @pytest.mark.full
-def test_installed_collection_works(namespace, run, tmp_path):
-    """ansible-galaxy collection build, install, and the role and playbooks by their full names."""
+def test_built_and_installed_collection_runs_its_playbooks(namespace, run, tmp_path):
+    """The test builds the collection from the files of the repository."""
     namespace.make_primary(2)
     sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
                              capture_output=True, check=True)

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A pause that ends by a person or by the deadline: the playbook image_bump waits for either
-(approve_within).
-"""
+"""Test approvals: the playbook image_bump waits for a person or the deadline (approve_within)."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from plays import Playbooks, versions
 from proc import descendants
 
 
-class Waiting(threading.Thread):
-    """A run of the playbook, whose output is read continuously."""
+class BackgroundRun(threading.Thread):
+    """A run of the playbook image_bump, and a thread that reads its output."""
 
     def __init__(self, playbooks, **variables):
         super().__init__(daemon=True)
@@ -35,9 +33,9 @@ class Waiting(threading.Thread):
         for line in self.process.stdout:
             self.output += line
 
-    def until(self, word):
-        eventually(lambda: word in self.output or self.process.poll() is not None, word, 90)
-        assert word in self.output, self.output
+    def wait_for_output(self, text):
+        eventually(lambda: text in self.output or self.process.poll() is not None, text, 90)
+        assert text in self.output, self.output
         return self.output
 
     def kill(self):
@@ -46,7 +44,7 @@ class Waiting(threading.Thread):
                 os.kill(pid, signal.SIGKILL)
         self.join(30)
 
-    def end(self, succeeds):
+    def wait_for_exit(self, succeeds):
         self.join(120)
         assert (self.process.wait(10) == 0) is succeeds, self.output
         return self.output
@@ -54,11 +52,11 @@ class Waiting(threading.Thread):
 
 @pytest.fixture
 def playbooks(namespace, ansible_environment, tmp_path):
-    return Playbooks(ansible_environment, tmp_path, Nobody(namespace))
+    return Playbooks(ansible_environment, tmp_path, NoCheckServer(namespace))
 
 
-class Nobody:
-    """Placeholder for a shop without requests."""
+class NoCheckServer:
+    """Placeholder for a check server that gets no requests."""
 
     url = ""
 
@@ -67,21 +65,27 @@ class Nobody:
 
 
 def commands(output):
-    """Return the commands that the playbook shows, to resume and to roll back."""
+    """Return the commands in the output to resume and to roll back."""
     return re.findall(r"To (?:resume|roll back): (ansible .*?)\"", output.replace('\\"', "'"))
 
 
 def test_another_client_resumes_the_update(namespace, playbooks, ansible_environment):
-    """The other client runs the command shown by the playbook."""
+    """The other client executes the command in the output of the playbook."""
     namespace.make_primary(2)
-    run = Waiting(playbooks, approve_within="10m")
-    go_on, _back = commands(run.until("Wait for approval"))
+    run = BackgroundRun(playbooks, approve_within="10m")
+    resume_command, _rollback_command = commands(run.wait_for_output("Wait for approval"))
     assert versions(namespace) == (1, 1)
 
-    subprocess.run(go_on, shell=True, env=ansible_environment, check=True, capture_output=True,
-                   timeout=120)
+    subprocess.run(
+        resume_command,
+        shell=True,
+        env=ansible_environment,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
 
-    output = run.end(succeeds=True)
+    output = run.wait_for_exit(succeeds=True)
     assert versions(namespace) == (0, 2) and '"outcome": "updated"' in output
     assert re.search(r'"previous_images": \{\s*"web": "myimage:v1"', output)
 
@@ -89,13 +93,19 @@ def test_another_client_resumes_the_update(namespace, playbooks, ansible_environ
 @pytest.mark.full
 def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_environment):
     namespace.make_primary(2)
-    run = Waiting(playbooks, approve_within="10m")
-    _go_on, back = commands(run.until("Wait for approval"))
+    run = BackgroundRun(playbooks, approve_within="10m")
+    _resume_command, rollback_command = commands(run.wait_for_output("Wait for approval"))
 
-    subprocess.run(back, shell=True, env=ansible_environment, check=True, capture_output=True,
-                   timeout=120)
+    subprocess.run(
+        rollback_command,
+        shell=True,
+        env=ansible_environment,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
 
-    output = " ".join(run.end(succeeds=False).split())
+    output = " ".join(run.wait_for_exit(succeeds=False).split())
     assert versions(namespace) == (2, 0) and '"outcome": "rolled_back"' in output
     assert ("The update was rolled back, or replaced by another update." in output
             and "could not be rolled back" not in output)
@@ -118,11 +128,11 @@ def test_missing_approval_rolls_back_at_the_deadline(
 
 
 @pytest.mark.full
-def test_rerun_keeps_the_approval_deadline(namespace, playbooks):
+def test_rerun_retains_the_approval_deadline(namespace, playbooks):
     namespace.make_primary(2)
     began = time.monotonic()
-    run = Waiting(playbooks, approve_within=25)
-    first = run.until("Wait for approval")
+    run = BackgroundRun(playbooks, approve_within=25)
+    first = run.wait_for_output("Wait for approval")
     run.kill()
     time.sleep(max(0.0, 15 - (time.monotonic() - began)))
 
@@ -146,13 +156,18 @@ def test_invalid_duration_is_refused_before_the_first_write(namespace, playbooks
 
 
 @pytest.mark.full
-def test_approval_of_several_controllers(namespace, playbooks, ansible_environment):
+def test_release_continues_after_approval_of_all_controllers(
+    namespace, playbooks, ansible_environment
+):
     namespace.make_primary(2, name="a")
     namespace.make_primary(2, name="b")
-    run = Waiting(playbooks, controller="", names="a,b", approve_within="10m")
-    run.until("Wait for approval")
+    run = BackgroundRun(playbooks, controller="", names="a,b", approve_within="10m")
+    run.wait_for_output("Wait for approval")
 
     for name in ("a", "b"):
         namespace.roll(name=name, image="myimage:v2")
 
-    assert '"outcome": "updated"' in run.end(succeeds=True) and versions(namespace) == (0, 4)
+    assert '"outcome": "updated"' in run.wait_for_exit(succeeds=True) and versions(namespace) == (
+        0,
+        4,
+    )

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A HorizontalPodAutoscaler of the controller manager, with the load of a simulated metrics server.
+"""Test updates of a controller with a HorizontalPodAutoscaler, and with simulated metrics.
 
-The pods share a load of half the requests of four pods, and the autoscaler's target is half: four
-pods are desired in all, and the autoscaler would give all of them to foo, which the update shrinks.
+The total load equals half of the CPU requests of four pods, and the target utilization is 50 %. So
+the autoscaler sets foo to four replicas, while the update scales foo down step by step.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from objects import eventually, manifest, role
 from test_admission import policy
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
-#: Millicores that all pods use together, and the request of each pod.
+#: CPU usage of all pods together, and CPU request of each pod, in millicores.
 LOAD, REQUEST = 200, 100
-SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 TARGET = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
 UTILIZATION = {"type": "Utilization", "averageUtilization": 50}
 SERVICE = "v1beta1.metrics.k8s.io"
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):
-    """metrics.k8s.io: the usage of a selector's pods."""
+    """Handler of a metrics server (metrics.k8s.io) that divides LOAD among the pods."""
 
     namespaces: t.ClassVar[dict] = {}
 
@@ -75,12 +75,12 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def scaler(namespace, cluster):
-    """Create foo with four pods and an active autoscaler, and return its undisturbed state."""
+def original_spec(namespace, cluster):
+    """Create foo and an active autoscaler, and provide the autoscaler's spec and annotations."""
     certificate = Path(cluster.certificate_authority)
     if not certificate.with_suffix(".key").exists():
-        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the API server of a given one does not ask this "
-                    "machine for metrics")
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: another API server cannot request metrics from "
+                    "this machine")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_suffix(".key"))
@@ -102,49 +102,51 @@ def scaler(namespace, cluster):
             "requests": {"cpu": f"{REQUEST}m"}}
         namespace.create("replicationcontrollers", primary)
         namespace.until_available("foo", REPLICAS)
-        namespace.call("POST", SCALERS.format(namespace.name),
+        namespace.call("POST", AUTOSCALERS.format(namespace.name),
                        {"metadata": {"name": "foo"}, "spec": {
                            "scaleTargetRef": TARGET,
                            "minReplicas": 2, "maxReplicas": 8,
                            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
                            "metrics": [{"type": "Resource", "resource": {
                                "name": "cpu", "target": UTILIZATION}}]}})
-        eventually(lambda: is_at_work(namespace), "the autoscaler")
-        yield spec(namespace)
+        eventually(lambda: is_scaling_active(namespace), "an active autoscaler")
+        yield spec_and_annotations(namespace)
     finally:
         namespace.call("DELETE", f"{services}/{SERVICE}")
         server.shutdown()
 
 
-def get(namespace):
-    return namespace.call("GET", SCALERS.format(namespace.name) + "/foo")
+def get_autoscaler(namespace):
+    return namespace.call("GET", AUTOSCALERS.format(namespace.name) + "/foo")
 
 
-def spec(namespace):
-    item = get(namespace)
+def spec_and_annotations(namespace):
+    item = get_autoscaler(namespace)
     return item["spec"], item["metadata"].get("annotations", {})
 
 
-def is_at_work(namespace):
-    conditions = {condition["type"]: condition["status"]
-                  for condition in get(namespace).get("status", {}).get("conditions", ())}
+def is_scaling_active(namespace):
+    conditions = {
+        condition["type"]: condition["status"]
+        for condition in get_autoscaler(namespace).get("status", {}).get("conditions", ())
+    }
     return conditions.get("ScalingActive") == "True"
 
 
 def rescales(namespace):
-    """Return the autoscaler's messages of its actions."""
+    """Return the messages of the autoscaler's Events about a new size."""
     events = namespace.call("GET", namespace.path("events"))["items"]
     return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
 
 def update(namespace, **params):
-    """Slowly enough for an autoscaler to meddle between any two steps."""
+    """Update foo so slowly that an active autoscaler would act between two steps."""
     return namespace.roll(**{"image": "myimage:v2", "update_period": 1.5, **params})
 
 
 @pytest.mark.full
-def test_unfrozen_autoscaler_disturbs_the_update(namespace, scaler):
-    """The control of the tests below: the same load, with sizes in conflict."""
+def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original_spec):
+    """Negative control of the following tests."""
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
@@ -153,56 +155,56 @@ def test_unfrozen_autoscaler_disturbs_the_update(namespace, scaler):
     assert rescales(namespace)
 
 
-def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace, scaler):
+def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace, original_spec):
     with namespace.observer() as observer:
         result = update(namespace)
 
-    assert not rescales(namespace) and spec(namespace) == scaler
-    assert (observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
-            and len(observer.new) == REPLICAS)
+    assert not rescales(namespace) and spec_and_annotations(namespace) == original_spec
+    assert (observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
+            and len(observer.new_pods) == REPLICAS)
     steps = [(step["action"], step["name"])
              for step in result["steps"] if step["kind"] == "HorizontalPodAutoscaler"]
     assert steps == [("freeze", "foo"), ("restore", "foo")]
-    eventually(lambda: is_at_work(namespace), "the autoscaler")
+    eventually(lambda: is_scaling_active(namespace), "an active autoscaler")
 
 
 @pytest.mark.full
 def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_ends(
-        namespace, scaler):
-    for end in (dict(image="myimage:v2"), dict(state="rolled_back")):
+        namespace, original_spec):
+    for task in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
-            update(namespace, fault=death(9, after=True), image="myimage:v3")
-        assert spec(namespace) != scaler
-        if "image" in end:
-            end["image"] = "myimage:v3"
-        update(namespace, **end)
-        assert spec(namespace) == scaler and not rescales(namespace)
-        update(namespace, image="myimage:v1", update_period=0) if "image" in end else None
+            update(namespace, fault=kill_at_write(9, after=True), image="myimage:v3")
+        assert spec_and_annotations(namespace) != original_spec
+        if "image" in task:
+            task["image"] = "myimage:v3"
+        update(namespace, **task)
+        assert spec_and_annotations(namespace) == original_spec and not rescales(namespace)
+        update(namespace, image="myimage:v1", update_period=0) if "image" in task else None
 
 
 @pytest.mark.full
-def test_autoscaler_is_restored_after_a_failure(namespace, scaler):
+def test_autoscaler_is_restored_after_a_failure(namespace, original_spec):
     with pytest.raises(RolloutError):
         update(namespace, image="myimage:absent", failure_grace=1)
-    assert spec(namespace) == scaler
+    assert spec_and_annotations(namespace) == original_spec
 
     with pytest.raises(RolloutError) as error:
         update(namespace, image="myimage:absent", failure_grace=1, on_failure="rollback")
 
     assert "foo is rolled back to myimage:v1" in error.value.what
-    assert spec(namespace) == scaler and namespace.rcs() == ["foo"]
+    assert spec_and_annotations(namespace) == original_spec and namespace.rcs() == ["foo"]
 
 
-def test_autoscaler_stays_frozen_at_a_pause(namespace, scaler):
+def test_autoscaler_stays_frozen_at_a_pause(namespace, original_spec):
     update(namespace, pause_at="50%")
-    assert get(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
+    assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
 
     update(namespace)
 
-    assert spec(namespace) == scaler and not rescales(namespace)
+    assert spec_and_annotations(namespace) == original_spec and not rescales(namespace)
 
 
-def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, scaler):
+def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, original_spec):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
     with pytest.raises(RolloutError, match="would fight the update"):
@@ -211,28 +213,30 @@ def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, scal
     assert namespace.rc()["metadata"]["resourceVersion"] == before
 
 
-def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, scaler):
+def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, original_spec):
     steps = namespace.check(image="myimage:v2")["steps"]
 
     assert ([step["action"] for step in steps if step["kind"] == "HorizontalPodAutoscaler"]
             == ["freeze", "restore"])
-    assert spec(namespace) == scaler
+    assert spec_and_annotations(namespace) == original_spec
 
 
-def test_update_needs_no_permission_on_autoscalers(namespace, scaler):
-    """The autoscaler then interferes, as documented."""
+def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchanged(
+    namespace, original_spec
+):
+    """The autoscaler may change sizes during the update, as documented."""
     group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
     rules = [rule for rule in role() if rule["apiGroups"] != ["autoscaling"]]
     namespace.call("PATCH", group, {"rules": rules}, "application/merge-patch+json")
 
     def is_refused():
         try:
-            namespace.gateway().http.send("GET", SCALERS.format(namespace.name))
+            namespace.gateway().http.send("GET", AUTOSCALERS.format(namespace.name))
         except Exception as error:
             return "forbidden" in str(error)
         return False
 
-    eventually(is_refused, "the role")
+    eventually(is_refused, "the changed Role")
     try:
         kinds = {step["kind"] for step in update(namespace, update_period=0)["steps"]}
         assert kinds == {"ReplicationController", "ControllerRevision", "Pod"}
@@ -241,11 +245,9 @@ def test_update_needs_no_permission_on_autoscalers(namespace, scaler):
 
 
 @pytest.mark.full
-@pytest.mark.since("1.30", "it has no policies")
-def test_autoscaler_is_restored_after_a_denied_step(namespace, scaler):
-    """A user may stop working after a policy's error: the autoscaler must not stay frozen. Without
-    the policy the task resumes.
-    """
+@pytest.mark.since("1.30", "ValidatingAdmissionPolicy is not available")
+def test_autoscaler_is_restored_after_a_denied_step(namespace, original_spec):
+    """The user may not rerun the task, so the autoscaler must not stay frozen after the error."""
     def is_denied():
         try:
             path = namespace.path("replicationcontrollers", "foo") + "?dryRun=All"
@@ -261,38 +263,50 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, scaler):
           pytest.raises(RolloutError, match="was refused")):
         update(namespace)
 
-    assert spec(namespace) == scaler
+    assert spec_and_annotations(namespace) == original_spec
     update(namespace)
-    assert spec(namespace) == scaler and namespace.rcs() == ["foo"]
+    assert spec_and_annotations(namespace) == original_spec and namespace.rcs() == ["foo"]
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
-@pytest.mark.parametrize("end", ["rolled_back", "ignore", "the same"])
+@pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
-        namespace, kind, end):
-    """A Deployment has no annotation at this point. (An autoscaler without metrics: only the object
-    matters.)
+        namespace, kind, next_task):
+    """At this point, a Deployment has no annotation. The autoscaler has no metrics and is
+    inactive.
     """
     if kind == "Deployment":
         namespace.make_deployment(2)
     else:
         namespace.make_primary(2)
     api = "apps/v1" if kind == "Deployment" else "v1"
-    namespace.call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
-        "scaleTargetRef": {"apiVersion": api, "kind": kind, "name": "foo"}, "minReplicas": 2,
-        "maxReplicas": 8}})
-    before = spec(namespace)
+    namespace.call(
+        "POST",
+        AUTOSCALERS.format(namespace.name),
+        {
+            "metadata": {"name": "foo"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": api, "kind": kind, "name": "foo"},
+                "minReplicas": 2,
+                "maxReplicas": 8,
+            },
+        },
+    )
+    before = spec_and_annotations(namespace)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(1, after=True,
-                                   which=lambda what: what.kind == "HorizontalPodAutoscaler"),
-                       kind=kind,
-                       image="myimage:v2")
-    assert spec(namespace) != before
+        namespace.roll(
+            fault=kill_at_write(
+                1, after=True, matches=lambda step: step.kind == "HorizontalPodAutoscaler"
+            ),
+            kind=kind,
+            image="myimage:v2",
+        )
+    assert spec_and_annotations(namespace) != before
 
     options = {"rolled_back": {"state": "rolled_back"},
                "ignore": {"image": "myimage:v2", "autoscaler": "ignore"},
-               "the same": {"image": "myimage:v2"}}[end]
+               "rerun": {"image": "myimage:v2"}}[next_task]
     result = namespace.roll(kind=kind, **options)
 
-    assert spec(namespace) == before and result["steps"]
+    assert spec_and_annotations(namespace) == before and result["steps"]

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""As AWX runs jobs: the project of docs/awx through ansible-runner, with injected credentials,
-artifacts and cancelled jobs.
-"""
+"""Test the AWX project of docs/awx with ansible-runner, which AWX uses to run jobs."""
 
 from __future__ import annotations
 
@@ -25,13 +23,13 @@ from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "docs" / "awx" / "project"
-#: AWX's own inventory for jobs without machines.
+#: Inventory of AWX for jobs without managed hosts.
 LOCALHOST = ("localhost ansible_connection=local ansible_python_interpreter=\"{{ "
              "ansible_playbook_python }}\"\n")
 
 
 class Jobs:
-    """Launches job templates, each in its own private data dir."""
+    """Launches jobs, each with a separate private data directory."""
 
     def __init__(self, namespace, cluster, environment, folder):
         self.namespace, self.folder, self.count = namespace, folder, 0
@@ -55,7 +53,7 @@ class Jobs:
         return folder
 
     def launch(self, playbook, cancelled=lambda: False, **variables):
-        """Run a job to its end or until cancelled, and return the runner with the status."""
+        """Run a job until it ends or is cancelled, and return the runner."""
         runner = ansible_runner.run(private_data_dir=str(self.data_dir(variables)),
                                     playbook=playbook, quiet=True,
                                     cancel_callback=cancelled)
@@ -68,14 +66,15 @@ def jobs(namespace, cluster, ansible_environment, tmp_path):
     return Jobs(namespace, cluster, ansible_environment, tmp_path)
 
 
-class Pod:
-    """A job like in a container of OpenShift: the user has a number but no name, a read-only home,
-    and root's group.
+class ContainerJob:
+    """A job as in a container of OpenShift: a user id without a name, a read-only home directory,
+    and the group root.
 
-    The job ends like a pod: AWX sends SIGTERM to the runner to cancel a job.
+    The job is cancelled by SIGTERM, like a pod.
     """
 
-    #: May read root's files, as the interpreter may be, and write only its own.
+    #: The user may read all files (the interpreter may belong to root), but write only its own
+    #: files.
     USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
             "+dac_read_search",
             "--ambient-caps", "+dac_read_search")
@@ -116,14 +115,14 @@ class Pod:
 
 @pytest.fixture
 def open_folder():
-    """Provide a folder open to all users, unlike pytest's."""
+    """Provide a folder that all users can read, unlike tmp_path."""
     with tempfile.TemporaryDirectory(prefix="baton-awx-") as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
 
 
 def artifacts(runner):
-    """Return the data that AWX passes to the next job of a workflow."""
+    """Return the artifacts that AWX passes to the next job of a workflow."""
     (stats,) = (event["event_data"]
                 for event in runner.events if event["event"] == "playbook_on_stats")
     return stats["artifact_data"]
@@ -134,15 +133,14 @@ def images(namespace):
 
 
 def survey(name):
-    """Return the answers of a user who accepts every default."""
+    """Return the default answers of a survey."""
     spec = json.loads((PROJECT.parent / f"{name}.survey.json").read_text())["spec"]
     return {question["variable"]: question["default"] for question in spec}
 
 
 @pytest.mark.full
 def test_workflow_updates_and_rolls_back(namespace, jobs):
-    """The second job gets the first job's artifacts as variables, which override its own survey's.
-    """
+    """AWX passes the artifacts of the first job to the second job as extra variables."""
     namespace.make_primary(4)
 
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name}
@@ -156,64 +154,69 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
         "previous_images_by_name": {},
         "msg": "foo is updated to myimage:v2: 4 of 4 replicas available"}
 
-    back = jobs.launch("rollback.yml", **survey("rollback") | artifacts(update))
+    rollback = jobs.launch("rollback.yml", **survey("rollback") | artifacts(update))
 
-    assert back.status == "successful" and images(namespace) == {"myimage:v1"}
+    assert rollback.status == "successful" and images(namespace) == {"myimage:v1"}
     assert not [job
-                for job in (update, back)
-                if "reserved name" in job.stdout.read()], "a warning of Ansible's"
-    assert artifacts(back)["image"] == "myimage:v1" and artifacts(back)["outcome"] == "rolled_back"
+                for job in (update, rollback)
+                if "reserved name" in job.stdout.read()], "Ansible warns about a reserved name"
+    assert (
+        artifacts(rollback)["image"] == "myimage:v1"
+        and artifacts(rollback)["outcome"] == "rolled_back"
+    )
     status = artifacts(jobs.launch("status.yml"))
     assert (status["in_progress"] == []
             and [rollout["name"] for rollout in status["rollouts"]] == ["foo"])
 
 
 @pytest.mark.full
-def test_workflow_of_a_deployment_rolls_back_to_a_revision(namespace, jobs):
-    """The kind is handed on too."""
+def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
+    """The artifacts contain the kind."""
     namespace.make_deployment(2)
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name,
                "kind": "Deployment"}
     update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
     assert update.status == "successful" and artifacts(update)["kind"] == "Deployment"
-    handed_on = {**artifacts(update), "previous_images": {}}
+    artifacts_of_update = {**artifacts(update), "previous_images": {}}
 
-    back = jobs.launch("rollback.yml",
-                       **survey("rollback") | handed_on | {"image": "", "to_revision": "1"})
+    rollback = jobs.launch(
+        "rollback.yml",
+        **survey("rollback") | artifacts_of_update | {"image": "", "to_revision": "1"},
+    )
 
-    assert back.status == "successful" and images(namespace) == {"myimage:v1"}
+    assert rollback.status == "successful" and images(namespace) == {"myimage:v1"}
 
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
-                    reason="SKIPPED: only root can be another user")
-def test_container_without_user_name_or_home(namespace, jobs, open_folder):
-    """Cancelled, launched again, rolled back; the report outlives the container."""
+                    reason="SKIPPED: only root can change the user")
+def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, open_folder):
+    """The test cancels a job, relaunches the job, and rolls back. The report is an artifact."""
     jobs.folder = open_folder
     namespace.make_primary(4)
     variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
-    cancelled = Pod(jobs, "image_bump.yml", **variables)
-    new = eventually(lambda: new_pods(namespace), "the first new pod", seconds=120)
+    cancelled = ContainerJob(jobs, "image_bump.yml", **variables)
+    new_pod_uids = eventually(lambda: uids_of_new_pods(namespace), "the first new pod", seconds=120)
     cancelled.cancel()
     assert cancelled.status == "canceled"
-    eventually(lambda: rest(namespace), "the end of all its changes", seconds=60)
+    eventually(lambda: stable_generations(namespace), "the end of all changes", seconds=60)
 
-    again = Pod(jobs, "image_bump.yml", **variables)
+    relaunched_job = ContainerJob(jobs, "image_bump.yml", **variables)
 
-    assert again.status == "successful" and new <= new_pods(namespace)
-    data = artifacts(again)
+    assert relaunched_job.status == "successful" and new_pod_uids <= uids_of_new_pods(namespace)
+    data = artifacts(relaunched_job)
     page = " ".join(
         "".join(html5lib.HTMLParser(strict=True).parse(data["report_page"]).itertext()).split())
     assert (data["outcome"] == "updated" and "foo is updated to myimage:v2-slow" in page
             and "12345 on" in page)
-    back = Pod(jobs, "rollback.yml", **data)
-    assert back.status == "successful" and images(namespace) == {"myimage:v1"}
+    rollback = ContainerJob(jobs, "rollback.yml", **data)
+    assert rollback.status == "successful" and images(namespace) == {"myimage:v1"}
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("report", ["/tmp/page.html", "../page.html"])
-def test_report_of_a_survey_is_a_file_of_the_project(namespace, jobs, report):
+def test_report_path_outside_the_project_is_refused(namespace, jobs, report):
     namespace.make_primary(1)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2", report=report,
@@ -224,9 +227,8 @@ def test_report_of_a_survey_is_a_file_of_the_project(namespace, jobs, report):
     assert images(namespace) == {"myimage:v1"}
 
 
-def test_project_installs_the_collection_from_a_git_repository(jobs, tmp_path):
-    """Like before a release: the address in requirements.yml is replaced by a local repository's.
-    """
+def test_requirements_of_the_project_install_the_collection_from_git(jobs, tmp_path):
+    """The test replaces the URL in requirements.yml by a local repository."""
     requirements = PROJECT / "collections" / "requirements.yml"
     (collection,) = yaml.safe_load(requirements.read_text())["collections"]
     repository = tmp_path / "repository"
@@ -236,14 +238,14 @@ def test_project_installs_the_collection_from_a_git_repository(jobs, tmp_path):
         if (ROOT / name).is_file():
             (repository / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, repository / name)
-    author = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"]
+    author = ["-c", "user.name=tester", "-c", "user.email=tester@example.com"]
     for command in (["init", "-q", "-b", collection["version"]], ["add", "-A"],
                     [*author, "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=repository, check=True)
     (tmp_path / "requirements.yml").write_text(
         requirements.read_text().replace(collection["name"], f"file://{repository}"))
 
-    checkout = tmp_path / "there"
+    checkout = tmp_path / "checkout"
     subprocess.run(["ansible-galaxy", "collection", "install", "-r", "requirements.yml", "-p",
                     str(checkout)], cwd=tmp_path,
                    env={**os.environ, **jobs.environment,
@@ -266,7 +268,7 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
             and "CrashLoopBackOff" in artifacts(job)["msg"])
 
 
-def test_injected_token_is_in_no_artifact(namespace, jobs):
+def test_artifacts_do_not_contain_the_injected_token(namespace, jobs):
     namespace.make_primary(1)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2")
@@ -281,7 +283,7 @@ def test_injected_token_is_in_no_artifact(namespace, jobs):
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_cancelled_job_stops_and_its_relaunch_resumes(namespace, jobs):
-    """AWX cancels with SIGKILL for the process group."""
+    """AWX cancels a job by SIGKILL of the process group."""
     namespace.make_primary(4)
     cancelled = threading.Event()
     variables = {"controller": "foo", "image": "myimage:v2-slow"}
@@ -289,28 +291,31 @@ def test_cancelled_job_stops_and_its_relaunch_resumes(namespace, jobs):
     thread = threading.Thread(
         target=lambda: job.append(jobs.launch("image_bump.yml", cancelled.is_set, **variables)))
     thread.start()
-    new = eventually(lambda: new_pods(namespace), "the first new pod", seconds=120)
+    new_pod_uids = eventually(lambda: uids_of_new_pods(namespace), "the first new pod", seconds=120)
     cancelled.set()
     thread.join(60)
 
     assert job[0].status == "canceled"
-    generations = eventually(lambda: rest(namespace), "the end of all its changes", seconds=60)
+    generations = eventually(
+        lambda: stable_generations(namespace), "the end of all changes", seconds=60
+    )
     assert len(generations) == 2
 
     relaunched = jobs.launch("image_bump.yml", **variables)
 
     assert relaunched.status == "successful" and artifacts(relaunched)["outcome"] == "updated"
-    assert namespace.rcs() == ["foo"] and new <= new_pods(namespace)
+    assert namespace.rcs() == ["foo"] and new_pod_uids <= uids_of_new_pods(namespace)
 
 
-def new_pods(namespace):
+def uids_of_new_pods(namespace):
     return {pod["metadata"]["uid"]
             for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
 
 
-def rest(namespace):
-    """The controllers' generations, when they have stayed the same for 4 seconds: longer than a
-    slow pod takes.
+def stable_generations(namespace):
+    """Return the generations of the controllers if they do not change for 4 s, or else None.
+
+    A slow pod becomes ready within 4 s.
     """
     before = generations(namespace)
     threading.Event().wait(4)

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rollouts, each broken in one way: when, and in which words, the cause is reported.
+"""Test that a failed rollout reports its cause in time, for each kind of cause.
 
-A witness with independent watches records when the cause is visible in the API. To write
-docs/failures.md:
+A recorder with separate watches records when the API shows the cause. To write docs/failures.md:
 
     WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
 """
@@ -37,60 +36,60 @@ Json = dict[str, t.Any]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "failures.md"
 HEADING = "## Measured"
 
-#: Seconds for a cause to be shown in a progress line; for the error more than failure_grace or
-#: progress_deadline.
-TO_SHOW, TO_FAIL = 2.0, 3.0
+#: Maximum seconds from the cause to its progress line; and from the end of failure_grace or
+#: progress_deadline to the error.
+SHOW_LIMIT, FAIL_LIMIT = 2.0, 3.0
 GRACE, DEADLINE = 2.0, 5.0
-#: Rollouts that run in parallel.
-AT_ONCE = 4
+#: Number of rollouts that run in parallel.
+PARALLEL_ROLLOUTS = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A rollout broken in one way."""
+    """A rollout that fails for one cause."""
 
     cause: str
     kind: str
-    #: Regular expressions: the cause is visible once pods, controllers or events have matched all
-    #: of them.
+    #: Regular expressions: the cause is visible when the status of pods or controllers, or events,
+    #: match all patterns.
     visible: tuple[str, ...]
     is_fatal: bool
-    #: Pattern of the progress line.
-    tells: str
-    #: Contains the word that tells the fake kubelet how to treat the pod; see
+    #: Regular expression for the progress line.
+    reported: str
+    #: Image tag, with a word that determines the behavior of the pod; see
     #: tests/cluster/README.md.
     tag: str = "v2"
-    #: Container of the new template, other fields of its pod, and its metadata.
+    #: Fields of the new template: of the container, the pod spec and the metadata.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
     metadata: Json = dataclasses.field(default_factory=dict)
     #: Additional fields of the old template.
     old: Json = dataclasses.field(default_factory=dict)
     replicas: int = 2
-    #: Objects that exist before the rollout, by path; NAMESPACE stands for the test's namespace.
+    #: Objects to create before the rollout, by path. NAMESPACE is replaced by the namespace.
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
-    #: The API server refuses the new pods.
+    #: Whether the API server refuses the new pods.
     is_refused: bool = False
-    #: Subject of the cause: this container, or the pod or controller as a whole.
+    #: Container that the cause names; "" if the cause names only a pod or a controller.
     place: str = ""
-    #: The first new pod is deleted.
+    #: Whether the test deletes the first new pod.
     is_deleted: bool = False
-    #: Changes the scheduler's messages in other namespaces too, so the row runs after all others.
-    is_alone: bool = False
-    #: Other causes that may be reported.
-    also: tuple[str, ...] = ()
-    #: The first version of Kubernetes with this failure.
+    #: Whether the row runs after all other rows, because it changes messages of the scheduler in
+    #: other namespaces.
+    runs_last: bool = False
+    #: Kinds of other reported causes.
+    other_kinds: tuple[str, ...] = ()
+    #: First Kubernetes version with this failure.
     since: str = "1.0"
 
     @property
-    def is_played(self) -> bool:
-        """Return whether KWOK causes the failure, by the word in the tag or on a node of that name.
-        """
+    def needs_fake_nodes(self) -> bool:
+        """Return whether the row depends on fake nodes or on words in the image tag."""
         return self.tag != "v2" or "fake" in json.dumps([self.spec, self.old, self.objects])
 
     def primary(self) -> Json:
-        """The controller with the old template."""
+        """Return the manifest of the controller with the old template."""
         item = manifest(self.replicas)
         template = item["spec"]["template"]
         template["metadata"].update(self.old.get("metadata", {}))
@@ -98,7 +97,7 @@ class Row:
         return item
 
     def template(self) -> Json:
-        """Return the new template, as a patch of the old template."""
+        """Return the patch of the template."""
         container = {"name": "web", "image": f"myimage:{self.tag}", **self.container}
         return {"metadata": self.metadata, "spec": {**self.spec, "containers": [container]}}
 
@@ -107,14 +106,16 @@ WEB, SETUP = "container web", "init container setup"
 PROBE = {"httpGet": {"path": "/healthz", "port": 8080}}
 CORE = "/api/v1/namespaces/NAMESPACE"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-HERE = {"matchLabels": {"kubernetes.io/metadata.name": "NAMESPACE"}}
+IN_NAMESPACE = {"matchLabels": {"kubernetes.io/metadata.name": "NAMESPACE"}}
 NEW_PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
             "resources": ["pods"]}
-HOLD = ["example.com/hold"]
+FINALIZERS = ["example.com/hold"]
 
 
-def tied(port: int) -> Json:
-    """Return a template whose pods use a port of the same node, which has room for one pod."""
+def template_with_host_port(port: int) -> Json:
+    """Return a template whose pods use a host port of the node fake-1, so that only one pod
+    fits.
+    """
     container = {"name": "web", "image": "myimage:v1",
                  "ports": [{"containerPort": port, "hostPort": port}]}
     return {"spec": {"nodeSelector": {"kubernetes.io/hostname": "fake-1"},
@@ -122,149 +123,409 @@ def tied(port: int) -> Json:
 
 
 ROWS = [
-    Row("image absent", "image", ("ErrImagePull",), True, "ErrImagePull|ImagePullBackOff",
-        "v2-absent", place=WEB),
-    Row("image name that is none", "image-name", ("InvalidImageName",), True, "InvalidImageName",
-        "v2-badname", place=WEB),
-    Row("process ends with an error", "crash", ("CrashLoopBackOff",), True, "exit code 3",
-        "v2-crash", place=WEB),
-    Row("too little memory", "memory", ("OOMKilled",), True, "OOMKilled", "v2-oom",
-        {"resources": {"limits": {"memory": "16Mi"}}}, place=WEB),
-    Row("command not in the image", "command", ("RunContainerError",), True, "/nope",
-        "v2-nocommand", place=WEB),
-    Row("init container fails", "init-crash", ("CrashLoopBackOff",), True, "exit code 1",
+    Row(
+        "image missing",
+        "image",
+        ("ErrImagePull",),
+        True,
+        "ErrImagePull|ImagePullBackOff",
+        "v2-absent",
+        place=WEB,
+    ),
+    Row(
+        "image name invalid",
+        "image-name",
+        ("InvalidImageName",),
+        True,
+        "InvalidImageName",
+        "v2-badname",
+        place=WEB,
+    ),
+    Row(
+        "container crashes",
+        "crash",
+        ("CrashLoopBackOff",),
+        True,
+        "exit code 3",
+        "v2-crash",
+        place=WEB,
+    ),
+    Row(
+        "container out of memory",
+        "memory",
+        ("OOMKilled",),
+        True,
+        "OOMKilled",
+        "v2-oom",
+        {"resources": {"limits": {"memory": "16Mi"}}},
+        place=WEB,
+    ),
+    Row(
+        "command not in the image",
+        "command",
+        ("RunContainerError",),
+        True,
+        "/nope",
+        "v2-nocommand",
+        place=WEB,
+    ),
+    Row(
+        "init container crashes",
+        "init-crash",
+        ("CrashLoopBackOff",),
+        True,
+        "exit code 1",
         "v2-badinit",
-        spec={"initContainers": [{"name": "setup", "image": "setup:v1"}]}, place=SETUP),
-    Row("ConfigMap missing", "configuration", ("CreateContainerConfigError",), True,
-        "configmap .nope. not found", "v2-noconfig",
-        place=WEB),
-    Row("Secret of a volume missing", "configuration", ("FailedMount x",), True,
+        spec={"initContainers": [{"name": "setup", "image": "setup:v1"}]},
+        place=SETUP,
+    ),
+    Row(
+        "ConfigMap missing",
+        "configuration",
+        ("CreateContainerConfigError",),
+        True,
+        "configmap .nope. not found",
+        "v2-noconfig",
+        place=WEB,
+    ),
+    Row(
+        "Secret of a volume missing",
+        "configuration",
+        ("FailedMount x",),
+        True,
         "FailedMount.*secret .nope. not found",
-        "v2-novolume"),
-    Row("readiness probe fails", "readiness", ("Unhealthy x([2-9]|1.): Readiness",), False,
+        "v2-novolume",
+    ),
+    Row(
+        "readiness probe fails",
+        "readiness",
+        ("Unhealthy x([2-9]|1.): Readiness",),
+        False,
         "Readiness probe failed",
-        "v2-readiness", {"readinessProbe": PROBE}, place=WEB),
-    Row("liveness probe kills", "liveness", ("Unhealthy x[3-9]: Liveness", "CrashLoopBackOff"),
-        True, "Liveness probe failed",
-        "v2-liveness", {"livenessProbe": PROBE}, place=WEB),
-    Row("startup probe kills", "startup", ("Unhealthy x[3-9]: Startup", "CrashLoopBackOff"), True,
+        "v2-readiness",
+        {"readinessProbe": PROBE},
+        place=WEB,
+    ),
+    Row(
+        "liveness probe fails",
+        "liveness",
+        ("Unhealthy x[3-9]: Liveness", "CrashLoopBackOff"),
+        True,
+        "Liveness probe failed",
+        "v2-liveness",
+        {"livenessProbe": PROBE},
+        place=WEB,
+    ),
+    Row(
+        "startup probe fails",
+        "startup",
+        ("Unhealthy x[3-9]: Startup", "CrashLoopBackOff"),
+        True,
         "Startup probe failed",
-        "v2-startup", {"startupProbe": PROBE}, place=WEB),
-    Row("no node with enough cpu", "unschedulable", ("Insufficient cpu",), False,
+        "v2-startup",
+        {"startupProbe": PROBE},
+        place=WEB,
+    ),
+    Row(
+        "no node with enough CPU",
+        "unschedulable",
+        ("Insufficient cpu",),
+        False,
         "Insufficient cpu",
-        container={"resources": {"requests": {"cpu": "1500"}}}),
-    Row("no node with enough memory", "unschedulable", ("Insufficient memory",), False,
+        container={"resources": {"requests": {"cpu": "1500"}}},
+    ),
+    Row(
+        "no node with enough memory",
+        "unschedulable",
+        ("Insufficient memory",),
+        False,
         "Insufficient memory",
-        container={"resources": {"requests": {"memory": "8Ti"}}}),
-    Row("nodeSelector fits no node", "unschedulable", ("didn't match Pod's node affinity",), False,
+        container={"resources": {"requests": {"memory": "8Ti"}}},
+    ),
+    Row(
+        "nodeSelector matches no node",
+        "unschedulable",
+        ("didn't match Pod's node affinity",),
+        False,
         "node affinity/selector",
-        spec={"nodeSelector": {"disk": "fast"}}),
-    Row("taint not tolerated", "unschedulable", ("untolerated taint",), False, "untolerated taint",
-        is_alone=True,
+        spec={"nodeSelector": {"disk": "fast"}},
+    ),
+    Row(
+        "taint not tolerated",
+        "unschedulable",
+        ("untolerated taint",),
+        False,
+        "untolerated taint",
+        runs_last=True,
         spec={"nodeSelector": {"pool": "NAMESPACE"}},
-        objects={"/api/v1/nodes/NAMESPACE": {
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"labels": {"pool": "NAMESPACE"},
-                         "annotations": {"kwok.x-k8s.io/node": "fake"}},
-            "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}}}),
-    Row("host port taken by an old pod", "unschedulable", ("didn't have free ports",), False,
-        "free ports", old=tied(8080),
-        replicas=1),
-    Row("anti-affinity leaves no node", "unschedulable", ("anti-affinity rules",), False,
+        objects={
+            "/api/v1/nodes/NAMESPACE": {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "labels": {"pool": "NAMESPACE"},
+                    "annotations": {"kwok.x-k8s.io/node": "fake"},
+                },
+                "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]},
+            }
+        },
+    ),
+    Row(
+        "host port used by an old pod",
+        "unschedulable",
+        ("didn't have free ports",),
+        False,
+        "free ports",
+        old=template_with_host_port(8080),
+        replicas=1,
+    ),
+    Row(
+        "anti-affinity excludes all nodes",
+        "unschedulable",
+        ("anti-affinity rules",),
+        False,
         "anti-affinity",
-        spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/os",
-             "labelSelector": {"matchLabels": {"app": "foo"}}}]}}}),
-    Row("scheduling gate closed", "unschedulable", ("SchedulingGated",), False, "SchedulingGated",
-        spec={"schedulingGates": [{"name": "example.com/approval"}]}, since="1.27"),
-    Row("volume claim pending", "claim", ("unbound immediate",), False,
+        spec={
+            "affinity": {
+                "podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "topologyKey": "kubernetes.io/os",
+                            "labelSelector": {"matchLabels": {"app": "foo"}},
+                        }
+                    ]
+                }
+            }
+        },
+    ),
+    Row(
+        "scheduling gate not removed",
+        "unschedulable",
+        ("SchedulingGated",),
+        False,
+        "SchedulingGated",
+        spec={"schedulingGates": [{"name": "example.com/approval"}]},
+        since="1.27",
+    ),
+    Row(
+        "volume claim pending",
+        "claim",
+        ("unbound immediate",),
+        False,
         "unbound immediate PersistentVolumeClaims",
         spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
-        objects={f"{CORE}/persistentvolumeclaims/data": {
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "",
-                     "resources": {"requests": {"storage": "1Gi"}}}}}),
-    Row("volume claim missing", "claim", ("persistentvolumeclaim .*not found",), True,
+        objects={
+            f"{CORE}/persistentvolumeclaims/data": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "",
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            }
+        },
+    ),
+    Row(
+        "volume claim missing",
+        "claim",
+        ("persistentvolumeclaim .*not found",),
+        True,
         "persistentvolumeclaim .nope. not found",
-        spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "nope"}}]}),
-    Row("quota used up", "quota", ("exceeded quota",), False, "exceeded quota: small",
+        spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "nope"}}]},
+    ),
+    Row(
+        "quota exceeded",
+        "quota",
+        ("exceeded quota",),
+        False,
+        "exceeded quota: small",
         is_refused=True,
-        objects={f"{CORE}/resourcequotas/small": {
-            "apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "2"}}}}),
-    Row("quota wants limits", "quota", ("must specify limits.memory",), True,
-        "must specify limits.memory", is_refused=True,
-        objects={f"{CORE}/resourcequotas/memory": {
-            "apiVersion": "v1", "kind": "ResourceQuota",
-            "spec": {"hard": {"limits.memory": "4Gi"}}}}),
-    Row("LimitRange refuses", "limit-range", ("maximum cpu usage",), True,
-        "maximum cpu usage per Container is 1", is_refused=True,
+        objects={
+            f"{CORE}/resourcequotas/small": {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "spec": {"hard": {"pods": "2"}},
+            }
+        },
+    ),
+    Row(
+        "quota requires limits",
+        "quota",
+        ("must specify limits.memory",),
+        True,
+        "must specify limits.memory",
+        is_refused=True,
+        objects={
+            f"{CORE}/resourcequotas/memory": {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "spec": {"hard": {"limits.memory": "4Gi"}},
+            }
+        },
+    ),
+    Row(
+        "LimitRange exceeded",
+        "limit-range",
+        ("maximum cpu usage",),
+        True,
+        "maximum cpu usage per Container is 1",
+        is_refused=True,
         container={"resources": {"limits": {"cpu": "2"}}},
-        objects={f"{CORE}/limitranges/small": {
-            "apiVersion": "v1", "kind": "LimitRange",
-            "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}}}),
-    Row("ServiceAccount missing", "service-account", ("error looking up service account",), True,
+        objects={
+            f"{CORE}/limitranges/small": {
+                "apiVersion": "v1",
+                "kind": "LimitRange",
+                "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]},
+            }
+        },
+    ),
+    Row(
+        "ServiceAccount missing",
+        "service-account",
+        ("error looking up service account",),
+        True,
         "serviceaccount .nope. not found",
-        spec={"serviceAccountName": "nope"}, is_refused=True),
-    Row("policy refuses", "admission", ("denied request",), True, "pods need a team label",
-        is_refused=True, since="1.30",
-        objects={f"{ADMISSION}/validatingadmissionpolicies/NAMESPACE": {
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [NEW_PODS]},
-                     "validations": [{"expression": "'team' in object.metadata.labels",
-                                      "message": "pods need a team label"}]}},
-                 f"{ADMISSION}/validatingadmissionpolicybindings/NAMESPACE": {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "spec": {"policyName": "NAMESPACE", "validationActions": ["Deny"],
-                     "matchResources": {"namespaceSelector": HERE}}}}),
-    Row("webhook does not answer", "webhook", ("failed calling webhook",), False,
-        "failed calling webhook", is_refused=True,
-        objects={f"{ADMISSION}/validatingwebhookconfigurations/NAMESPACE": {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "webhooks": [{"name": "pods.example.com",
-                          "clientConfig": {"url": "https://127.0.0.1:9/"}, "rules": [NEW_PODS],
-                          "namespaceSelector": HERE, "sideEffects": "None",
-                          "admissionReviewVersions": ["v1"],
-                          "timeoutSeconds": 1}]}}),
-    Row("PodSecurity refuses", "admission", ("violates PodSecurity",), True, "violates PodSecurity",
+        spec={"serviceAccountName": "nope"},
         is_refused=True,
-        objects={CORE: {
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}}),
-    Row("PriorityClass missing", "admission", ("no PriorityClass",), True,
+    ),
+    Row(
+        "admission policy denies the pods",
+        "admission",
+        ("denied request",),
+        True,
+        "pods need a team label",
+        is_refused=True,
+        since="1.30",
+        objects={
+            f"{ADMISSION}/validatingadmissionpolicies/NAMESPACE": {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingAdmissionPolicy",
+                "spec": {
+                    "failurePolicy": "Fail",
+                    "matchConstraints": {"resourceRules": [NEW_PODS]},
+                    "validations": [
+                        {
+                            "expression": "'team' in object.metadata.labels",
+                            "message": "pods need a team label",
+                        }
+                    ],
+                },
+            },
+            f"{ADMISSION}/validatingadmissionpolicybindings/NAMESPACE": {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingAdmissionPolicyBinding",
+                "spec": {
+                    "policyName": "NAMESPACE",
+                    "validationActions": ["Deny"],
+                    "matchResources": {"namespaceSelector": IN_NAMESPACE},
+                },
+            },
+        },
+    ),
+    Row(
+        "webhook does not answer",
+        "webhook",
+        ("failed calling webhook",),
+        False,
+        "failed calling webhook",
+        is_refused=True,
+        objects={
+            f"{ADMISSION}/validatingwebhookconfigurations/NAMESPACE": {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingWebhookConfiguration",
+                "webhooks": [
+                    {
+                        "name": "pods.example.com",
+                        "clientConfig": {"url": "https://127.0.0.1:9/"},
+                        "rules": [NEW_PODS],
+                        "namespaceSelector": IN_NAMESPACE,
+                        "sideEffects": "None",
+                        "admissionReviewVersions": ["v1"],
+                        "timeoutSeconds": 1,
+                    }
+                ],
+            }
+        },
+    ),
+    Row(
+        "PodSecurity violated",
+        "admission",
+        ("violates PodSecurity",),
+        True,
+        "violates PodSecurity",
+        is_refused=True,
+        objects={
+            CORE: {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            }
+        },
+    ),
+    Row(
+        "PriorityClass missing",
+        "admission",
+        ("no PriorityClass",),
+        True,
         "no PriorityClass with name nope",
-        spec={"priorityClassName": "nope"}, is_refused=True),
-    Row("RuntimeClass missing", "admission", ("RuntimeClass .*not found",), True,
+        spec={"priorityClassName": "nope"},
+        is_refused=True,
+    ),
+    Row(
+        "RuntimeClass missing",
+        "admission",
+        ("RuntimeClass .*not found",),
+        True,
         "RuntimeClass .nope. not found",
-        spec={"runtimeClassName": "nope"}, is_refused=True),
-    Row("node does not answer", "node", ("NodeNotReady x",), False, "stopped responding",
-        "v2-lost"),
-    Row("evicted from its node", "evicted", ("low on resource: memory",), False,
-        "low on resource: memory", "v2-evicted"),
-    Row("finalizer keeps a new pod", "finalizer", ("deletionGracePeriodSeconds.: 0",), False,
-        "finalizers keep it", "v2-unready",
-        metadata={"finalizers": HOLD}, is_deleted=True),
-    Row("finalizer keeps an old pod, and that its host port", "finalizer",
-        ("didn't have free ports", "deletionGracePeriodSeconds.: 0"), False, "finalizers keep it",
-        old={**tied(8081), "metadata": {"finalizers": HOLD}}, replicas=1,
+        spec={"runtimeClassName": "nope"},
+        is_refused=True,
+    ),
+    Row("node unreachable", "node", ("NodeNotReady x",), False, "stopped responding", "v2-lost"),
+    Row(
+        "pod evicted",
+        "evicted",
+        ("low on resource: memory",),
+        False,
+        "low on resource: memory",
+        "v2-evicted",
+    ),
+    Row(
+        "finalizer blocks the deletion of a new pod",
+        "finalizer",
+        ("deletionGracePeriodSeconds.: 0",),
+        False,
+        "finalizers keep it",
+        "v2-unready",
+        metadata={"finalizers": FINALIZERS},
+        is_deleted=True,
+    ),
+    Row(
+        "finalizer of an old pod blocks its host port",
+        "finalizer",
+        ("didn't have free ports", "deletionGracePeriodSeconds.: 0"),
+        False,
+        "finalizers keep it",
+        old={**template_with_host_port(8081), "metadata": {"finalizers": FINALIZERS}},
+        replicas=1,
         options={"max_surge": "0", "max_unavailable": "1"},
-        also=("unschedulable",)),
+        other_kinds=("unschedulable",),
+    ),
 ]
 
 
 @dataclasses.dataclass
 class Outcome:
-    """Observations of a rollout and of its witness; times are from time.monotonic()."""
+    """Results of a failed rollout. Times are those of time.monotonic()."""
 
     error: RolloutFailed
     lines: list[tuple[float, str]]
     visible_at: float
     ended_at: float
     namespace: str
-    #: Names of the pods and controllers.
+    #: Names of the observed pods and controllers.
     names: set[str]
-    #: Delay of the witness itself.
+    #: Maximum latency of requests on this machine during the rollout.
     lag: float
 
     @property
@@ -274,59 +535,60 @@ class Outcome:
     def cause(self, kind: str) -> Json:
         return next(cause for cause in self.error.causes if cause["kind"] == kind)
 
-    def shown_at(self, words: str) -> float:
-        """When a progress line first told the cause."""
+    def shown_at(self, pattern: str) -> float:
+        """Return the time of the first progress line with the cause."""
         times = [at
                  for at, line in self.lines if line.startswith("waiting: ")
-                 and re.search(words, line)]
-        assert times, f"{words} in none of {[line for _at, line in self.lines]}"
+                 and re.search(pattern, line)]
+        assert times, f"{pattern} in none of {[line for _at, line in self.lines]}"
         return times[0]
 
 
-class Witness:
-    """Records when words first appear in pods, controllers and events, as a context manager."""
+class StatusRecorder:
+    """A context manager that records the status of pods and controllers, and events, with times."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        self._said: list[tuple[float, str]] = []
+        self._texts: list[tuple[float, str]] = []
         self.names: set[str] = set()
-        self._is_over = threading.Event()
+        self._stopped = threading.Event()
 
-    def __enter__(self) -> Witness:
-        for list_them in ("list_namespaced_pod", "list_namespaced_replication_controller",
-                          "list_namespaced_event"):
-            threading.Thread(target=self._look, args=(list_them,), daemon=True).start()
+    def __enter__(self) -> StatusRecorder:
+        for list_method in ("list_namespaced_pod", "list_namespaced_replication_controller",
+                            "list_namespaced_event"):
+            threading.Thread(target=self._watch, args=(list_method,), daemon=True).start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._is_over.set()
+        self._stopped.set()
 
-    def seen_at(self, words: t.Iterable[str]) -> float:
-        """When each of them had been seen."""
-        times = {word: min((at for at, text in self._said if re.search(word, text)), default=None)
-                 for word in words}
+    def recorded_at(self, patterns: t.Iterable[str]) -> float:
+        """Return the time at which all patterns had matched."""
+        times = {pattern: min((at for at, text in self._texts if re.search(pattern, text)),
+                              default=None)
+                 for pattern in patterns}
         assert (None
-                not in times.values()), f"{times} in {sorted({text for _at, text in self._said})}"
+                not in times.values()), f"{times} in {sorted({text for _at, text in self._texts})}"
         return max(t.cast(list[float], list(times.values())))
 
-    def _look(self, list_them: str) -> None:
+    def _watch(self, list_method: str) -> None:
         with kubernetes.config.new_client_from_config(self._namespace.admin_kubeconfig) as client:
-            stream = getattr(kubernetes.client.CoreV1Api(client), list_them)(
+            stream = getattr(kubernetes.client.CoreV1Api(client), list_method)(
                 self._namespace.name, watch=True, _preload_content=False, _request_timeout=120)
-            rest = b""
-            # ends with the cluster; an earlier end would miss words
+            incomplete_line = b""
+            # the stream ends when the cluster is stopped
             with contextlib.suppress(HTTPError):
                 for chunk in stream.stream(65536):
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    self._said += [(time.monotonic(), self._words(json.loads(line)["object"]))
-                                   for line in lines]
-                    if self._is_over.is_set():
+                    *lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
+                    self._texts += [
+                        (time.monotonic(), self._status_text(json.loads(line)["object"]))
+                        for line in lines
+                    ]
+                    if self._stopped.is_set():
                         return
 
-    def _words(self, item: Json) -> str:
-        """Return the words of an object's status, without its spec and without the module's own
-        Events.
-        """
+    def _status_text(self, item: Json) -> str:
+        """Return the status of an object as text; "" for Events of the module."""
         if "involvedObject" in item:
             is_ours = item["reason"].startswith("RollingUpdate")
             return ("" if is_ours
@@ -337,42 +599,42 @@ class Witness:
                            "deletionGracePeriodSeconds": grace}).replace('\\"', "'")
 
 
-class Pulse:
-    """How late an observer on this machine is: several times a second, a pause and a request (a
-    context manager).
-    """
+class LatencyMeter:
+    """A context manager that measures the latency of this machine by regular requests."""
 
-    PAUSE = 0.2
+    INTERVAL = 0.2
 
     def __init__(self, kubeconfig: str) -> None:
         self._kubeconfig = kubeconfig
-        self._beats: list[tuple[float, float]] = []
-        self._is_over = threading.Event()
+        self._measurements: list[tuple[float, float]] = []
+        self._stopped = threading.Event()
 
-    def __enter__(self) -> Pulse:
-        self._thread = threading.Thread(target=self._beat, daemon=True)
+    def __enter__(self) -> LatencyMeter:
+        self._thread = threading.Thread(target=self._measure, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._is_over.set()
+        self._stopped.set()
         self._thread.join()
 
     def lag(self, since: float) -> float:
-        return max((late for at, late in self._beats if at >= since), default=0)
+        return max((latency for at, latency in self._measurements if at >= since), default=0)
 
-    def _beat(self) -> None:
+    def _measure(self) -> None:
         with kubernetes.config.new_client_from_config(self._kubeconfig) as client:
             core = kubernetes.client.CoreV1Api(client)
-            while not self._is_over.is_set():
+            while not self._stopped.is_set():
                 began = time.monotonic()
-                time.sleep(self.PAUSE)
+                time.sleep(self.INTERVAL)
                 core.read_namespace("default")
-                self._beats.append((time.monotonic(), time.monotonic() - began - self.PAUSE))
+                self._measurements.append(
+                    (time.monotonic(), time.monotonic() - began - self.INTERVAL)
+                )
 
 
-def run(row: Row, kubeconfig: str, pulse: Pulse) -> Outcome:
-    """Break a rollout and record the reports."""
+def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
+    """Run the rollout of a row in a new namespace."""
     namespace = Namespace(kubeconfig, row.cause)
     row, objects = in_namespace(row, namespace.name), in_namespace(row, namespace.name).objects
     try:
@@ -383,8 +645,8 @@ def run(row: Row, kubeconfig: str, pulse: Pulse) -> Outcome:
                 "name": path.rpartition("/")[2], **item.get("metadata", {})}},
                 "application/apply-patch+yaml")
         if row.is_refused:
-            eventually(lambda: is_refused(namespace, row), f"a refusal of pods: {row.cause}")
-        return roll(row, namespace, pulse)
+            eventually(lambda: is_refused(namespace, row), f"the refusal of pods: {row.cause}")
+        return fail_rollout(row, namespace, latency_meter)
     finally:
         for path in objects:
             if "/namespaces/" not in path:
@@ -404,8 +666,8 @@ def in_namespace(row: Row, name: str) -> Row:
 
 
 def is_refused(namespace: Namespace, row: Row) -> bool:
-    """Return whether the API server would refuse a new pod as expected; policies and quotas take a
-    moment.
+    """Return whether the API server refuses a new pod as expected; quotas and policies take effect
+    after a moment.
     """
     pod = {"metadata": {"generateName": "foo-", "labels": {"app": "foo"}},
            "spec": row.template()["spec"]}
@@ -417,7 +679,7 @@ def is_refused(namespace: Namespace, row: Row) -> bool:
     return False
 
 
-def roll(row: Row, namespace: Namespace, pulse: Pulse) -> Outcome:
+def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) -> Outcome:
     lines: list[tuple[float, str]] = []
 
     def say(line: str) -> None:
@@ -428,83 +690,100 @@ def roll(row: Row, namespace: Namespace, pulse: Pulse) -> Outcome:
                                          if "myimage:v1" not in json.dumps(pod)], "a new pod")
             namespace.remove(new["metadata"]["name"], "pods")
 
-    with Witness(namespace) as witness:
+    with StatusRecorder(namespace) as recorder:
         with pytest.raises(RolloutFailed) as raised:
             namespace.roll(say=say, template=row.template(), failure_grace=GRACE,
                            progress_deadline=DEADLINE, **row.options)
         ended_at = time.monotonic()
-        visible_at = witness.seen_at(row.visible)
-    return Outcome(raised.value, lines, visible_at, ended_at, namespace.name, witness.names,
-                   pulse.lag(visible_at))
+        visible_at = recorder.recorded_at(row.visible)
+    return Outcome(raised.value, lines, visible_at, ended_at, namespace.name, recorder.names,
+                   latency_meter.lag(visible_at))
 
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, release, has_fake_nodes, request):
-    """Provide the future outcome of each chosen row that the API server can show."""
-    chosen = [item.callspec.params["row"]
-              for item in request.session.items
-              if item.originalname == "test_cause_of_a_broken_rollout_is_shown"]
-    chosen = [row
-              for row in chosen if release >= tuple(map(int, row.since.split(".")))
-              and (has_fake_nodes or not row.is_played)]
-    with Pulse(cluster.kubeconfig) as pulse, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {row: pool.submit(run, row, cluster.kubeconfig, pulse)
-                   for row in chosen if not row.is_alone}
+    """Provide the future outcome of each selected row that the cluster supports."""
+    selected_rows = [item.callspec.params["row"]
+                     for item in request.session.items
+                     if item.originalname == "test_failed_rollout_reports_its_cause"]
+    selected_rows = [row
+                     for row in selected_rows if release >= tuple(map(int, row.since.split(".")))
+                     and (has_fake_nodes or not row.needs_fake_nodes)]
+    with (
+        LatencyMeter(cluster.kubeconfig) as latency_meter,
+        concurrent.futures.ThreadPoolExecutor(PARALLEL_ROLLOUTS) as pool,
+    ):
+        futures = {row: pool.submit(run_row, row, cluster.kubeconfig, latency_meter)
+                   for row in selected_rows if not row.runs_last}
         earlier = list(futures.values())
         futures |= {row: pool.submit(lambda row: concurrent.futures.wait(earlier)
-                                     and run(row, cluster.kubeconfig, pulse), row)
-                    for row in chosen if row.is_alone}
+                                     and run_row(row, cluster.kubeconfig, latency_meter), row)
+                    for row in selected_rows if row.runs_last}
         yield futures
     if os.environ.get("WRITE_FAILURES"):
-        write({row: futures[row].result()
-               for row in chosen if row.kind in futures[row].result().kinds}, cluster.kubeconfig)
+        write(
+            {
+                row: futures[row].result()
+                for row in selected_rows
+                if row.kind in futures[row].result().kinds
+            },
+            cluster.kubeconfig,
+        )
 
 
 def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
-    """Write the table of docs/failures.md, below the handwritten part."""
+    """Replace the generated table of docs/failures.md."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         version = kubernetes.client.VersionApi(client).get_code().git_version
-    lines = [f"Kubernetes {version} (the embedded cluster), {os.cpu_count()} CPUs, {AT_ONCE} "
-             f"rollouts at a time, "
-             f"`failure_grace` {GRACE:g} s,",
-             f"`progress_deadline` {DEADLINE:g} s. {len(outcomes)} rollouts; what comes from "
-             f"chance in a name reads `x7k2p` here.",
-             "",
-             "| what is broken | shown after | failed after | what is told | and suggested |",
-             "|---|---|---|---|---|"]
+    lines = [
+        f"Kubernetes {version} (the embedded cluster), {os.cpu_count()} CPUs, {PARALLEL_ROLLOUTS} "
+        f"rollouts at a time, "
+        f"`failure_grace` {GRACE:g} s,",
+        f"`progress_deadline` {DEADLINE:g} s. {len(outcomes)} rollouts; random parts "
+        f"of names are replaced by `x7k2p`.",
+        "",
+        "| cause | shown after | failed after | message | suggestion |",
+        "|---|---|---|---|---|",
+    ]
     for row, outcome in outcomes.items():
         cause = outcome.cause(row.kind)
         shown_after, failed = (f"{max(0, at - outcome.visible_at):.1f} s"
-                               for at in (outcome.shown_at(row.tells), outcome.ended_at))
+                               for at in (outcome.shown_at(row.reported), outcome.ended_at))
         sentence = Cause(**{key: value for key, value in cause.items() if key != "log"}).sentence
         advice = re.sub(r"(?<!:)\n", "; ", cause["suggestion"]).replace("\n", " ")
         cells = [row.cause, shown_after, failed if row.is_fatal else f"{failed} (deadline)",
                  sentence, advice]
         lines.append("| "
-                     + " | ".join(without_chance(cell, outcome.namespace).replace("|", "\\|")
+                     + " | ".join(without_random_names(cell, outcome.namespace).replace("|", "\\|")
                                   for cell in cells) + " |")
     introduction = DOCUMENT.read_text(encoding="utf-8").partition(HEADING)[0]
     DOCUMENT.write_text(f"{introduction}{HEADING}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 
-def without_chance(text: str, namespace: str) -> str:
+def without_random_names(text: str, namespace: str) -> str:
     return re.sub(r"\b(foo-[0-9a-f]{10}|foo)-[a-z0-9]{5}\b", r"\1-x7k2p",
                   text.replace(namespace, "shop"))
 
 
-def needs(row: Row) -> list[pytest.MarkDecorator]:
-    played = [pytest.mark.fake_nodes("they play what is broken")] if row.is_played else []
-    return [pytest.mark.since(row.since, "it cannot be broken in this way"), *played]
+def marks_of(row: Row) -> list[pytest.MarkDecorator]:
+    marks = (
+        [pytest.mark.fake_nodes("failures that fake nodes simulate")]
+        if row.needs_fake_nodes
+        else []
+    )
+    return [pytest.mark.since(row.since, "this failure does not exist"), *marks]
 
 
 @pytest.mark.sample(20)
-@pytest.mark.parametrize("row", [pytest.param(row, marks=needs(row), id=row.cause) for row in ROWS])
-def test_cause_of_a_broken_rollout_is_shown(row, outcomes):
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=marks_of(row), id=row.cause) for row in ROWS]
+)
+def test_failed_rollout_reports_its_cause(row, outcomes):
     outcome = outcomes[row].result()
 
     print(*(line for _at, line in outcome.lines), outcome.error.message, f"lag {outcome.lag:.2f} s",
           sep="\n")
-    assert outcome.kinds == sorted((row.kind, *row.also))
+    assert outcome.kinds == sorted((row.kind, *row.other_kinds))
     cause = outcome.cause(row.kind)
     assert cause["is_fatal"] == row.is_fatal
     assert (any(name in cause["place"] for name in outcome.names - {"foo"})
@@ -512,43 +791,42 @@ def test_cause_of_a_broken_rollout_is_shown(row, outcomes):
     lines = [line.strip() for line in outcome.error.message.splitlines()]
     assert (cause["suggestion"] and set(cause["suggestion"].splitlines()) <= set(lines)
             and cause["message"] in outcome.error.message)
-    assert outcome.shown_at(row.tells) - outcome.visible_at < TO_SHOW + outcome.lag
+    assert outcome.shown_at(row.reported) - outcome.visible_at < SHOW_LIMIT + outcome.lag
     assert (("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s")
             in outcome.error.what)
     assert (outcome.ended_at - outcome.visible_at
-            < (GRACE if row.is_fatal else DEADLINE) + TO_FAIL + outcome.lag)
+            < (GRACE if row.is_fatal else DEADLINE) + FAIL_LIMIT + outcome.lag)
 
 
-class Kubelet(threading.Thread):
-    """A kubelet that rejects each pod with this image.
-
-    A real kubelet does so for a template with a sysctl that the node does not allow.
+class RejectingKubelet(threading.Thread):
+    """Rejects each pod with the image myimage:v2-unready, like a kubelet rejects a forbidden
+    sysctl.
     """
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(daemon=True)
-        self.namespace, self.rejected, self.is_over = namespace, set[str](), threading.Event()
+        self.namespace, self.rejected, self.stopped = namespace, set[str](), threading.Event()
         self.start()
 
-    def run(self) -> None:
+    def run_row(self) -> None:
         status = {"phase": "Failed", "reason": "SysctlForbidden",
                   "message": "Pod was rejected: forbidden sysctl: net.x"}
-        while not self.is_over.wait(0.1):
+        while not self.stopped.wait(0.1):
             with contextlib.suppress(ApiException, HTTPError):
                 for pod in self.namespace.pods():
                     name, is_rejected = pod["metadata"]["name"], pod["status"].get(
                         "phase") == "Failed"
-                    # Repeat where the fake kubelet, which was about to start the pod, wrote last.
+                    # Repeat, since KWOK may overwrite the status.
                     if (not is_rejected and "v2-unready" in json.dumps(pod["spec"])
                             and pod["spec"].get("nodeName")):
                         self.namespace.patch(f"{name}/status", {"status": status}, "pods")
                         self.rejected.add(name)
 
-    def __enter__(self) -> Kubelet:
+    def __enter__(self) -> RejectingKubelet:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self.is_over.set()
+        self.stopped.set()
         self.join()
 
 
@@ -563,18 +841,20 @@ def test_rejected_pods_are_not_created_endlessly(
         (namespace.make_primary(2) if kind == "ReplicationController"
          else namespace.make_deployment(2))
         began = time.monotonic()
-        with Kubelet(namespace) as kubelet:
+        with RejectingKubelet(namespace) as rejecting_kubelet:
             with pytest.raises(RolloutFailed) as raised:
                 namespace.roll(kind=kind, image="myimage:v2-unready", on_failure=on_failure,
                                failure_grace=60)
-            took, rejected = time.monotonic() - began, len(kubelet.rejected)
+            duration, rejected = time.monotonic() - began, len(rejecting_kubelet.rejected)
             time.sleep(2)
 
             assert ("SysctlForbidden: Pod was rejected" in raised.value.why
                     and "wait:" not in raised.value.next_command)
-            assert took < 20
+            assert duration < 20
             if (kind, on_failure) != ("Deployment", "stop"):
-                assert len(kubelet.rejected) <= rejected + 1 <= 60, "it goes on"
+                assert len(rejecting_kubelet.rejected) <= rejected + 1 <= 60, (
+                    "more pods are created"
+                )
         if on_failure == "rollback":
             assert "foo is rolled back to myimage:v1" in raised.value.what
         elif kind == "ReplicationController":

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cluster of a playbook: the host selected by --limit, never the current context.
+"""Test that playbooks change the clusters of the selected hosts, not that of the current context.
 
-Two contexts and two namespaces of the same cluster stand for two clusters: the test checks the
-target of each change.
+Two contexts with two namespaces of one cluster represent two clusters.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 import html5lib
 import pytest
 from namespace import Namespace
-from plays import Playbooks, Shop, versions
+from plays import CheckServer, Playbooks, versions
 
 CLUSTERS = ["lyon", "porto"]
 HTML = "{http://www.w3.org/1999/xhtml}"
@@ -22,8 +21,8 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture
 def clusters(cluster, namespace):
-    """Provide a namespace with a paused update for each of two hosts; the current context has the
-    test's own namespace.
+    """Provide two namespaces with paused updates by host. The namespace of the current context has
+    a paused update too.
     """
     namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
     for target in (namespace, *namespaces.values()):
@@ -36,8 +35,8 @@ def clusters(cluster, namespace):
 
 @pytest.fixture
 def playbooks(clusters, namespace, plain_environment, tmp_path):
-    """Provide playbooks with an inventory of both clusters; KUBECONFIG is the user's, with the
-    current context `current`.
+    """Provide playbooks, an inventory of both clusters, and a kubeconfig with the contexts of both
+    clusters and the current context.
     """
     kubeconfigs = {name: target.kubeconfig_of({"token": target.token})
                    for name, target in {"current": namespace, **clusters}.items()}
@@ -54,9 +53,9 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
              for name, cluster in clusters.items()}
     (tmp_path / "clusters.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
     (tmp_path / "machines.yml").write_text(json.dumps({"all": {"hosts": {"web1": {}, "web2": {}}}}))
-    with Shop() as shop:
+    with CheckServer() as check_server:
         yield Playbooks({**plain_environment, "K8S_AUTH_KUBECONFIG": str(tmp_path / "kubeconfig")},
-                        tmp_path, shop)
+                        tmp_path, check_server)
 
 
 def new_pods(*namespaces):
@@ -64,7 +63,7 @@ def new_pods(*namespaces):
 
 
 @pytest.mark.full
-def test_rollback_covers_the_clusters_of_the_inventory(clusters, namespace, playbooks):
+def test_rollback_changes_all_selected_clusters(clusters, namespace, playbooks):
     lyon, porto = clusters.values()
 
     output = playbooks.run("rollback", "-i", "clusters.yml", "--limit", "lyon")
@@ -100,7 +99,7 @@ def test_regions_without_a_cluster_are_an_error(clusters, namespace, playbooks):
 
 
 @pytest.mark.full
-def test_status_covers_the_clusters_of_the_inventory(clusters, playbooks):
+def test_status_shows_all_clusters_of_the_inventory(clusters, playbooks):
     output = playbooks.run("status", "-i", "clusters.yml")
 
     stats = output.partition("CUSTOM STATS")[2]
@@ -108,7 +107,7 @@ def test_status_covers_the_clusters_of_the_inventory(clusters, playbooks):
             and stats.count('"phase": "paused"') == 2)
 
 
-def test_update_of_several_clusters_needs_the_regions_playbook(clusters, namespace, playbooks):
+def test_image_bump_refuses_several_clusters(clusters, namespace, playbooks):
     lyon, porto = clusters.values()
 
     output = playbooks.run("image_bump", "-i", "clusters.yml", succeeds=False, image="myimage:v2")
@@ -119,9 +118,12 @@ def test_update_of_several_clusters_needs_the_regions_playbook(clusters, namespa
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("inventory", [[], ["-i", "machines.yml"]], ids=["none", "one of machines"])
-def test_cluster_of_the_environment_or_command_line_without_an_inventory(
-        clusters, namespace, playbooks, inventory):
+@pytest.mark.parametrize(
+    "inventory", [[], ["-i", "machines.yml"]], ids=["no inventory", "inventory of machines"]
+)
+def test_context_option_selects_the_cluster_without_an_inventory_of_clusters(
+    clusters, namespace, playbooks, inventory
+):
     lyon, porto = clusters.values()
 
     playbooks.run("rollback", *inventory, controller_namespace=namespace.name)
@@ -133,7 +135,7 @@ def test_cluster_of_the_environment_or_command_line_without_an_inventory(
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True])
 def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
-    """Including clusters not begun after a failure of the region before."""
+    """The report includes clusters that were not updated because another region has failed."""
     (playbooks.folder
      / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
                                              "south": {"hosts": {"porto": {}}}}))
@@ -141,7 +143,7 @@ def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
     playbooks.run("regions", "-i", "clusters.yml", "-i", "regions.yml", succeeds=not fails,
                   regions=["north", "south"],
                   image="myimage:v2", report="rollout.html", stages="100%",
-                  verify_tasks=["no.yml"] if fails else "")
+                  verify_tasks=["fail.yml"] if fails else "")
 
     pages = {path.name: path.read_text("utf-8") for path in playbooks.folder.glob("rollout*.html")}
     assert (set(pages)
@@ -166,9 +168,9 @@ def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
 
 @pytest.mark.full
 def test_report_shows_a_failed_and_a_successful_cluster(clusters, namespace, playbooks):
-    """The first host, which would write the page, fails."""
+    """The update of the first host, which writes the report, fails."""
     playbooks.write("not-lyon.yml",
-                    [{"name": "Not there", "ansible.builtin.fail": {"msg": "closed"},
+                    [{"name": "Fail in lyon", "ansible.builtin.fail": {"msg": "closed"},
                       "when": "inventory_hostname == 'lyon'"}])
 
     playbooks.run("regions", "-i", "clusters.yml", succeeds=False, image="myimage:v2",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A task without changes waits for unavailable pods, and fails if they never become available."""
+"""Test tasks that have nothing to change, but whose pods are not available."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from objects import eventually, manifest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready, or never do")
-#: Kinds whose planners skip the pods when the stored template is the desired one.
+#: Kinds whose planners do not check the pods if the stored template is the desired template.
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 
 
 def make(namespace, kind, tag, **annotations):
-    """Create foo, whose pods exist but are not ready yet."""
+    """Create foo, and wait until its pods exist, not until they are ready."""
     item = manifest(2, f"myimage:{tag}")
     item["spec"]["template"]["metadata"]["annotations"] = annotations
     if kind == "ReplicationController":
         namespace.create("replicationcontrollers", item)
     else:
         namespace.create_any(kind, item)
-    eventually(lambda: len(namespace.pods()) == 2, "its pods")
+    eventually(lambda: len(namespace.pods()) == 2, "two pods")
 
 
 def status(namespace, kind):
@@ -34,19 +34,19 @@ def status(namespace, kind):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_task_waits_for_the_pods_and_writes_nothing(namespace, kind):
+def test_task_waits_for_unready_pods_and_writes_nothing(namespace, kind):
     make(namespace, kind, "v1-slow", **{"baton.test/ready-after": "2s"})
     result = namespace.roll(kind=kind, image="myimage:v1-slow")
 
     assert not result["changed"] and result["msg"] == "foo already has the desired template"
     assert set(result["requests"]) <= {"GET", "WATCH"}
     eventually(lambda: status(namespace, kind).get("availableReplicas") == 2,
-               "the status of a Deployment, which follows")
+               "the updated status")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_pods_that_never_become_available_fail_the_task_without_a_rollback(namespace, kind):
+def test_task_fails_without_a_rollback_if_pods_never_become_available(namespace, kind):
     make(namespace, kind, "v1-absent")
     before = status(namespace, kind)["observedGeneration"]
     with pytest.raises(RolloutError) as caught:
@@ -54,8 +54,8 @@ def test_pods_that_never_become_available_fail_the_task_without_a_rollback(names
 
     assert caught.value.what == "the new pods cannot become available; no update is in progress"
     assert "container web: " in caught.value.why and "push that image" in caught.value.next_command
-    *_rest, either, back = caught.value.next_command.splitlines()
-    assert either == "or:" and "state=rolled_back to_revision=previous" in back
+    *_suggestions, separator, rollback = caught.value.next_command.splitlines()
+    assert separator == "or:" and "state=rolled_back to_revision=previous" in rollback
     assert (status(namespace, kind)["observedGeneration"] == before
             and not caught.value.progress["changed"])
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Credentials that expire during an update, and credentials that must stay secret."""
+"""Test credentials that expire during an update, and that secrets are never shown or stored."""
 
 from __future__ import annotations
 
@@ -49,17 +49,15 @@ echo ' "status": {"token": "'"$token"'"}}'
 
 
 class Token:
-    """A token of the code under test in a file, valid as long as the Secret to which the token is
-    bound.
-    """
+    """A token in a file. The token is bound to a Secret, and expires when the Secret is deleted."""
 
     def __init__(self, namespace, name):
         self.namespace, self.name, self.count = namespace, name, 0
         self.file = namespace.write(name, "")
-        self.successor()
+        self.renew()
 
-    def successor(self):
-        """Put a new token into the file."""
+    def renew(self):
+        """Write a new token to the file."""
         self.count += 1
         secret = self.namespace.create("secrets",
                                        {"metadata": {"name": f"{self.name}-{self.count}"}})
@@ -68,24 +66,27 @@ class Token:
         Path(self.file).write_text(f"{self.value}\n", encoding="utf-8")
 
     def expire(self):
-        """Wait until the API server refuses the token, which the server caches for 10 s."""
+        """Delete the Secret, and wait until the API server refuses the token, which it caches for
+        10 s.
+        """
         self.namespace.remove(f"{self.name}-{self.count}", resource="secrets")
-        dead = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig,
-                                             "api_key": self.value}, {}), "none")
+        gateway_with_old_token = KubernetesGateway(
+            Connection({"kubeconfig": self.namespace.kubeconfig, "api_key": self.value}, {}), "none"
+        )
 
-        def refused():
+        def is_refused():
             with pytest.raises(RolloutError) as error:
-                dead.items()
+                gateway_with_old_token.items()
             return "401" in error.value.what
 
-        eventually(refused, "the token's end")
+        eventually(is_refused, "the expiry of the token")
 
 
-def rolled(namespace, name, token, kubeconfig):
-    """Roll a controller, and replace the token after the fifth write, when the old one expires."""
+def update_with_expiring_token(namespace, name, token, kubeconfig):
+    """Update a controller whose token expires, and is renewed, after the fifth write."""
     def expire():
         token.expire()
-        token.successor()
+        token.renew()
 
     gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}), namespace.name)
     action_after_write(5, expire)(gateway)
@@ -99,12 +100,12 @@ def rolled(namespace, name, token, kubeconfig):
 
 
 @pytest.mark.full
-def test_token_that_expires_during_the_update(namespace, monkeypatch):
-    """The token is read once more from its source: a plugin, a kubeconfig's file, a pod's own file.
+def test_expired_token_is_read_again_during_the_update(namespace, monkeypatch):
+    """Sources are an exec plugin, the tokenFile of a kubeconfig, and the token file of a pod.
 
-    A token given as an option has no source: the error explains this, and the task resumes with a
-    new token.
-    All run in parallel, because each has to wait until the API server's cache drops the old token.
+    An inline token cannot be read again: the task fails, and a rerun with a new token resumes. The
+    updates run in parallel, because each waits until the API server's cache has dropped the old
+    token.
     """
     ways = ("plugin", "file", "pod", "given")
     tokens = {}
@@ -129,9 +130,18 @@ def test_token_that_expires_during_the_update(namespace, monkeypatch):
     }
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        ends = dict(zip(ways,
-                        pool.map(lambda way: rolled(namespace, way, tokens[way], kubeconfigs[way]),
-                                 ways), strict=True))
+        ends = dict(
+            zip(
+                ways,
+                pool.map(
+                    lambda way: update_with_expiring_token(
+                        namespace, way, tokens[way], kubeconfigs[way]
+                    ),
+                    ways,
+                ),
+                strict=True,
+            )
+        )
 
     for way in ("plugin", "file", "pod"):
         assert not isinstance(ends[way], RolloutError), (way, ends[way].message)
@@ -146,31 +156,29 @@ def test_token_that_expires_during_the_update(namespace, monkeypatch):
     assert namespace.rcs() == sorted(ways) and len(namespace.pods()) == 2 * len(ways)
 
 
-# Secrets
+# Secrets that must not be shown
 
-class Spy:
-    """Looks for secrets in all command lines of this machine and in all files below a folder, while
-    open.
-    """
+class SecretScanner:
+    """Searches all command lines of this machine, and all files in a folder, for secrets."""
 
     def __init__(self, folder: Path, secrets: list[str]) -> None:
         self.folder, self.secrets = folder, [secret.encode() for secret in secrets]
         self.found: set[str] = set()
-        self.looks = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.scans = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._scan, daemon=True)
 
     def __enter__(self):
         self._thread.start()
         return self
 
     def __exit__(self, *exception):
-        self._ended.set()
+        self._stopped.set()
         self._thread.join()
 
-    def _look(self) -> None:
-        while not self._ended.wait(0.05):
-            self.looks += 1
+    def _scan(self) -> None:
+        while not self._stopped.wait(0.05):
+            self.scans += 1
             files = [Path(folder, name) for folder, _folders, names in os.walk(self.folder)
                      for name in names]
             for path in (*files, *Path("/proc").glob("[0-9]*/cmdline")):
@@ -188,14 +196,14 @@ class Proxy(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Tunnel)
+        super().__init__(("127.0.0.1", 0), ProxyHandler)
         self.address = f"127.0.0.1:{self.server_address[1]}"
-        self.asked = []
+        self.requests = []
 
 
-class Tunnel(http.server.BaseHTTPRequestHandler):
+class ProxyHandler(http.server.BaseHTTPRequestHandler):
     def do_CONNECT(self):
-        self.server.asked.append(self.headers)
+        self.server.requests.append(self.headers)
         if (self.headers["Proxy-Authorization"]
                 != "Basic " + base64.b64encode(f"me:{PASSWORD}".encode()).decode()):
             self.send_error(407)
@@ -227,26 +235,24 @@ def proxy(monkeypatch):
 
 
 def credentials(namespace, proxy=""):
-    """The ways to give credentials, to the test's own cluster."""
+    """Return the sources of credentials for the tests' cluster, by name."""
     configuration = namespace.client.configuration
-    no_mapping = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
-    return {"proxy-headers-as-text": Way([PASSWORD], no_mapping, is_wrong="is not a mapping"),
+    invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
+    return {"proxy-headers-as-text": Way([PASSWORD], invalid_headers, is_wrong="is not a mapping"),
             **ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write,
                    proxy)}
 
 
-def test_proxy_with_user_and_password(namespace, proxy):
-    """The API server does not get the credentials, and an error for wrong credentials does not show
-    them.
-    """
+def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
+    """The API server does not receive the credentials, and an error does not show them."""
     namespace.make_primary(1)
     for options in ({"proxy": f"http://me:{PASSWORD}@{proxy.address}"},
                     {"proxy": f"http://{proxy.address}",
                      "proxy_headers": {"proxy_basic_auth": f"me:{PASSWORD}"}}):
         with contextlib.closing(namespace.gateway(**options)) as gateway:
             assert [item["metadata"]["name"] for item in gateway.items()] == ["foo"]
-    assert (len(proxy.asked) >= 2
-            and {headers["User-Agent"] for headers in proxy.asked} == {USER_AGENT})
+    assert (len(proxy.requests) >= 2
+            and {headers["User-Agent"] for headers in proxy.requests} == {USER_AGENT})
 
     with pytest.raises(RolloutError) as error, contextlib.closing(
             namespace.gateway(proxy=f"http://me:wrong-{PASSWORD}@{proxy.address}")) as gateway:
@@ -256,20 +262,18 @@ def test_proxy_with_user_and_password(namespace, proxy):
 
 
 def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, proxy):
-    """Not with -vvvv and --diff, in no temporary file and no list of processes while the tasks run,
-    and left nowhere.
-    """
+    """The output (with -vvvv and --diff), temporary files and command lines contain no secret."""
     options = {name: way
                for name, way in credentials(namespace, proxy.address).items()
                if not way.environment}
 
-    output, spy = play(namespace, ansible_environment, tmp_path, options)
+    output, scanner = play(namespace, ansible_environment, tmp_path, options)
 
-    assert spy.looks > 50 and spy.found == set()
+    assert scanner.scans > 50 and scanner.found == set()
     for name, way in options.items():
         assert re.search(way.is_wrong or f"{name} is updated to myimage:v2", output), (name, output)
     assert output.count("resume_command") >= sum(not way.is_wrong for way in options.values())
-    assert left(tmp_path) == []
+    assert remaining_files(tmp_path) == []
 
 
 @pytest.mark.sample(2)
@@ -278,36 +282,32 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-header-s-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """Without pipelining, Ansible writes modules and their options to files; the secret is in no
-    file either.
-    """
+    """Without pipelining, Ansible writes modules and their options to temporary files."""
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
-    output, spy = play(namespace, environment, tmp_path,
-                       {name: credentials(namespace, proxy.address)[name]})
+    output, scanner = play(namespace, environment, tmp_path,
+                           {name: credentials(namespace, proxy.address)[name]})
 
-    assert spy.looks > 15 and spy.found == set()
+    assert scanner.scans > 15 and scanner.found == set()
     assert f"{name} is updated to myimage:v2" in output
-    assert left(tmp_path) == []
+    assert remaining_files(tmp_path) == []
 
 
 def test_secret_option_is_in_no_file_without_pipelining(
         namespace, ansible_environment, tmp_path):
-    """Ansible would write a module and its options to a file; on a local connection the action
-    plugins enable pipelining.
-    """
+    """The action plugins enable pipelining on a local connection, so Ansible writes no files."""
     options = {"api-key": credentials(namespace)["api-key"]}
 
-    _output, spy = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,
-                        options)
+    _output, scanner = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,
+                            options)
 
-    assert spy.found == set() and left(tmp_path) == []
+    assert scanner.found == set() and remaining_files(tmp_path) == []
 
 
 def test_kubeconfig_in_files_and_vault_decryption_in_memory(
         namespace, ansible_environment, tmp_path):
-    """Found in the folders of kubernetes.core; the vault's content is in no file and no output
-    while the tasks run.
+    """A relative path is searched for in the same folders as with kubernetes.core. The decrypted
+    kubeconfig is in no file and no output.
     """
     files, role = tmp_path / "files", tmp_path / "roles" / "shop"
     for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
@@ -332,68 +332,68 @@ def test_kubeconfig_in_files_and_vault_decryption_in_memory(
                  "ignore_errors": True},
                 {"baton.kubernetes.rolling_update_info": common, "ignore_errors": True}]
 
-    of_role = [*tasks("of-role", "vault.yml"), *tasks("two", f"vault.yml:{files}/plain.yml")]
-    (role / "tasks" / "main.yml").write_text(json.dumps(of_role))
+    role_tasks = [*tasks("of-role", "vault.yml"), *tasks("two", f"vault.yml:{files}/plain.yml")]
+    (role / "tasks" / "main.yml").write_text(json.dumps(role_tasks))
     (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False,
                                                     "roles": ["shop"],
                                                     "tasks": [*tasks("of-play", "plain.yml"),
-                                                              *tasks("none", "not/there.yml")]}]))
+                                                              *tasks("none", "not/found.yml")]}]))
     command = ["ansible-playbook", "-vvv", str(tmp_path / "play.yml")]
-    with Spy(tmp_path / "temp", [namespace.token]) as spy:
+    with SecretScanner(tmp_path / "temp", [namespace.token]) as scanner:
         run = subprocess.run([*command, *vault], env=environment, capture_output=True, text=True,
                              timeout=240, check=False)
-    without = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240,
-                             check=False)
+    run_without_password = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
 
-    output = run.stdout + run.stderr + without.stdout + without.stderr
+    output = run.stdout + run.stderr + run_without_password.stdout + run_without_password.stderr
     for name in ("of-role", "of-play"):
         assert (f"{name} is updated to myimage:v2" in run.stdout
                 and f'"name": "{name}"' in run.stdout), output
-    assert run.stdout.count("there is no kubeconfig at not/there.yml") >= 2, output
+    assert run.stdout.count("there is no kubeconfig at not/found.yml") >= 2, output
     assert run.stdout.count("is encrypted: it cannot be combined with others") >= 2, output
-    assert ("vault secrets" in without.stdout + without.stderr
-            and "of-play already has the desired template" in without.stdout)
-    assert (spy.looks > 20 and spy.found == set() and namespace.token not in output
+    assert ("vault secrets" in run_without_password.stdout + run_without_password.stderr
+            and "of-play already has the desired template" in run_without_password.stdout)
+    assert (scanner.scans > 20 and scanner.found == set() and namespace.token not in output
             and "Traceback" not in output)
 
 
 def play(namespace, environment, tmp_path, ways):
-    """Run both modules in each way, on one controller per way, with a spy; return Ansible's output
-    and the spy.
+    """Run both modules with each source of credentials; return the output and the scanner.
 
-    The output must contain no secret.
+    Assert that the output contains no secret.
     """
     tasks = []
     for name, way in ways.items():
         namespace.make_primary(1, name=name)
         environment = {**environment, **way.environment}
         update = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **way.options}
-        look = {"name": name, "namespace": namespace.name, **way.options}
+        info = {"name": name, "namespace": namespace.name, **way.options}
         tasks += [{"baton.kubernetes.rolling_update": update, "ignore_errors": True},
-                  {"baton.kubernetes.rolling_update_info": look, "ignore_errors": True}]
+                  {"baton.kubernetes.rolling_update_info": info, "ignore_errors": True}]
     file, temp = tmp_path / "play.yml", tmp_path / "temp"
     file.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]),
                     encoding="utf-8")
     temp.mkdir()
-    places = {"TMPDIR": str(temp), "ANSIBLE_HOME": str(temp),
-              "ANSIBLE_REMOTE_TEMP": str(temp / "remote"),
-              "ANSIBLE_LOCAL_TEMP": str(temp / "local")}
-    with Spy(temp,
-             sorted({line for way in ways.values() for secret in way.secrets
-                     for line in secret.splitlines()})) as spy:
+    folders = {"TMPDIR": str(temp), "ANSIBLE_HOME": str(temp),
+               "ANSIBLE_REMOTE_TEMP": str(temp / "remote"),
+               "ANSIBLE_LOCAL_TEMP": str(temp / "local")}
+    with SecretScanner(temp,
+                       sorted({line for way in ways.values() for secret in way.secrets
+                               for line in secret.splitlines()})) as scanner:
         process = subprocess.run(["ansible-playbook", "-vvvv", "--diff", str(file)],
-                                 env={"ANSIBLE_PIPELINING": "1", **environment, **places},
+                                 env={"ANSIBLE_PIPELINING": "1", **environment, **folders},
                                  capture_output=True, text=True, timeout=600, check=False)
     output = process.stdout + process.stderr
     assert "Traceback" not in output
-    secrets = [*spy.secrets,
+    secrets = [*scanner.secrets,
                *(argument.encode() for way in ways.values() for argument in way.arguments)]
     assert [secret for secret in secrets if secret.decode() in output] == []
-    return output, spy
+    return output, scanner
 
 
-def left(tmp_path):
-    """Return the temporary files that exist after Ansible has ended."""
+def remaining_files(tmp_path):
+    """Return the temporary files that remain after the exit of Ansible."""
     return [path
             for path in (tmp_path / "temp").rglob("*") if path.is_file()
             and path.name != "galaxy_token"]

@@ -14,7 +14,7 @@ import time
 import pytest
 from namespace import RBAC
 from objects import eventually, is_ready, role, uids
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
@@ -99,7 +99,7 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace, nodes, spec):
     assert strategy(namespace) == before["spec"]["updateStrategy"]
     if not spec:
         assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (SIZE - 1, SIZE)
-        assert observer.most_pods <= SIZE and observer.fewest_ready >= SIZE - 1
+        assert observer.max_pods <= SIZE and observer.min_ready >= SIZE - 1
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
@@ -111,14 +111,14 @@ def test_pause_is_exact_and_stable(namespace, nodes, spec):
     with namespace.observer() as observer:
         result = roll(namespace, pause_at="20%", max_unavailable="1")
         time.sleep(3)
-    assert versions(namespace) == ["v2", "v1", "v1", "v1", "v1"] and len(observer.new) == 1
+    assert versions(namespace) == ["v2", "v1", "v1", "v1", "v1"] and len(observer.new_pods) == 1
     assert ({node: uid for node, uid in by_node(namespace).items() if node}
             == {node: uid for node, uid in old.items() if node})
     again = roll(namespace, pause_at="20%", max_unavailable="1")
     with namespace.observer() as observer:
         more = roll(namespace, pause_at="3", max_unavailable="1")
-    assert (versions(namespace) == ["v2"] * 3 + ["v1"] * 2 and len(observer.new) == 2
-            and observer.fewest_ready >= SIZE - 1)
+    assert (versions(namespace) == ["v2"] * 3 + ["v1"] * 2 and len(observer.new_pods) == 2
+            and observer.min_ready >= SIZE - 1)
     assert ({node: by_node(namespace)[node] for node in (3, 4)}
             == {node: old[node] for node in (3, 4)})
     done = roll(namespace, max_unavailable="1")
@@ -275,7 +275,7 @@ def test_surge_of_one_update(namespace, nodes):
         result = roll(namespace, max_surge="1")
     assert (versions(namespace) == ["v2"] * SIZE
             and strategy(namespace) == before["spec"]["updateStrategy"])
-    assert observer.fewest_ready >= SIZE and result["rollout"]["ceiling"] == SIZE + 1
+    assert observer.min_ready >= SIZE and result["rollout"]["ceiling"] == SIZE + 1
     namespace.patch_daemon_set({"spec": {"updateStrategy": SURGE}})
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because its updateStrategy lets no pod be "
@@ -297,11 +297,11 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, 
     before = namespace.make_daemon_set(SIZE)
     old = uids(namespace.pods())
     with pytest.raises(Killed):
-        roll(namespace, pause_at="2", fault=death(number, after))
+        roll(namespace, pause_at="2", fault=kill_at_write(number, after))
     roll(namespace, pause_at="2")
     assert versions(namespace) == ["v2"] * 2 + ["v1"] * 3 and len(old & uids(namespace.pods())) == 3
     with pytest.raises(Killed):
-        back(namespace, fault=death(1 + number % 2, after))
+        back(namespace, fault=kill_at_write(1 + number % 2, after))
     back(namespace)
     assert (versions(namespace) == ["v1"] * SIZE
             and strategy(namespace) == before["spec"]["updateStrategy"])
@@ -310,7 +310,7 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, 
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(Killed):
-        roll(namespace, fault=death(1, True))
+        roll(namespace, fault=kill_at_write(1, True))
     eventually(lambda: versions(namespace) == ["v2"] * SIZE and namespace.is_rolled_out_on(SIZE),
                "the end of the update")
     result = back(namespace)
@@ -411,7 +411,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill(namespace, nodes):
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
     with pytest.raises(Killed):
-        back(namespace, to_revision=1, fault=death(1, True))
+        back(namespace, to_revision=1, fault=kill_at_write(1, True))
     result = back(namespace, to_revision=1)
     assert versions(namespace) == ["v1"] * SIZE
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
@@ -476,7 +476,7 @@ def test_forged_record_raises_no_max_unavailable(namespace, nodes):
         {"metadata": {"annotations": {object_meta.LAST_ROLLOUT: json.dumps(forged)}}})
     with namespace.observer() as observer:
         roll(namespace)
-    assert versions(namespace) == ["v2"] * SIZE and observer.fewest_ready >= SIZE - 1
+    assert versions(namespace) == ["v2"] * SIZE and observer.min_ready >= SIZE - 1
     assert strategy(namespace)["rollingUpdate"]["maxUnavailable"] == 1
 
 
@@ -534,7 +534,7 @@ def test_pods_wrongly_counted_as_new_are_replaced(namespace, nodes, params, vers
         result = namespace.roll(kind="DaemonSet", **params)
 
     new = 4 if "pause_at" in params else SIZE
-    assert versions(namespace).count(version) == new and observer.fewest_ready >= SIZE - 1
+    assert versions(namespace).count(version) == new and observer.min_ready >= SIZE - 1
     assert actions(result).count("delete") == (2 if version == "v1" else new - 2)
     assert not namespace.roll(kind="DaemonSet", **params)["changed"]
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from objects import eventually, uids
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -57,7 +57,7 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace):
             == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert settings(namespace.deployment()) == settings(before)
     # 25 % of 4, by the Deployment's default
-    assert observer.fewest_ready >= 3 and observer.most_pods <= 4 + 1 + 1
+    assert observer.min_ready >= 3 and observer.max_pods <= 4 + 1 + 1
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
@@ -66,13 +66,13 @@ def test_pause_is_exact_and_stable(namespace):
     before = namespace.make_deployment(20)
     with namespace.observer() as observer:
         result = roll(namespace, pause_at="10%")
-        new = set(observer.new)
+        new = set(observer.new_pods)
         assert versions(namespace) == (18, 2) and len(new) == 2
         time.sleep(10)
-        assert observer.new == new and versions(namespace) == (18, 2)
+        assert observer.new_pods == new and versions(namespace) == (18, 2)
         again = roll(namespace, pause_at="10%")
         third = roll(namespace, pause_at="50%")
-        assert versions(namespace) == (10, 10) and len(observer.new) == 10
+        assert versions(namespace) == (10, 10) and len(observer.new_pods) == 10
         done = roll(namespace)
 
     assert result["rollout"]["phase"] == "paused" and third["rollout"]["phase"] == "paused"
@@ -83,8 +83,8 @@ def test_pause_is_exact_and_stable(namespace):
     assert (not again["changed"] and "already paused" in again["msg"]
             and not again["requests"]["PATCH"])
     assert done["rollout"]["phase"] == "complete" and versions(namespace) == (0, 20)
-    assert (len(observer.new) == 20 and observer.fewest_ready >= 15
-            and observer.most_pods <= 20 + 5 + 5)
+    assert (len(observer.new_pods) == 20 and observer.min_ready >= 15
+            and observer.max_pods <= 20 + 5 + 5)
     assert settings(namespace.deployment()) == settings(before)
 
 
@@ -102,7 +102,7 @@ def test_rollback_from_a_pause(namespace, pause_at):
             and namespace.wait_for_rollout())
     assert result["msg"] == "foo is rolled back to myimage:v1: 5 of 5 replicas available"
     assert settings(namespace.deployment()) == settings(before)
-    assert observer.fewest_ready >= 5 and observer.most_pods <= 5 + 2 + 2
+    assert observer.min_ready >= 5 and observer.max_pods <= 5 + 2 + 2
     assert not again["changed"] and not again["requests"]["PATCH"]
     assert len(old & uids(namespace.pods())) == {"1": 4, "60%": 2, "100%": 0}[pause_at]
 
@@ -142,7 +142,7 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
 
 def _dies(namespace, number, after, **params):
     try:
-        roll(namespace, fault=death(number, after), **params)
+        roll(namespace, fault=kill_at_write(number, after), **params)
     except Killed:
         return 1
     return 0
@@ -150,7 +150,7 @@ def _dies(namespace, number, after, **params):
 
 def _dies_back(namespace, number, after):
     try:
-        back(namespace, fault=death(number, after))
+        back(namespace, fault=kill_at_write(number, after))
     except Killed:
         return 1
     return 0
@@ -260,7 +260,7 @@ def test_budget_limits_unavailable_pods(namespace):
     with namespace.observer() as observer:
         roll(namespace)
     # terminating pods do not count as ready
-    assert observer.fewest_ready >= 3 and versions(namespace) == (0, 4)
+    assert observer.min_ready >= 3 and versions(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
 

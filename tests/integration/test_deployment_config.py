@@ -17,7 +17,14 @@ import pytest
 from objects import eventually, owner, role, uids
 from task_runner import TaskRunner
 from test_same_answer import everybody_answers_alike
-from writes import Killed, action_after_write, death, deletes, intercept_writes, reparents
+from writes import (
+    Killed,
+    action_after_write,
+    intercept_writes,
+    is_deletion,
+    is_reparenting,
+    kill_at_write,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -103,7 +110,7 @@ def test_migration_restarts_no_pod(allowed, stand_in, replicas):
         eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
 
     again = migrate(allowed)
-    assert (uids(allowed.pods()) == before and not observer.new and not observer.deleted
+    assert (uids(allowed.pods()) == before and not observer.new_pods and not observer.deleted_pods
             and not observer.restarts)
     assert steps(planned) == steps(result) and result["warnings"] == []
     assert (result["msg"]
@@ -147,12 +154,12 @@ def killed_and_resumed(namespace, stand_in, number, after):
     before = uids(namespace.pods())
     with namespace.observer() as observer:
         try:
-            migrate(namespace, fault=death(number, after))
+            migrate(namespace, fault=kill_at_write(number, after))
         except Killed:
             migrate(namespace)
         else:
             return False
-    assert not observer.new and not observer.deleted, f"killed at {number}"
+    assert not observer.new_pods and not observer.deleted_pods, f"killed at {number}"
     assert (uids(namespace.pods()) == before
             and is_migrated(namespace, stand_in)), f"killed at {number}"
     return True
@@ -192,7 +199,7 @@ def test_rollback_of_a_migration_restores_the_deployment_config(
     before, pods = stand_in.config(), uids(allowed.pods())
     with allowed.observer() as observer:
         with pytest.raises(Killed):
-            migrate(allowed, fault=death(number, after=True))
+            migrate(allowed, fault=kill_at_write(number, after=True))
         planned = allowed.check(**BACK)
         result = allowed.roll(**BACK)
         assert is_as_before(allowed, stand_in, before, pods)
@@ -204,7 +211,7 @@ def test_rollback_of_a_migration_restores_the_deployment_config(
             allowed.until_available("foo-1", 3)
     assert (result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
             and steps(planned) == steps(result))
-    assert len(observer.new) == (not was_paused) and not observer.deleted
+    assert len(observer.new_pods) == (not was_paused) and not observer.deleted_pods
 
 
 @pytest.mark.full
@@ -214,17 +221,17 @@ def test_second_migration_after_a_rollback(allowed, stand_in):
     with allowed.observer() as observer:
         for number in (5, 6):
             with pytest.raises(Killed):
-                migrate(allowed, fault=death(number, after=True))
+                migrate(allowed, fault=kill_at_write(number, after=True))
             allowed.roll(**BACK)
         with pytest.raises(Killed):
-            migrate(allowed, fault=death(6, after=True))
+            migrate(allowed, fault=kill_at_write(6, after=True))
         for number in (1, 2, 3):
             with pytest.raises(Killed):
-                allowed.roll(**BACK, fault=death(number, after=True))
+                allowed.roll(**BACK, fault=kill_at_write(number, after=True))
             with pytest.raises(Killed):
-                migrate(allowed, fault=death(1, after=False, which=deletes))
+                migrate(allowed, fault=kill_at_write(1, after=False, matches=is_deletion))
         migrate(allowed)
-    assert is_migrated(allowed, stand_in) and uids(allowed.pods()) == pods and not observer.new
+    assert is_migrated(allowed, stand_in) and uids(allowed.pods()) == pods and not observer.new_pods
 
 
 @pytest.mark.full
@@ -234,9 +241,9 @@ def test_killed_rollback_of_a_migration_resumes(allowed, stand_in, after):
     pods = uids(allowed.pods())
     for number in range(1, NEVER):
         with pytest.raises(Killed):
-            migrate(allowed, fault=death(6, after=True))
+            migrate(allowed, fault=kill_at_write(6, after=True))
         try:
-            allowed.roll(**BACK, fault=death(number, after))
+            allowed.roll(**BACK, fault=kill_at_write(number, after))
             break
         except Killed:
             # Otherwise the last write had landed.
@@ -249,7 +256,7 @@ def test_killed_rollback_of_a_migration_resumes(allowed, stand_in, after):
 def test_rollback_without_the_replication_controller_is_refused(allowed, stand_in):
     stand_in.make(2)
     with pytest.raises(Killed):
-        migrate(allowed, fault=death(1, True, deletes))
+        migrate(allowed, fault=kill_at_write(1, True, is_deletion))
     with pytest.raises(RolloutError,
                        match="its pods are no longer a ReplicationController's") as caught:
         allowed.roll(**BACK)
@@ -308,7 +315,7 @@ def test_rollout_begun_before_the_pause_completes_first(allowed, stand_in):
         migrate(allowed, fault=rolls_before_the_first_write, say=say)
     assert "waiting: the rollout foo-2 has ended" in lines
     assert (is_migrated(allowed, stand_in) and len(allowed.pods()) == 2
-            and observer.new == uids(allowed.pods()))
+            and observer.new_pods == uids(allowed.pods()))
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
 
 
@@ -335,7 +342,11 @@ def test_migration_resumes_after_changes_of_other_clients(allowed, stand_in, wha
     with allowed.observer(lambda pod: leaves_bare) as observer:
         migrate(allowed, fault=action_after_write(which, lambda: deed(stand_in)))
         eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
-    assert uids(allowed.pods()) == before and not observer.new and len(observer.deleted) == killed
+    assert (
+        uids(allowed.pods()) == before
+        and not observer.new_pods
+        and len(observer.deleted_pods) == killed
+    )
 
 
 def test_deployment_config_deleted_during_the_migration_keeps_the_pods(allowed, stand_in):
@@ -345,7 +356,7 @@ def test_deployment_config_deleted_during_the_migration_keeps_the_pods(allowed, 
     stand_in.make(2)
     before = uids(allowed.pods())
     with allowed.observer():
-        migrate(allowed, fault=action_after_write(1, stand_in.remove, reparents))
+        migrate(allowed, fault=action_after_write(1, stand_in.remove, is_reparenting))
         eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
     assert len(allowed.pods()) == 2 and before & uids(allowed.pods())
 
@@ -490,7 +501,7 @@ def test_commands_of_the_documentation(allowed, stand_in, ansible_environment, l
     if "rolled_back" in line:
         with pytest.raises(Killed):
             # its Lease would outlast another process's
-            migrate(allowed, fault=death(5, True), lock=False)
+            migrate(allowed, fault=kill_at_write(5, True), lock=False)
     words = shlex.split(line)
     words[words.index("-a") + 1] += f" namespace={allowed.name}"
     run = subprocess.run(words, env=ansible_environment, capture_output=True, text=True,

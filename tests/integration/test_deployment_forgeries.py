@@ -10,7 +10,7 @@ import json
 
 import pytest
 from objects import eventually
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -129,7 +129,7 @@ def test_rerun_restores_the_baseline_settings(
     before = spec_of(namespace)
     with pytest.raises(Killed):
         roll(namespace, image="myimage:v2", max_surge="2", max_unavailable="0",
-             fault=death(number, after))
+             fault=kill_at_write(number, after))
     assert spec_of(namespace)["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
     roll(namespace, image="myimage:v2")
     assert {**spec_of(namespace), "template": None} == {**before, "template": None}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 from objects import manifest
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -146,7 +146,7 @@ def test_merged_template_keeps_all_ports(namespace):
 def test_another_update_in_progress_is_named(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
 
     error = refused(namespace, image="myimage:v3")
 
@@ -168,7 +168,7 @@ def test_recreated_foo_is_another_object(namespace):
     """next still has the uid of the deleted foo."""
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
     namespace.make_primary(3)
@@ -191,7 +191,7 @@ def test_controller_with_an_owner_is_refused(namespace):
 def test_update_of_the_successor_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     (successor,) = set(namespace.rcs()) - {"foo"}
 
     error = refused(namespace, name=successor, image="myimage:v1")

@@ -12,7 +12,7 @@ import time
 
 import pytest
 from objects import eventually, manifest, role
-from plays import ad_hoc, kill, rolled
+from plays import ad_hoc_command, kill_processes, run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
@@ -62,8 +62,8 @@ def test_fleet_updates_at_once_with_one_watch(namespace):
     gateway.close()
 
     assert set(images(namespace).values()) == {"myimage:v2"} and namespace.rcs() == NAMES
-    assert len(observer.new) == 2 * len(NAMES) and observer.restarts == 0
-    assert observer.fewest_ready >= 2 * len(NAMES) and observer.most_pods <= 3 * len(NAMES)
+    assert len(observer.new_pods) == 2 * len(NAMES) and observer.restarts == 0
+    assert observer.min_ready >= 2 * len(NAMES) and observer.max_pods <= 3 * len(NAMES)
     assert not set(observer.controllers_deleted) & set(NAMES)
     assert ([outcome["rollout"]["phase"] for outcome in result["results"]]
             == ["complete"] * len(NAMES))
@@ -78,8 +78,8 @@ def test_fleet_of_another_kind_and_unchanged_rerun(namespace, ansible_environmen
     for name in NAMES[:4]:
         make(2, name=name)
 
-    results = [rolled(namespace, ansible_environment, names=NAMES[:4], kind=kind,
-                      image="myimage:v2", concurrency=4)[0]
+    results = [run_ad_hoc(namespace, ansible_environment, names=NAMES[:4], kind=kind,
+                          image="myimage:v2", concurrency=4)[0]
                for _time in range(2)]
 
     assert [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()] == ["myimage:v2"] * 8
@@ -105,12 +105,12 @@ def test_fleet_of_several_kinds_with_one_name(namespace, ansible_environment):
     options = {"label_selectors": ["tier=backend"], "kinds": kinds, "image": "myimage:v2",
                "concurrency": 2}
 
-    planned = json.loads(subprocess.run([*ad_hoc(namespace, **options), "--check"],
+    planned = json.loads(subprocess.run([*ad_hoc_command(namespace, **options), "--check"],
                                         env=ansible_environment, capture_output=True,
                                         text=True, timeout=300,
                                         check=True).stdout.partition("=>")[2])
-    result, lines = rolled(namespace, ansible_environment, **options)
-    again, _lines = rolled(namespace, ansible_environment, **options)
+    result, lines = run_ad_hoc(namespace, ansible_environment, **options)
+    again, _lines = run_ad_hoc(namespace, ansible_environment, **options)
 
     for answer in (planned, result):
         assert ([(outcome["kind"], outcome["name"], outcome["changed"])
@@ -186,9 +186,9 @@ def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environme
     namespace.patch("replicationcontroller",
                     {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
 
-    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0,
-                            label_selectors=["tier=backend"],
-                            kinds=["Deployment", "ReplicationController"], image="myimage:v2")
+    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
+                                label_selectors=["tier=backend"],
+                                kinds=["Deployment", "ReplicationController"], image="myimage:v2")
 
     assert ("1 of 2 controllers failed (ReplicationController replicationcontroller)"
             in result["msg"])
@@ -205,7 +205,7 @@ def test_image_of_an_init_container_by_labels(
     namespace.create("replicationcontrollers", body)
     namespace.until_available("foo", 1)
 
-    rolled(namespace, ansible_environment, label_selectors=["tier=backend"], image="myimage:v2")
+    run_ad_hoc(namespace, ansible_environment, label_selectors=["tier=backend"], image="myimage:v2")
 
     spec = namespace.rc("foo")["spec"]["template"]["spec"]
     assert ([container["image"] for container in (*spec["containers"], *spec["initContainers"])]
@@ -223,13 +223,13 @@ def test_killed_fleet_by_labels_resumes(namespace, ansible_environment):
                      manifest(1, "other:v1", "other", labels={"tier": "backend"}))
     options = {"label_selectors": ["tier in (backend)"], "image": "myimage:v2-slow",
                "concurrency": 3}
-    process = subprocess.Popen(ad_hoc(namespace, **options), env=ansible_environment,
+    process = subprocess.Popen(ad_hoc_command(namespace, **options), env=ansible_environment,
                                stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
     eventually(lambda: len(namespace.rcs()) >= 7, "three updates that have begun")
-    kill(process)
+    kill_processes(process)
 
-    result, lines = rolled(namespace, ansible_environment, **options)
+    result, lines = run_ad_hoc(namespace, ansible_environment, **options)
 
     assert result["changed"] and set(images(namespace, NAMES[:4]).values()) == {"myimage:v2-slow"}
     assert (namespace.rcs() == [*NAMES[:4], "other"]
@@ -238,7 +238,7 @@ def test_killed_fleet_by_labels_resumes(namespace, ansible_environment):
              for outcome in result["results"] if outcome["skipped"]] == [
         ("other", "it does not run myimage")])
     assert all(f"localhost | {name}: " in lines for name in NAMES[:4])
-    again, _lines = rolled(namespace, ansible_environment, **options)
+    again, _lines = run_ad_hoc(namespace, ansible_environment, **options)
     assert (not again["changed"]
             and again["msg"]
             == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)")
@@ -255,8 +255,8 @@ def test_failure_stops_the_remaining_controllers(namespace, ansible_environment)
                "on_failure": "rollback", "image": "myimage:v2"}
     namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
 
-    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0,
-                            **options)
+    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
+                                **options)
 
     assert ([(outcome["name"], outcome["failed"], outcome["skipped"])
              for outcome in result["results"]] == [
@@ -271,9 +271,14 @@ def test_failure_stops_the_remaining_controllers(namespace, ansible_environment)
 def test_check_mode_changes_nothing(namespace, ansible_environment):
     make(namespace, *NAMES[:2])
 
-    process = subprocess.run([*ad_hoc(namespace, names=NAMES[:2], image="myimage:v2"), "--check"],
-                             env=ansible_environment,
-                             capture_output=True, text=True, timeout=300, check=True)
+    process = subprocess.run(
+        [*ad_hoc_command(namespace, names=NAMES[:2], image="myimage:v2"), "--check"],
+        env=ansible_environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
 
     result = json.loads(process.stdout.partition("=>")[2])
     assert result["changed"] and all(outcome["steps"] for outcome in result["results"])
@@ -294,7 +299,7 @@ def test_check_mode_changes_nothing(namespace, ansible_environment):
     ({"names": ["Not A Name"]}, "is not a valid object name"),
 ])
 def test_invalid_options_are_one_message(namespace, ansible_environment, options, sentence):
-    process = subprocess.run(ad_hoc(namespace, image="myimage:v2", **options),
+    process = subprocess.run(ad_hoc_command(namespace, image="myimage:v2", **options),
                              env=ansible_environment, capture_output=True,
                              text=True, timeout=300, check=False)
 
@@ -305,12 +310,12 @@ def test_invalid_options_are_one_message(namespace, ansible_environment, options
 @pytest.mark.full
 def test_rollback_of_all_updates_in_progress(namespace, ansible_environment):
     make(namespace, *NAMES[:3], labels={"tier": "backend"})
-    rolled(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
+    run_ad_hoc(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
     assert all(object_meta.DESIRED in namespace.rc(name)["metadata"]["annotations"]
                for name in NAMES[:2])
 
-    result, _lines = rolled(namespace, ansible_environment, label_selectors=["tier=backend"],
-                            state="rolled_back")
+    result, _lines = run_ad_hoc(namespace, ansible_environment, label_selectors=["tier=backend"],
+                                state="rolled_back")
 
     assert [outcome["skipped"] for outcome in result["results"]] == [False, False, True]
     assert (set(images(namespace, NAMES[:3]).values()) == {"myimage:v1"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 from objects import eventually, manifest, uids
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
@@ -93,7 +93,7 @@ def test_idle_controller_with_forged_annotations_is_no_leftover(namespace):
     uid = namespace.make_primary(2)["metadata"]["uid"]
     payments(namespace, 0)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(5, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(5, after=True), image="myimage:v2")
     annotate(namespace, "payments", **naming("foo", uid, "2"),
              **{object_meta.LAST_ROLLOUT: UPDATING})
 
@@ -123,13 +123,13 @@ def test_forged_size_annotation_scales_nothing(namespace, wish):
 def test_size_annotation_of_one_controller_restores_the_other(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     annotate(namespace, "foo", **{object_meta.ORIGINAL: "300"})
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2")
 
-    assert namespace.rc()["spec"]["replicas"] == 3 and observer.most_pods <= 4
+    assert namespace.rc()["spec"]["replicas"] == 3 and observer.max_pods <= 4
 
 
 @pytest.mark.sample(1)
@@ -162,7 +162,7 @@ def test_existing_successor_with_another_template_is_refused(namespace, wish):
 def test_successor_with_an_edited_template_is_refused(namespace, wish):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), **wish)
+        namespace.roll(fault=kill_at_write(6, after=True), **wish)
     (name,) = set(namespace.rcs()) - {"foo"}
     namespace.patch(name, {"spec": {"template": {"metadata": {"annotations": {"edited": "yes"}}}}})
 

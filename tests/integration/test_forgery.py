@@ -26,7 +26,7 @@ from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID,
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import eventually, manifest, role
-from writes import Killed, intercept_writes, reparents
+from writes import Killed, intercept_writes, is_reparenting
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -79,22 +79,22 @@ class Phase:
     dies: tuple[t.Callable[[t.Any], bool], int] | None = None
 
 
-def any_write(_what: t.Any) -> bool:
+def is_write(_what: t.Any) -> bool:
     return True
 
 
 V2 = {"image": "myimage:v2"}
 PHASES = {phase.title: phase for phase in (
     Phase("idle"),
-    Phase("updating", task=V2, dies=(any_write, 5)),
+    Phase("updating", task=V2, dies=(is_write, 5)),
     Phase("paused", task={**V2, "pause_at": "1"}),
-    Phase("handing over", task=V2, dies=(reparents, 2)),
-    Phase("migrating", task={"state": "migrated", "to_kind": DEPLOYMENT}, dies=(reparents, 2)),
+    Phase("handing over", task=V2, dies=(is_reparenting, 2)),
+    Phase("migrating", task={"state": "migrated", "to_kind": DEPLOYMENT}, dies=(is_reparenting, 2)),
     Phase("idle ReplicaSet", RS),
-    Phase("updating ReplicaSet", RS, V2, (any_write, 5)),
+    Phase("updating ReplicaSet", RS, V2, (is_write, 5)),
     Phase("idle Deployment", DEPLOYMENT),
     Phase("paused Deployment", DEPLOYMENT, {**V2, "pause_at": "1"}),
-    Phase("updating Deployment", DEPLOYMENT, V2, (any_write, 2)),
+    Phase("updating Deployment", DEPLOYMENT, V2, (is_write, 2)),
 )}
 TASKS: dict[str, Json] = {
     "updated": V2, "unchanged": {"image": "myimage:v1"}, "rolled back": {"state": "rolled_back"},

@@ -16,7 +16,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from objects import manifest, role
 from test_preflight_warnings import about
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 
@@ -90,7 +90,7 @@ def test_update_begun_under_the_older_field_manager_completes(namespace, monkeyp
     make(namespace, kind)
     with monkeypatch.context() as before, pytest.raises(Killed):
         before.setattr(connection, "USER_AGENT", f"{BEFORE}/2.8.0")
-        namespace.roll(kind=kind, image="myimage:v2", fault=death(number, True))
+        namespace.roll(kind=kind, image="myimage:v2", fault=kill_at_write(number, True))
     item = namespace.rc() if kind == RC else namespace.deployment()
     assert BEFORE in of(item) and OURS not in of(item)
 
@@ -162,7 +162,7 @@ def test_manifest_with_a_selector_conflicts_unless_forced(namespace):
                '.spec.selector')
     assert (namespace.rc()["spec"]["selector"].keys() > {"app"} and not again["changed"]
             and on["changed"])
-    assert len(observer.new) == 2 and observer.fewest_ready == 2
+    assert len(observer.new_pods) == 2 and observer.min_ready == 2
 
 
 # Owners of a manifest

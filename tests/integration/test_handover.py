@@ -19,7 +19,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import ADMISSION_PLUGINS, OWNER_REFERENCES, Namespace
 from objects import eventually, is_ready, manifest, owner, role, uids
-from writes import Killed, action_after_write, death, deletes, reparents
+from writes import Killed, action_after_write, is_deletion, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -111,7 +111,7 @@ class Kind:
     def half_way(self, **params):
         """Run a client that dies after the handover of the first pod."""
         with pytest.raises(Killed):
-            self.roll(fault=death(1, True, reparents), **params)
+            self.roll(fault=kill_at_write(1, True, is_reparenting), **params)
         assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
@@ -155,11 +155,13 @@ def test_stable_and_canary_with_a_shared_label_need_no_next_name(
     with namespace.observer() as observer:
         result = kind.roll(name=rolled)
 
-    assert result["changed"] and kind.names() == ["canary", "foo"] and len(observer.new) == size
+    assert (
+        result["changed"] and kind.names() == ["canary", "foo"] and len(observer.new_pods) == size
+    )
     assert ({pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
              for pod in kind.pods(neighbour)} == before)
-    assert (uids(kind.pods(rolled)) == observer.new and observer.fewest_ready >= 5
-            and observer.most_pods <= 6)
+    assert (uids(kind.pods(rolled)) == observer.new_pods and observer.min_ready >= 5
+            and observer.max_pods <= 6)
 
 
 # The client dies
@@ -189,16 +191,16 @@ def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
         with_successor = set()
         with namespace.observer() as observer:
             try:
-                kind.roll(fault=death(number, after, SinceRename()), image=image)
+                kind.roll(fault=kill_at_write(number, after, SinceRename()), image=image)
             except Killed:
                 with_successor = uids(namespace.pods())
                 kind.roll(image=image)
             else:
                 break
-        assert uids(kind.pods()) == with_successor == observer.new, where
-        assert (len(observer.new) == REPLICAS and not observer.new & observer.deleted
+        assert uids(kind.pods()) == with_successor == observer.new_pods, where
+        assert (len(observer.new_pods) == REPLICAS and not observer.new_pods & observer.deleted_pods
                 and not observer.restarts), where
-        assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1, where
+        assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1, where
         assert "foo" not in observer.controllers_deleted, where
         kind.assert_updated(image=image)
     assert number == 4 + REPLICAS + 1  # rename, close, a patch for each pod, delete, open
@@ -211,12 +213,12 @@ def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
             with pytest.raises(Killed):
-                kind.roll(fault=death(1, True, reparents))
+                kind.roll(fault=kill_at_write(1, True, is_reparenting))
             assert len(kind.pods()) == count and len(namespace.pods()) == REPLICAS
         kind.roll()
 
     kind.assert_updated()
-    assert uids(kind.pods()) == observer.new and observer.fewest_ready >= REPLICAS
+    assert uids(kind.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
 # Another client interferes half way
@@ -335,7 +337,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, kind, what):
         if "finalizers" in item["metadata"]:
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
     kind.assert_updated(5 if what == "foo is scaled up" else REPLICAS)
-    assert observer.fewest_ready >= REPLICAS - cost
+    assert observer.min_ready >= REPLICAS - cost
     assert surviving - strangers <= uids(kind.pods()), "a pod that nobody wanted to go"
 
 
@@ -349,7 +351,7 @@ def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
         kind.roll()
 
     kind.assert_updated()
-    assert uids(kind.pods()) == observer.new and observer.fewest_ready >= REPLICAS
+    assert uids(kind.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
 @pytest.mark.sample
@@ -359,14 +361,14 @@ def test_lost_takeover_annotation_of_both_is_an_error(namespace, kind, number):
     kind.make()
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            kind.roll(fault=death(number, True, SinceRename()))
+            kind.roll(fault=kill_at_write(number, True, SinceRename()))
         kind.patch("foo", {"metadata": {"annotations": None}})
         with pytest.raises(RolloutError, match="client removed the annotation") as error:
             kind.roll()
 
     assert "remove priorityClassName from the template" in error.value.next_command
-    assert (len(observer.new) == REPLICAS == len(namespace.pods())
-            and observer.fewest_ready >= REPLICAS)
+    assert (len(observer.new_pods) == REPLICAS == len(namespace.pods())
+            and observer.min_ready >= REPLICAS)
 
 
 # foo is applied again
@@ -422,12 +424,12 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, way, n
             warnings += kind.roll(fault=action_after_write(number, deed, SinceRename()))["warnings"]
         else:
             with pytest.raises(Killed):
-                kind.roll(fault=death(number, True, SinceRename()))
+                kind.roll(fault=kill_at_write(number, True, SinceRename()))
             deed()
         warnings += kind.roll()["warnings"]
 
     kind.assert_updated()
-    assert observer.fewest_ready >= REPLICAS
+    assert observer.min_ready >= REPLICAS
     # then no mark is left, and foo is like any other
     if way is not replace or WRITES[number] not in ("rename", "delete"):
         assert any(warning.startswith("another client ") and "foo" in warning
@@ -444,7 +446,7 @@ def test_old_manifest_applied_before_the_last_write_is_reported(
         kind.roll(fault=action_after_write(6, lambda: way(kind), SinceRename()))
 
     kind.assert_updated()
-    assert observer.fewest_ready >= REPLICAS
+    assert observer.min_ready >= REPLICAS
 
 
 @pytest.mark.sample(1)
@@ -498,7 +500,9 @@ class Readiness:
 
 @pytest.mark.sample
 @pytest.mark.fake_nodes("pods that run and never become ready")
-@pytest.mark.parametrize("which", [reparents, deletes], ids=["half way", "when next is gone"])
+@pytest.mark.parametrize(
+    "which", [is_reparenting, is_deletion], ids=["half way", "when next is gone"]
+)
 def test_unready_pod_leaves_no_template_closed(namespace, kind, which):
     """foo is opened while a pod is unready, so that dead pods are replaced; the update ends when
     all are available.
@@ -524,10 +528,10 @@ def test_unready_pod_leaves_no_template_closed(namespace, kind, which):
         kind.roll(fault=action_after_write(1, falls_ill, which), say=say,
                   image="myimage:v2-unready")
 
-    assert opened.is_set() or which is deletes
+    assert opened.is_set() or which is is_deletion
     assert "priorityClassName" not in kind.get()["spec"]["template"]["spec"]
-    assert len(observer.new) == REPLICAS and observer.fewest_ready == REPLICAS - 1
-    assert uids(kind.pods()) == observer.new
+    assert len(observer.new_pods) == REPLICAS and observer.min_ready == REPLICAS - 1
+    assert uids(kind.pods()) == observer.new_pods
 
 
 # A cluster with restricted changes of owners: only for clients with permission to delete the pod
@@ -585,7 +589,7 @@ def test_update_with_owner_permission(strict_namespace, kind):
         controllers.roll()
 
     controllers.assert_updated()
-    assert uids(controllers.pods()) == observer.new and observer.fewest_ready >= REPLICAS
+    assert uids(controllers.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
 def test_migration_with_owner_permission(strict_namespace):
@@ -603,7 +607,11 @@ def test_migration_with_owner_permission(strict_namespace):
         strict_namespace.roll(**wish)
 
     assert strict_namespace.wait_for_rollout() and strict_namespace.rcs() == []
-    assert uids(strict_namespace.pods()) == before and not observer.new and not observer.deleted
+    assert (
+        uids(strict_namespace.pods()) == before
+        and not observer.new_pods
+        and not observer.deleted_pods
+    )
 
 
 def test_deployment_needs_no_owner_permission(strict_namespace):

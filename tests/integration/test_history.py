@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from objects import eventually, manifest, uids
 from test_permissions import change_role, without
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -70,7 +70,7 @@ def test_rollback_to_a_revision_after_an_update(namespace):
 
     assert (result["msg"]
             == f"foo is rolled back to myimage:v1: {REPLICAS} of {REPLICAS} replicas available")
-    assert (observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+    assert (observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
             and "foo" not in observer.controllers_deleted)
     assert namespace.rc()["spec"]["template"]["spec"] == before["spec"]["template"]["spec"]
     assert (history(namespace) == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
@@ -153,7 +153,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(namespace, aft
         namespace.make_primary(REPLICAS)
         namespace.roll(image="myimage:v2")
         try:
-            namespace.roll(fault=death(number, after), **wish)
+            namespace.roll(fault=kill_at_write(number, after), **wish)
         except Killed:
             namespace.roll(**wish)
         else:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from objects import eventually, manifest
-from plays import rolled
+from plays import run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -43,8 +43,15 @@ def test_commands_target_the_task_cluster_and_evaluate_nothing(
     path = namespace.write(f"it's {context[:4]}",
                            json.dumps(kubeconfig | {"current-context": "none"}))
 
-    failure = rolled(namespace, plain_environment, succeeds=False, name="foo", image="myimage:v3",
-                     kubeconfig=path, context=context)[0]["failure"]
+    failure = run_ad_hoc(
+        namespace,
+        plain_environment,
+        succeeds=False,
+        name="foo",
+        image="myimage:v3",
+        kubeconfig=path,
+        context=context,
+    )[0]["failure"]
 
     assert "another update is in progress" in failure["what"]
     command = failure["next_command"].splitlines()[-1]
@@ -62,14 +69,14 @@ def test_hostile_images_and_records_are_shown_outside_commands(
     namespace.create("replicationcontrollers",
                      manifest(0, annotations={object_meta.LAST_ROLLOUT: json.dumps(forged)}))
 
-    result, _lines = rolled(namespace, ansible_environment, succeeds=False, name="foo",
-                            state="rolled_back")
+    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
+                                state="rolled_back")
     assert "evil" not in result["msg"]
     pasted(result["failure"]["next_command"], ansible_environment, tmp_path)
 
     hostile = [{"name": "web", "image": f"myimage:v2{ESCAPES}$(touch pwned)"}]
-    result, lines = rolled(namespace, ansible_environment, name="foo",
-                           template={"spec": {"containers": hostile}})
+    result, lines = run_ad_hoc(namespace, ansible_environment, name="foo",
+                               template={"spec": {"containers": hostile}})
     texts = json.dumps(result, ensure_ascii=False) + lines.replace("\n", "")
     assert r"myimage:v2\x1b[2J" in lines and texts.isprintable()
     # to the byte

@@ -11,7 +11,7 @@ import json
 import embedded
 import pytest
 from namespace import ADMISSION_PLUGINS, Namespace
-from plays import Playbooks, Shop, versions
+from plays import CheckServer, Playbooks, versions
 
 REPLICAS = 2
 REGIONS = {"canary": ["malmo"], "europe": ["lyon", "porto"]}
@@ -58,17 +58,19 @@ def inventory(clusters, tmp_path):
 
 
 @pytest.fixture
-def playbooks(shop, plain_environment, tmp_path):
-    playbooks = Playbooks(plain_environment, tmp_path, shop)
-    check = {"url": shop.url + "{{ inventory_hostname }}"}
-    playbooks.write("smoke.yml", [{"name": "The shop answers", "ansible.builtin.uri": check}])
+def playbooks(check_server, plain_environment, tmp_path):
+    playbooks = Playbooks(plain_environment, tmp_path, check_server)
+    check = {"url": check_server.url + "{{ inventory_hostname }}"}
+    playbooks.write(
+        "smoke.yml", [{"name": "Request the check server", "ansible.builtin.uri": check}]
+    )
     return playbooks
 
 
 @pytest.fixture
-def regions(clusters, inventory, shop, playbooks):
+def regions(clusters, inventory, check_server, playbooks):
     def roll(image, *options, succeeds=True, **variables):
-        shop.asked.clear()
+        check_server.requests.clear()
         return playbooks.run("regions", "-i", str(inventory), *options, succeeds=succeeds,
                              regions=list(REGIONS), image=image,
                              verify_tasks="smoke.yml", stages=["50%", "100%"], **variables)
@@ -77,14 +79,14 @@ def regions(clusters, inventory, shop, playbooks):
 
 
 @pytest.fixture
-def shop():
-    with Shop() as shop:
-        yield shop
+def check_server():
+    with CheckServer() as check_server:
+        yield check_server
 
 
-def asked(shop):
+def asked(check_server):
     """Return the clusters whose checks were made, in order, without duplicates."""
-    return list(dict.fromkeys(stage for (stage,) in shop.asked))
+    return list(dict.fromkeys(stage for (stage,) in check_server.requests))
 
 
 def new_pods(clusters, names=CLUSTERS):
@@ -92,24 +94,30 @@ def new_pods(clusters, names=CLUSTERS):
 
 
 @pytest.mark.long
-def test_regions_are_updated_in_order(clusters, regions, playbooks, shop):
-    shop.broken = {"malmo"}
+def test_regions_are_updated_in_order(clusters, regions, playbooks, check_server):
+    check_server.failing_stages = {"malmo"}
     output = regions("myimage:v2", succeeds=False)
     # rolled back, and the next region not begun
     assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
-    assert asked(shop) == ["malmo"] and '"outcome": "rolled_back"' in output
+    assert asked(check_server) == ["malmo"] and '"outcome": "rolled_back"' in output
 
-    shop.broken = {"lyon"}
+    check_server.failing_stages = {"lyon"}
     regions("myimage:v2", succeeds=False, max_failed_clusters=50)
     # half of a region may fail
     assert new_pods(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}
-    assert asked(shop)[0] == "malmo" and set(asked(shop)) == {"malmo", "lyon", "porto"}
+    assert asked(check_server)[0] == "malmo" and set(asked(check_server)) == {
+        "malmo",
+        "lyon",
+        "porto",
+    }
 
-    shop.broken = set()
+    check_server.failing_stages = set()
     output = regions("myimage:v2", report="rollout.html")
     pages = {"rollout.html", *(f"rollout-{name}.html" for name in CLUSTERS)}
     assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
-    assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and asked(shop) == ["lyon"]
+    assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and asked(check_server) == [
+        "lyon"
+    ]
     stats = output.partition("CUSTOM STATS")[2]
     assert (all(f'"{name}": {{' in stats for name in CLUSTERS)
             and stats.count('"outcome": "updated"') == 3)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from objects import eventually, manifest, owner, role, uids
-from writes import Killed, action_after_write, death, deletes, reparents
+from writes import Killed, action_after_write, is_deletion, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -45,7 +45,7 @@ def test_migration_restarts_no_pod(allowed, replicas):
         eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
 
     again = migrate(allowed)
-    assert (uids(allowed.pods()) == before and not observer.new and not observer.deleted
+    assert (uids(allowed.pods()) == before and not observer.new_pods and not observer.deleted_pods
             and not observer.restarts)
     assert (result["msg"]
             == f"foo is now a Deployment, with myimage:v1: {replicas} of {replicas} replicas "
@@ -81,12 +81,12 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(allowed,
         before = uids(allowed.pods())
         with allowed.observer() as observer:
             try:
-                migrate(allowed, fault=death(number, after))
+                migrate(allowed, fault=kill_at_write(number, after))
             except Killed:
                 migrate(allowed)
             else:
                 break
-        assert not observer.new and not observer.deleted, f"killed at {number}"
+        assert not observer.new_pods and not observer.deleted_pods, f"killed at {number}"
         assert uids(allowed.pods()) == before and is_migrated(allowed), f"killed at {number}"
         allowed.remove_deployment()
         eventually(lambda: not allowed.pods() and not allowed.replica_sets(), "an empty namespace")
@@ -118,16 +118,16 @@ def test_scaling_during_the_migration_is_kept(allowed):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [reparents, deletes],
+@pytest.mark.parametrize("which", [is_reparenting, is_deletion],
                          ids=["half of the pods handed over", "the controller deleted"])
 def test_pod_lost_while_templates_are_closed_is_replaced(allowed, which):
     allowed.make_primary(2)
     with allowed.observer() as observer:
         with pytest.raises(Killed):
-            migrate(allowed, fault=death(1, True, which))
+            migrate(allowed, fault=kill_at_write(1, True, which))
         allowed.remove(allowed.pods()[0]["metadata"]["name"], "pods")
         migrate(allowed)
-    assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new) == 1
+    assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new_pods) == 1
 
 
 SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=bar", "app=bar",
@@ -135,13 +135,13 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [reparents, deletes],
+@pytest.mark.parametrize("which", [is_reparenting, is_deletion],
                          ids=["half of the pods handed over", "the controller deleted"])
 def test_killed_migration_is_shown_in_progress_and_completed_by_labels(allowed, which):
     allowed.make_primary(2, labels={"app": "foo", "team": "a"})
     before = uids(allowed.pods())
     with pytest.raises(Killed):
-        migrate(allowed, fault=death(1, True, which))
+        migrate(allowed, fault=kill_at_write(1, True, which))
     replica_set = allowed.replica_sets()[0]["metadata"]["name"]
 
     params = {"kubeconfig": allowed.kubeconfig, "namespace": allowed.name, "name": None}
@@ -202,7 +202,7 @@ def test_migration_resumes_after_changes_of_other_clients(allowed, what):
     before = uids(allowed.pods())
 
     with allowed.observer(lambda pod: leaves_bare):
-        migrate(allowed, fault=action_after_write(1, lambda: deed(allowed), reparents),
+        migrate(allowed, fault=action_after_write(1, lambda: deed(allowed), is_reparenting),
                 progress_deadline=20)
         eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
 
@@ -287,7 +287,7 @@ def test_existing_replica_set_of_another_client_gets_no_pods(allowed):
     """He may create ControllerRevisions and ReplicaSets, and knows all names."""
     allowed.make_primary(2, image="myimage:evil")
     with pytest.raises(Killed):
-        migrate(allowed, fault=death(2, True))
+        migrate(allowed, fault=kill_at_write(2, True))
     revision = allowed.call("GET", allowed.apps_path("controllerrevisions", "foo-migration"))
     (replica_set,) = allowed.replica_sets()
     allowed.remove("foo")

@@ -14,8 +14,8 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from next_commands import as_kubectl, parsed
 from objects import eventually, manifest, role
-from plays import ad_hoc
-from writes import Killed, death
+from plays import ad_hoc_command
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -226,7 +226,7 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
 def test_uncertain_size_is_confirmed(namespace, terminal):
     namespace.make_primary(2)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
     (successor,) = namespace.rcs()
@@ -245,7 +245,7 @@ def test_uncertain_size_is_confirmed(namespace, terminal):
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_command_waits_for_another_task(namespace, terminal, ansible_environment):
     namespace.make_primary(1)
-    first = subprocess.Popen(ad_hoc(namespace, name="foo", image="myimage:v2-slow"),
+    first = subprocess.Popen(ad_hoc_command(namespace, name="foo", image="myimage:v2-slow"),
                              env=ansible_environment,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: len(namespace.rcs()) == 2, "the first task at work", 60)
@@ -308,7 +308,9 @@ def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
 def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, terminal):
     namespace.make_deployment(2)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(1, after=True), kind="Deployment", image="myimage:v2-slow")
+        namespace.roll(
+            fault=kill_at_write(1, after=True), kind="Deployment", image="myimage:v2-slow"
+        )
     eventually(lambda: "v2-slow" in images(namespace), "a new pod")
 
     *_hint, back = terminal.fails(kind="Deployment", image="myimage:v2-slow", pause_at="1")

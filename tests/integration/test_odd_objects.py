@@ -9,7 +9,7 @@ import json
 
 import pytest
 from objects import eventually, manifest, uids
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -38,12 +38,12 @@ def test_template_of_500_kilobytes(namespace):
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(fault=death(6, after=True), image="myimage:v2")
+            namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
         namespace.roll(state="rolled_back")
         namespace.roll(image="myimage:v2")
 
-    assert (namespace.rcs() == ["foo"] and observer.fewest_ready >= 2
-            and uids(namespace.pods()) <= observer.new)
+    assert (namespace.rcs() == ["foo"] and observer.min_ready >= 2
+            and uids(namespace.pods()) <= observer.new_pods)
     assert (container(namespace.rc())["env"] == container(body)["env"]
             and container(namespace.rc())["image"] == "myimage:v2")
 
@@ -112,7 +112,7 @@ def test_name_of_253_characters(namespace, next_name):
     make(namespace, manifest(2, name=name, labels={"app": "foo"}) | {"spec": manifest(2)["spec"]})
 
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), **wish)
+        namespace.roll(fault=kill_at_write(6, after=True), **wish)
     namespace.roll(**wish)
 
     assert namespace.rcs() == [next_name or name] and len(namespace.pods()) == 2
@@ -241,7 +241,7 @@ def test_template_with_special_characters_is_unchanged(namespace, kind):
     eventually(lambda: len(namespace.pods()) == 2, "two pods")
 
     with pytest.raises(Killed):
-        namespace.roll(fault=death(1, after=True), kind=kind, image="myimage:v2")
+        namespace.roll(fault=kill_at_write(1, after=True), kind=kind, image="myimage:v2")
     namespace.roll(kind=kind, state="rolled_back")
     namespace.roll(kind=kind, image="myimage:v2")
     result = namespace.roll(kind=kind, image="myimage:v2")

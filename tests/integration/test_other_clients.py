@@ -16,7 +16,7 @@ import time
 import pytest
 from kubernetes.client.exceptions import ApiException
 from objects import eventually, manifest, owner, uids
-from writes import action_after_write, reparents
+from writes import action_after_write, is_reparenting
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
@@ -80,8 +80,11 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
     pod is orphaned.
     """
     action = Action(moment, function, task_waits)
-    half_way = (action_after_write(REPLICAS // 2, action.act, reparents) if moment == HANDING_OVER
-                else None)
+    half_way = (
+        action_after_write(REPLICAS // 2, action.act, is_reparenting)
+        if moment == HANDING_OVER
+        else None
+    )
     began = time.monotonic()
     with namespace.observer(allow_orphan):
         try:
@@ -144,7 +147,7 @@ def scales(size, name="foo"):
     return lambda namespace: namespace.patch(named(namespace, name), {"spec": {"replicas": size}})
 
 
-def deletes(name, policy="Background"):
+def is_deletion(name, policy="Background"):
     return lambda namespace: namespace.remove(named(namespace, name), policy=policy)
 
 
@@ -202,31 +205,54 @@ def adds_pod(namespace):
 COMPLETED = {
     "foo is scaled up": (scales(6), dict.fromkeys((MIDDLE, *LATE), 0)),
     "foo is scaled to 0": (scales(0), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "next is scaled up": (scales(7, None),
-                          dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "next is scaled to 0": (scales(0, None),
-                            dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "next is deleted": (deletes(None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "next is deleted without its pods": (deletes(None, "Orphan"),
-                                         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "foo is deleted": (deletes("foo"), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
-    "foo is deleted without its pods": (deletes("foo", "Orphan"),
-                                        {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0}),
+    "next is scaled up": (
+        scales(7, None),
+        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+    ),
+    "next is scaled to 0": (
+        scales(0, None),
+        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+    ),
+    "next is deleted": (
+        is_deletion(None),
+        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+    ),
+    "next is deleted without its pods": (
+        is_deletion(None, "Orphan"),
+        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+    ),
+    "foo is deleted": (
+        is_deletion("foo"),
+        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+    ),
+    "foo is deleted without its pods": (
+        is_deletion("foo", "Orphan"),
+        {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0},
+    ),
     "foo's template is edited": (edits, dict.fromkeys((MIDDLE, *LATE), 0)),
-    "foo loses its annotations": (removes_annotations("foo"),
-                                  dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0)),
-    "next loses its annotations": (removes_annotations(None),
-                                   dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "foo loses its annotations": (
+        removes_annotations("foo"),
+        dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0),
+    ),
+    "next loses its annotations": (
+        removes_annotations(None),
+        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+    ),
     "a pod is deleted": (deletes_pods(1), dict.fromkeys((MIDDLE, *LATE), 0)),
     "all pods are deleted": (deletes_pods(99), dict.fromkeys((MIDDLE, *LATE), 0)),
     "one of foo's pods gets another label": (relabels("app", "myimage:v1"), {MIDDLE: 1}),
-    "one of next's pods gets another label": (relabels("app", "myimage:v2"),
-                                              dict.fromkeys((MIDDLE, *LATE), 1)),
+    "one of next's pods gets another label": (
+        relabels("app", "myimage:v2"),
+        dict.fromkeys((MIDDLE, *LATE), 1),
+    ),
     "one of next's pods gets another deployment label": (
         relabels(object_meta.DEPLOYMENT_LABEL, "myimage:v2"),
-        {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
-    "a pod of nobody's with foo's labels appears": (adds_pod,
-                                                    {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
+        {MIDDLE: 0, **dict.fromkeys(LATE, 1)},
+    ),
+    "a pod of nobody's with foo's labels appears": (
+        adds_pod,
+        {MIDDLE: 0, **dict.fromkeys(LATE, 1)},
+    ),
 }
 #: Actions that orphan pods.
 ORPHANING = ("next is deleted without its pods", "foo is deleted without its pods")
@@ -269,7 +295,7 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
     """No controller is left, which the task reports; foo can be created again and rolled."""
     namespace.make_primary(REPLICAS)
 
-    end = update_during(namespace, DELETED, lambda: deletes("foo")(namespace))
+    end = update_during(namespace, DELETED, lambda: is_deletion("foo")(namespace))
 
     assert (isinstance(end, RolloutError) and "no such ReplicationController" in end.what
             and namespace.rcs() == [])

@@ -8,7 +8,7 @@ a time.
 from __future__ import annotations
 
 import pytest
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 REPLICAS = 5
 #: Far more than the writes of one stage.
@@ -42,8 +42,8 @@ def test_stages_of_a_fifth_three_fifths_and_all(namespace):
                f"myimage:v1")
     assert (not again["changed"] and not again["requests"]["PATCH"]
             and "already paused" in again["msg"])
-    assert versions(namespace) == (0, 5) and len(observer.new) == REPLICAS
-    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 2
+    assert versions(namespace) == (0, 5) and len(observer.new_pods) == REPLICAS
+    assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 2
 
 
 @pytest.mark.parametrize("back_from", ["20%", "60%", "100%"])
@@ -63,7 +63,7 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
     for number in range(1, NEVER):
         try:
             namespace.roll(image="myimage:v2", pause_at="1",
-                           fault=death(number, after=number % 2 == 0))
+                           fault=kill_at_write(number, after=number % 2 == 0))
             break
         except Killed:
             pass
@@ -76,7 +76,7 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
                 assert versions(namespace) == (1, 2)
             namespace.roll(state="rolled_back")
         assert (versions(namespace) == (3, 0) and namespace.rcs() == ["foo"]
-                and observer.fewest_ready >= 3)
+                and observer.min_ready >= 3)
     assert 6 < number < NEVER
 
 
@@ -91,7 +91,9 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
     for number in range(1, NEVER):
         namespace.roll(image="myimage:v2", pause_at="1")
         try:
-            namespace.roll(image="myimage:v2", fault=death(number, after=number % 2 == 0), **stage)
+            namespace.roll(
+                image="myimage:v2", fault=kill_at_write(number, after=number % 2 == 0), **stage
+            )
             break
         except Killed:
             pass
@@ -100,7 +102,7 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
             assert result["rollout"]["phase"] == ("paused" if stage else "complete")
             namespace.roll(**{"state": "rolled_back"} if stage else {"image": "myimage:v1"})
         assert (versions(namespace) == (3, 0) and namespace.rcs() == ["foo"]
-                and observer.fewest_ready >= 3)
+                and observer.min_ready >= 3)
     assert 3 < number < NEVER
 
 

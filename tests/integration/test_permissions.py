@@ -10,7 +10,7 @@ import re
 import pytest
 from namespace import RBAC
 from objects import eventually, role, uids
-from writes import Killed, death, reparents
+from writes import Killed, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -91,7 +91,7 @@ def test_permission_lost_during_the_handover_is_named(namespace, verb):
     namespace.make_primary(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(fault=death(2, True, reparents), image="myimage:v2")
+            namespace.roll(fault=kill_at_write(2, True, is_reparenting), image="myimage:v2")
         change_role(namespace, without(verb, "pods"), verb, "pods")
         with pytest.raises(RolloutError) as error:
             namespace.roll(image="myimage:v2")
@@ -104,6 +104,6 @@ def test_permission_lost_during_the_handover_is_named(namespace, verb):
             or f'cannot {verb} resource "pods"' in error.value.why)
     assert f'cannot {verb} resource "pods"' in error_of_rollback.value.why
     assert "docs/permissions.md" in error_of_rollback.value.next_command
-    assert (namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods())
-            and observer.fewest_ready >= 4)
+    assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
+            and observer.min_ready >= 4)
     assert not set(object_meta.UPDATE_ANNOTATIONS) & set(namespace.rc()["metadata"]["annotations"])

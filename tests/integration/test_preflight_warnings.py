@@ -75,7 +75,7 @@ def test_budget_overrides_max_unavailable(namespace, spec):
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
 
-    assert observer.fewest_ready >= 3 and namespace.rcs() == ["foo"]
+    assert observer.min_ready >= 3 and namespace.rcs() == ["foo"]
 
 
 def test_max_unavailable_holds_without_a_budget(namespace):
@@ -84,7 +84,7 @@ def test_max_unavailable_holds_without_a_budget(namespace):
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
 
-    assert observer.fewest_ready < 3
+    assert observer.min_ready < 3
 
 
 def test_budget_without_disruptions_is_a_warning_or_an_error(namespace):

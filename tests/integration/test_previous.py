@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 from objects import eventually
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
@@ -69,7 +69,7 @@ def test_rerun_reaches_the_same_revision_after_a_kill_at_each_write(namespace, m
     for kills in itertools.count():
         assert kills < 20
         try:
-            last = roll(fault=death(1, after=True))
+            last = roll(fault=kill_at_write(1, after=True))
             break
         except Killed:
             continue

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from objects import manifest, role
-from plays import Playbooks, Shop
+from plays import CheckServer, Playbooks
 
 ROOT = Path(__file__).parents[2]
 #: b is in two groups, and its API server is unreachable.
@@ -26,8 +26,8 @@ KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 
 @pytest.fixture
 def playbooks(ansible_environment, tmp_path):
-    with Shop() as shop:
-        yield Playbooks(ansible_environment, tmp_path, shop)
+    with CheckServer() as check_server:
+        yield Playbooks(ansible_environment, tmp_path, check_server)
 
 
 def write_inventory(playbooks, groups, hosts):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 from objects import eventually, manifest, owner, uids
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -67,9 +67,9 @@ def test_update_keeps_the_controller_and_creates_each_pod_once(namespace, replic
     assert after["spec"]["selector"] == before["spec"]["selector"]
     assert "priorityClassName" not in after["spec"]["template"]["spec"]
     assert not set(object_meta.UPDATE_ANNOTATIONS) & set(after["metadata"]["annotations"])
-    assert len(observer.new) == replicas and images(namespace) == ["myimage:v2"] * replicas
+    assert len(observer.new_pods) == replicas and images(namespace) == ["myimage:v2"] * replicas
     if replicas:
-        assert observer.fewest_ready >= replicas and observer.most_pods <= replicas * 5 // 4 + 1
+        assert observer.min_ready >= replicas and observer.max_pods <= replicas * 5 // 4 + 1
     again = roll(namespace, image="myimage:v2")
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
@@ -83,8 +83,8 @@ def test_repeated_updates_and_rollback_to_a_revision(namespace):
             roll(namespace, **wish)
             assert names(namespace) == ["foo"] and len(namespace.pods()) == REPLICAS
 
-    assert images(namespace) == ["myimage:v1"] * REPLICAS and len(observer.new) == 4 * REPLICAS
-    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+    assert images(namespace) == ["myimage:v1"] * REPLICAS and len(observer.new_pods) == 4 * REPLICAS
+    assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
 
 
 @pytest.mark.long  # tests/faults covers some of its points in every `make test`
@@ -99,7 +99,7 @@ def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then
         namespace.make_replica_set(2)
         with namespace.observer() as observer:
             try:
-                roll(namespace, fault=death(number, after), **wish)
+                roll(namespace, fault=kill_at_write(number, after), **wish)
             except Killed:
                 try:
                     roll(namespace, **{**wish, **then})
@@ -109,8 +109,8 @@ def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then
                             in error.what), f"killed at {number}: {error}"
             else:
                 break
-        assert observer.fewest_ready >= 2 and observer.most_pods <= 3, f"killed at {number}"
-        assert len(observer.new) <= (4 if then else 2), f"killed at {number}"
+        assert observer.min_ready >= 2 and observer.max_pods <= 3, f"killed at {number}"
+        assert len(observer.new_pods) <= (4 if then else 2), f"killed at {number}"
         versions = images(namespace)
         assert (versions == ["myimage:v2"] * 2
                 or (then and versions == ["myimage:v1"] * 2)), f"killed at {number}"

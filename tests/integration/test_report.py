@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import html5lib
 import pytest
 from namespace import Namespace
-from plays import Playbooks, Shop
+from plays import CheckServer, Playbooks
 
 HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
 
@@ -105,11 +105,12 @@ def test_report_of_the_role_shows_the_stage_and_the_failed_check(
         namespace, ansible_environment, tmp_path):
     namespace.make_primary(4)
     page = tmp_path / "page.html"
-    with Shop(namespace) as shop:
-        shop.broken.add("50%")
+    with CheckServer(namespace) as check_server:
+        check_server.failing_stages.add("50%")
 
-        Playbooks(ansible_environment, tmp_path, shop).bump(succeeds=False,
-                                                            image_bump_report=str(page))
+        Playbooks(ansible_environment, tmp_path, check_server).image_bump(
+            succeeds=False, image_bump_report=str(page)
+        )
 
     tree = html5lib.HTMLParser(strict=True).parse(page.read_text(encoding="utf-8"))
     assert table(tree, "What was checked")[0][0] == "10%"
@@ -118,29 +119,31 @@ def test_report_of_the_role_shows_the_stage_and_the_failed_check(
 
 
 @pytest.fixture
-def shop(namespace):
-    with Shop(namespace) as shop:
-        yield shop
+def check_server(namespace):
+    with CheckServer(namespace) as check_server:
+        yield check_server
 
 
 @pytest.mark.full
 def test_rerun_without_changes_keeps_the_report(
-        namespace, ansible_environment, tmp_path, shop):
+        namespace, ansible_environment, tmp_path, check_server):
     namespace.make_primary(2)
     page = tmp_path / "page.html"
-    playbooks = Playbooks(ansible_environment, tmp_path, shop)
-    playbooks.bump(stages="", verify_tasks="", report="page.html")
+    playbooks = Playbooks(ansible_environment, tmp_path, check_server)
+    playbooks.image_bump(stages="", verify_tasks="", report="page.html")
     first = page.read_text(encoding="utf-8")
 
-    playbooks.bump(stages="", verify_tasks="", report="page.html")
+    playbooks.image_bump(stages="", verify_tasks="", report="page.html")
 
     assert page.read_text(encoding="utf-8") == first and "2 of 2 replicas available" in first
-    playbooks.bump(stages="", verify_tasks="", report="page.html", image="myimage:v3")
+    playbooks.image_bump(stages="", verify_tasks="", report="page.html", image="myimage:v3")
     assert "myimage:v3" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.full
-def test_report_is_private_and_follows_no_link(namespace, ansible_environment, tmp_path, shop):
+def test_report_is_private_and_follows_no_link(
+    namespace, ansible_environment, tmp_path, check_server
+):
     """The page contains logs; and another user may have created its path."""
     namespace.make_primary(1)
     precious, page = tmp_path / "precious", tmp_path / "page.html"
@@ -148,10 +151,10 @@ def test_report_is_private_and_follows_no_link(namespace, ansible_environment, t
     precious.write_text("mine")
     page.symlink_to(precious)
     readable.touch(0o666)
-    playbooks = Playbooks(ansible_environment, tmp_path, shop)
+    playbooks = Playbooks(ansible_environment, tmp_path, check_server)
 
-    playbooks.bump(stages="", verify_tasks="", report=str(page))
-    playbooks.bump(stages="", verify_tasks="", report=str(readable), image="myimage:v3")
+    playbooks.image_bump(stages="", verify_tasks="", report=str(page))
+    playbooks.image_bump(stages="", verify_tasks="", report=str(readable), image="myimage:v3")
 
     assert precious.read_text() == "mine" and not page.is_symlink()
     assert [path.stat().st_mode & 0o777 for path in (page, readable)] == [0o600, 0o600]
@@ -164,28 +167,34 @@ def test_report_is_private_and_follows_no_link(namespace, ansible_environment, t
     pytest.param("myimage:v2-crash", "rolled_back",
                  marks=pytest.mark.fake_nodes("a container that ends before its pod is ready")),
 ])
-def test_unwritable_report_does_not_fail_the_update(namespace, ansible_environment, tmp_path, shop,
-                                                    image, outcome):
+def test_unwritable_report_does_not_fail_the_update(
+    namespace, ansible_environment, tmp_path, check_server, image, outcome
+):
     namespace.make_primary(1)
-    playbooks = Playbooks(ansible_environment, tmp_path, shop)
+    playbooks = Playbooks(ansible_environment, tmp_path, check_server)
 
-    output = playbooks.bump(succeeds=outcome == "updated", image=image, failure_grace=1, stages="",
-                            verify_tasks="",
-                            report="no/such/folder/page.html")
+    output = playbooks.image_bump(
+        succeeds=outcome == "updated",
+        image=image,
+        failure_grace=1,
+        stages="",
+        verify_tasks="",
+        report="no/such/folder/page.html",
+    )
 
-    assert (playbooks.told["outcome"] == outcome
+    assert (playbooks.report_data["outcome"] == outcome
             and f'"outcome": "{outcome}"' in output.partition("CUSTOM STATS")[2])
     assert "Warning: the report could not be written to" in output
 
 
 @pytest.mark.full
 def test_folder_in_place_of_the_report_does_not_fail_the_update(
-        namespace, ansible_environment, tmp_path, shop):
+        namespace, ansible_environment, tmp_path, check_server):
     namespace.make_primary(1)
     (tmp_path / "page.html").mkdir()
 
     output = Playbooks(ansible_environment, tmp_path,
-                       shop).bump(stages="", verify_tasks="", report="page.html")
+                       check_server).image_bump(stages="", verify_tasks="", report="page.html")
 
     assert ("Warning: the report could not be written to" in output
             and not list(tmp_path.rglob(".report-*")))

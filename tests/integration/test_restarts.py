@@ -16,7 +16,7 @@ import time
 import pytest
 from namespace import Namespace
 from objects import eventually, role, uids
-from writes import action_after_write, reparents
+from writes import action_after_write, is_reparenting
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -68,7 +68,7 @@ class Outage:
 
     def roll(self, namespace, **params):
         """Roll foo to v2 during the outage."""
-        half_way = (action_after_write(REPLICAS // 2, self.begin, reparents)
+        half_way = (action_after_write(REPLICAS // 2, self.begin, is_reparenting)
                     if self.moment == HANDING_OVER else None)
         return namespace.roll(say=self, fault=half_way, image="myimage:v2", **params)
 
@@ -105,8 +105,8 @@ def test_update_survives_a_short_outage(cluster, namespace, undisturbed, compone
             outage.over()
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"
-    assert len(observer.new) == REPLICAS and observer.new == uids(namespace.pods())
-    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+    assert len(observer.new_pods) == REPLICAS and observer.new_pods == uids(namespace.pods())
+    assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
     assert "foo" not in observer.controllers_deleted and observer.restarts == 0
     assert namespace.end_state() == undisturbed
     assert not namespace.roll(image="myimage:v2")["changed"]
@@ -143,6 +143,6 @@ def test_long_outage_is_named_in_the_error(
         eventually(lambda: namespace.is_allowed(role()), "the Roles in the API server's memory")
         namespace.roll(image="myimage:v2")
 
-    assert observer.new == uids(namespace.pods()) and len(observer.new) == REPLICAS
-    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+    assert observer.new_pods == uids(namespace.pods()) and len(observer.new_pods) == REPLICAS
+    assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
     assert namespace.end_state() == undisturbed

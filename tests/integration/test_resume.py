@@ -15,7 +15,7 @@ import itertools
 
 import pytest
 from objects import manifest
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -46,7 +46,7 @@ def each_death(namespace, first, then):
         restore(namespace)
         with namespace.observer() as observer:
             try:
-                namespace.roll(fault=death(number, after), **first)
+                namespace.roll(fault=kill_at_write(number, after), **first)
             except Killed:
                 pass
             else:
@@ -54,9 +54,9 @@ def each_death(namespace, first, then):
             with contextlib.suppress(RolloutError):
                 namespace.roll(**then)
         where = f"killed {'after' if after else 'before'} write {number}"
-        assert observer.fewest_ready >= REPLICAS, where
-        assert observer.most_pods <= REPLICAS + 1, where
-        assert len(observer.new) <= (REPLICAS if then == first else 2 * REPLICAS), where
+        assert observer.min_ready >= REPLICAS, where
+        assert observer.max_pods <= REPLICAS + 1, where
+        assert len(observer.new_pods) <= (REPLICAS if then == first else 2 * REPLICAS), where
         if "next_name" not in first:
             assert "foo" not in observer.controllers_deleted, where
         ends.append((where, namespace.end_state()))
@@ -105,15 +105,15 @@ def test_rollback_resumes_after_a_kill_at_any_write(namespace):
         restore(namespace)
         with namespace.observer() as observer:
             with pytest.raises(Killed):
-                namespace.roll(fault=death(6, after=True), image="myimage:v2")
+                namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
             try:
-                namespace.roll(fault=death(number, after), state="rolled_back")
+                namespace.roll(fault=kill_at_write(number, after), state="rolled_back")
             except Killed:
                 namespace.roll(state="rolled_back")
             else:
                 assert number > 5
                 break
-        assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+        assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert observer.controllers_deleted.count("foo") == 0
         assert list(namespace.end_state()["controllers"]) == ["foo"]
         assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v1"}
@@ -125,13 +125,13 @@ def test_kill_rollback_kill_and_update(namespace):
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(fault=death(7, after=True), image="myimage:v2")
+            namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
         with pytest.raises(Killed):
-            namespace.roll(fault=death(4, after=False), state="rolled_back")
+            namespace.roll(fault=kill_at_write(4, after=False), state="rolled_back")
         result = namespace.roll(image="myimage:v2")
 
     assert result["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
-    assert observer.fewest_ready >= 4 and observer.most_pods <= 5
+    assert observer.min_ready >= 4 and observer.max_pods <= 5
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
@@ -154,7 +154,7 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
     """| - | yes | next is foo's partner | handover, foo recreated first |"""
     namespace.make_primary(4)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
     confirm_size(namespace, 4, image="myimage:v2")
@@ -172,7 +172,7 @@ def test_deletion_of_next_during_the_update_keeps_the_size(namespace):
     namespace.make_primary(4)
     for wish in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
-            namespace.roll(fault=death(9, after=True), image="myimage:v3")
+            namespace.roll(fault=kill_at_write(9, after=True), image="myimage:v3")
         (successor,) = set(namespace.rcs()) - {"foo"}
         namespace.remove(successor)
         namespace.wait_for_deletion(successor)
@@ -192,10 +192,10 @@ def test_killed_restart_resumes(namespace):
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            namespace.roll(fault=death(8, after=True), state="restarted")
+            namespace.roll(fault=kill_at_write(8, after=True), state="restarted")
         namespace.roll(state="restarted")
 
-    assert len(observer.new) == 3 and namespace.rcs() == ["foo"]
+    assert len(observer.new_pods) == 3 and namespace.rcs() == ["foo"]
 
 
 def test_completed_update_is_not_rolled_back(namespace):
@@ -213,7 +213,7 @@ def test_sizes_changed_by_another_client(namespace):
     """
     namespace.make_primary(4)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(7, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
     (successor,) = set(namespace.rcs()) - {"foo"}
     namespace.patch("foo", {"spec": {"replicas": 6}})
     namespace.patch(successor, {"spec": {"replicas": 7}})
@@ -227,7 +227,7 @@ def test_annotations_removed_from_one_controller_are_restored(namespace):
     namespace.make_primary(4)
     for side in ("foo", "next"):
         with pytest.raises(Killed):
-            namespace.roll(fault=death(7, after=True), image="myimage:v2")
+            namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
         name = side if side == "foo" else (set(namespace.rcs()) - {"foo"}).pop()
         namespace.patch(name, {"metadata": {"annotations": None}})
         namespace.roll(state="rolled_back")
@@ -255,7 +255,7 @@ def test_orphaned_pod_with_the_labels_of_foo_is_unchanged(namespace):
 def test_another_image_after_deletion_of_foo_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(fault=death(6, after=True), image="myimage:v2")
+        namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
 

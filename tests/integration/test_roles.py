@@ -17,22 +17,22 @@ from pathlib import Path
 import pytest
 import yaml
 from objects import eventually
-from plays import STAGES, Playbooks, Shop, kill, versions
+from plays import STAGES, CheckServer, Playbooks, kill_processes, versions
 
 ROOT = Path(__file__).parents[2]
 REPLICAS = 10
-NEVER_ASKED: list = []
+NO_REQUESTS: list = []
 
 
 @pytest.fixture
-def shop(namespace):
-    with Shop(namespace) as shop:
-        yield shop
+def check_server(namespace):
+    with CheckServer(namespace) as check_server:
+        yield check_server
 
 
 @pytest.fixture
-def playbooks(ansible_environment, tmp_path, shop):
-    return Playbooks(ansible_environment, tmp_path, shop)
+def playbooks(ansible_environment, tmp_path, check_server):
+    return Playbooks(ansible_environment, tmp_path, check_server)
 
 
 def stages_of(report):
@@ -46,14 +46,14 @@ def error_of(output):
     return output.partition("Fail with the reason")[2]
 
 
-def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
+def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_server):
     namespace.make_primary(REPLICAS)
 
-    output = playbooks.bump()
+    output = playbooks.image_bump()
 
-    assert shop.asked == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
+    assert check_server.requests == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
     assert namespace.rcs() == ["foo"] and versions(namespace) == (0, 10)
-    data = playbooks.told
+    data = playbooks.report_data
     assert (data["outcome"] == "updated"
             and data["message"] == "foo is updated to myimage:v2: 10 of 10 replicas available")
     assert stages_of(data) == [(stage, "passed", ["passed"]) for stage in STAGES]
@@ -64,8 +64,10 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
     assert '"outcome": "updated"' in output.partition("CUSTOM STATS")[2]
     assert "unsafe" not in output  # Ansible's warning when a template passes a module's arguments
 
-    shop.asked.clear()
-    assert "changed=0" in playbooks.bump(after_tasks="") and shop.asked == NEVER_ASKED
+    check_server.requests.clear()
+    assert (
+        "changed=0" in playbooks.image_bump(after_tasks="") and check_server.requests == NO_REQUESTS
+    )
 
 
 def test_stages_run_in_order_without_checks(namespace, playbooks):
@@ -73,28 +75,37 @@ def test_stages_run_in_order_without_checks(namespace, playbooks):
     # in the order of a set of these stages, 50% is not the second
     playbooks.environment["PYTHONHASHSEED"] = "2"
 
-    playbooks.bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
+    playbooks.image_bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
 
-    assert [stage["stage"] for stage in playbooks.told["stages"]] == ["25%", "50%", "75%", "100%"]
+    assert [stage["stage"] for stage in playbooks.report_data["stages"]] == [
+        "25%",
+        "50%",
+        "75%",
+        "100%",
+    ]
     assert ([(result["rollout"]["successor"] or {}).get("replicas")
-             for result in playbooks.told["results"]] == [1, 2, 3, None])
+             for result in playbooks.report_data["results"]] == [1, 2, 3, None])
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("stage, at_that_stage", [("50%", (5, 5)), ("100%", (0, 10))])
-def test_failed_check_rolls_back_and_is_named(namespace, playbooks, shop, stage, at_that_stage):
+def test_failed_check_rolls_back_and_is_named(
+    namespace, playbooks, check_server, stage, at_that_stage
+):
     before = namespace.make_primary(REPLICAS)
-    shop.broken = {stage}
+    check_server.failing_stages = {stage}
 
-    output = playbooks.bump(succeeds=False)
+    output = playbooks.image_bump(succeeds=False)
 
-    assert shop.asked[-1] == (stage, *at_that_stage)
+    assert check_server.requests[-1] == (stage, *at_that_stage)
     assert (namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
             and versions(namespace) == (10, 0))
-    data = playbooks.told
+    data = playbooks.report_data
     assert data["outcome"] == "rolled_back" and stages_of(data)[-1] == (stage, "failed", ["failed"])
-    sentence = (f"The check smoke.yml has failed at stage {stage} of foo: The shop answers: Status "
-                f"code was 503")
+    sentence = (
+        f"The check smoke.yml has failed at stage {stage} of foo: Request the check server: Status "
+        f"code was 503"
+    )
     assert data["message"].startswith(sentence) and sentence in error_of(output)
     assert data["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas "
                                     "available.")
@@ -102,60 +113,63 @@ def test_failed_check_rolls_back_and_is_named(namespace, playbooks, shop, stage,
 
 
 @pytest.mark.full
-def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, shop):
+def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, check_server):
     namespace.make_primary(2)
     for step in ("back", "on"):
-        shop.broken = {"50%"}
-        playbooks.bump(succeeds=False, on_failure="stop")
-        assert versions(namespace) == (1, 1) and playbooks.told["outcome"] == "stopped"
+        check_server.failing_stages = {"50%"}
+        playbooks.image_bump(succeeds=False, on_failure="stop")
+        assert versions(namespace) == (1, 1) and playbooks.report_data["outcome"] == "stopped"
         next_line = r"Next: run the same task again to resume, or run `(.*?)` to roll back"
-        (back,) = re.findall(next_line, playbooks.told["message"])
+        (back,) = re.findall(next_line, playbooks.report_data["message"])
 
-        shop.broken = set()
+        check_server.failing_stages = set()
         if step == "back":
             playbooks.command(*shlex.split(back))
         else:
-            playbooks.bump(on_failure="stop")
+            playbooks.image_bump(on_failure="stop")
 
         assert versions(namespace) == {"back": (2, 0), "on": (0, 2)}[step]
 
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, shop):
+def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_server):
     """During a check, and while the module rolls; no new pod is created twice."""
     namespace.make_primary(REPLICAS)
     new = set()
     for stage, pods in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
-        shop.asked.clear()
-        shop.silent = {stage}
+        check_server.requests.clear()
+        check_server.unanswered_stages = {stage}
         process = playbooks.start("image_bump", image="myimage:v2-slow", stages=STAGES,
                                   verify_tasks="smoke.yml",
                                   max_surge="100%")
-        eventually(lambda stage=stage: any(request[0] == stage for request in shop.asked),
-                   f"the check at {stage}", seconds=120)
-        kill(process)
-        assert shop.asked[-1] == (stage, *pods) == (stage, *versions(namespace))
+        eventually(
+            lambda stage=stage: any(request[0] == stage for request in check_server.requests),
+            f"the check at {stage}",
+            seconds=120,
+        )
+        kill_processes(process)
+        assert check_server.requests[-1] == (stage, *pods) == (stage, *versions(namespace))
         assert new <= (new := new_pods(namespace))
 
-    shop.silent = set()
-    playbooks.bump(image="myimage:v2-slow")
+    check_server.unanswered_stages = set()
+    playbooks.image_bump(image="myimage:v2-slow")
 
     assert namespace.rcs() == ["foo"] and new_pods(namespace) == new and len(new) == REPLICAS
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.long
-def test_rerun_resumes_after_a_kill_between_two_stages(namespace, playbooks, shop):
+def test_rerun_resumes_after_a_kill_between_two_stages(namespace, playbooks, check_server):
     namespace.make_primary(REPLICAS)
     process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"],
                               verify_tasks="smoke.yml")
     eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "the way to the second stage",
                seconds=120)
-    kill(process)
+    kill_processes(process)
     new = new_pods(namespace)
 
-    playbooks.bump(image="myimage:v2-slow", stages=["10%", "100%"])
+    playbooks.image_bump(image="myimage:v2-slow", stages=["10%", "100%"])
 
     assert new <= new_pods(namespace) and versions(namespace) == (0, 10)
 
@@ -166,16 +180,16 @@ def new_pods(namespace):
 
 
 @pytest.mark.long
-def test_stages_below_all_leave_the_update_paused(namespace, playbooks, shop):
+def test_stages_below_all_leave_the_update_paused(namespace, playbooks, check_server):
     """For an approval in between; text is read as a list."""
     namespace.make_primary(REPLICAS)
 
-    playbooks.bump(stages="1, 3")
-    assert versions(namespace) == (7, 3) and playbooks.told["outcome"] == "paused"
-    playbooks.bump(stages="")
+    playbooks.image_bump(stages="1, 3")
+    assert versions(namespace) == (7, 3) and playbooks.report_data["outcome"] == "paused"
+    playbooks.image_bump(stages="")
 
     assert (versions(namespace) == (0, 10)
-            and shop.asked == [("1", 9, 1), ("3", 7, 3), ("100%", 0, 10)])
+            and check_server.requests == [("1", 9, 1), ("3", 7, 3), ("100%", 0, 10)])
 
 
 @pytest.mark.full
@@ -185,13 +199,13 @@ def test_update_without_checks_and_with_an_empty_survey_is_one_task(namespace, p
     empty = {name.removeprefix("image_bump_"): ""
              for name in task["vars"] if name.startswith("image_bump_")}
 
-    playbooks.bump(**{**empty, "controller": "foo", "controller_namespace": namespace.name,
-                      "image": "myimage:v2",
-                      "after_tasks": "tell.yml"})
+    playbooks.image_bump(**{**empty, "controller": "foo", "controller_namespace": namespace.name,
+                            "image": "myimage:v2",
+                            "after_tasks": "write_report_data.yml"})
 
-    (result,) = playbooks.told["results"]
+    (result,) = playbooks.report_data["results"]
     assert (result["rollout"]["phase"] == "complete"
-            and stages_of(playbooks.told) == [("100%", "passed", [])])
+            and stages_of(playbooks.report_data) == [("100%", "passed", [])])
 
 
 @pytest.mark.full
@@ -216,15 +230,15 @@ def test_no_reserved_names_are_needed_and_older_names_work(namespace, playbooks)
 def test_failure_before_the_update_changes_nothing(namespace, playbooks):
     before = namespace.make_primary(2)
 
-    refused = playbooks.bump(before_tasks=["no.yml"], succeeds=False)
-    missing = playbooks.bump(verify_tasks=["nowhere.yml"], succeeds=False)
+    refused = playbooks.image_bump(before_tasks=["fail.yml"], succeeds=False)
+    missing = playbooks.image_bump(verify_tasks=["nowhere.yml"], succeeds=False)
     assert ("stages: '1O%' is neither a number nor a percentage"
-            in playbooks.bump(stages="50%,1O%", succeeds=False))
+            in playbooks.image_bump(stages="50%,1O%", succeeds=False))
 
-    assert ("no.yml has failed before the update of foo, which was not started: Not today: the "
+    assert ("fail.yml has failed before the update of foo, which was not started: Not today: the "
             "shop "
             "is closed" in error_of(refused))
-    assert playbooks.told["outcome"] == "failed" and playbooks.told["results"] == []
+    assert playbooks.report_data["outcome"] == "failed" and playbooks.report_data["results"] == []
     assert "nowhere.yml is not a file with a list of tasks" in missing
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
@@ -233,27 +247,31 @@ def test_failure_before_the_update_changes_nothing(namespace, playbooks):
 def test_failure_after_the_update_rolls_nothing_back(namespace, playbooks):
     namespace.make_primary(2)
 
-    output = playbooks.bump(after_tasks=["no.yml"], failure_tasks=["tell.yml", "no.yml"], stages=[],
-                            succeeds=False)
+    output = playbooks.image_bump(
+        after_tasks=["fail.yml"],
+        failure_tasks=["write_report_data.yml", "fail.yml"],
+        stages=[],
+        succeeds=False,
+    )
 
-    assert versions(namespace) == (0, 2) and playbooks.told["outcome"] == "failed"
-    assert ("2 of 2 replicas available, but then no.yml has failed: Not today: the shop is closed"
-            in playbooks.told["message"])
-    assert "Then no.yml has failed too" in error_of(output)
+    assert versions(namespace) == (0, 2) and playbooks.report_data["outcome"] == "failed"
+    assert ("2 of 2 replicas available, but then fail.yml has failed: Not today: the shop is closed"
+            in playbooks.report_data["message"])
+    assert "Then fail.yml has failed too" in error_of(output)
 
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_crashing_pods_are_rolled_back(namespace, playbooks, shop):
+def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
     before = namespace.make_primary(2)
 
-    playbooks.bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
+    playbooks.image_bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
 
     assert (namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
-            and shop.asked == NEVER_ASKED)
-    assert (playbooks.told["outcome"] == "rolled_back"
-            and "CrashLoopBackOff" in playbooks.told["message"])
-    assert playbooks.told["message"].startswith("Stage 10%: ")
+            and check_server.requests == NO_REQUESTS)
+    assert (playbooks.report_data["outcome"] == "rolled_back"
+            and "CrashLoopBackOff" in playbooks.report_data["message"])
+    assert playbooks.report_data["message"].startswith("Stage 10%: ")
 
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
@@ -261,35 +279,38 @@ def test_message_of_the_module_appears_once(namespace, playbooks):
     """The failing task shows the full message, the role's own error a summary."""
     namespace.make_primary(2)
 
-    output = playbooks.bump(image="myimage:v2-crash", failure_grace=1, stages="", verify_tasks="",
-                            succeeds=False)
+    output = playbooks.image_bump(
+        image="myimage:v2-crash", failure_grace=1, stages="", verify_tasks="", succeeds=False
+    )
 
     what = "the new pods cannot become available; foo is rolled back to myimage:v1"
     error = error_of(output).partition("PLAY RECAP")[0]
     assert (f"Stage 100%: ReplicationController {namespace.name}/foo: {what}" in error
             and "at the failed task 'Update foo'." in error)
-    assert "CrashLoopBackOff" not in error and "CrashLoopBackOff" in playbooks.told["message"]
+    assert (
+        "CrashLoopBackOff" not in error and "CrashLoopBackOff" in playbooks.report_data["message"]
+    )
 
 
-def test_update_of_another_client_is_unchanged(namespace, playbooks, shop):
+def test_update_of_another_client_is_unchanged(namespace, playbooks, check_server):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v3", pause_at="1")
 
-    playbooks.bump(succeeds=False)
+    playbooks.image_bump(succeeds=False)
 
-    assert versions(namespace) == (3, 1) and shop.asked == NEVER_ASKED
-    assert (playbooks.told["outcome"] == "failed"
-            and "another update is in progress" in playbooks.told["message"])
+    assert versions(namespace) == (3, 1) and check_server.requests == NO_REQUESTS
+    assert (playbooks.report_data["outcome"] == "failed"
+            and "another update is in progress" in playbooks.report_data["message"])
 
 
-def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
+def test_check_mode_plans_the_whole_update(namespace, playbooks, check_server):
     before = namespace.make_primary(2)
 
-    output = playbooks.bump("--check", "-v", after_tasks=[])
+    output = playbooks.image_bump("--check", "-v", after_tasks=[])
 
     assert "takes over" in output or '"rename"' in output
     assert (namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-            and shop.asked == NEVER_ASKED)
+            and check_server.requests == NO_REQUESTS)
 
 
 @pytest.mark.full
@@ -297,7 +318,7 @@ def test_rollback_from_a_pause_then_of_a_completed_update(namespace, playbooks):
     before = namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
 
-    output = playbooks.run("rollback", before_tasks=["no.yml"], succeeds=False)
+    output = playbooks.run("rollback", before_tasks=["fail.yml"], succeeds=False)
     assert "the shop is closed" in error_of(output) and versions(namespace) == (1, 1)
 
     output = playbooks.run("rollback", image="myimage:v1")
@@ -370,7 +391,7 @@ def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
 
 @pytest.mark.full
 @pytest.mark.parametrize("role, image", [("image_bump", "myimage:v2"), ("rollback", "myimage:v1")])
-def test_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, role, image):
+def test_examples_of_the_readme_run(namespace, playbooks, check_server, tmp_path, role, image):
     namespace.make_primary(2)
     if role == "rollback":
         namespace.roll(image="myimage:v2")
@@ -380,7 +401,7 @@ def test_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, role, 
 
     output = playbooks.command("ansible-playbook", "play.yml", "-e",
                                f"{role}_namespace={namespace.name}",
-                               "-e", f"shop_url={shop.url}")
+                               "-e", f"shop_url={check_server.url}")
 
     assert ("failed=0" in output
             and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image})
@@ -396,12 +417,12 @@ def test_task_files_of_a_survey_belong_to_the_project(namespace, playbooks, tmp_
     for path in (str(tmp_path / "smoke.yml"), f"../{tmp_path.name}/smoke.yml"):
         for option in ("verify_tasks", "before_tasks", "after_tasks", "failure_tasks"):
             assert ("is not a path inside the project"
-                    in playbooks.bump(**{option: path}, succeeds=False))
+                    in playbooks.image_bump(**{option: path}, succeeds=False))
         assert ("is not a path inside the project"
                 in playbooks.run("rollback", before_tasks=path, succeeds=False))
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
-    playbooks.bump(image_bump_verify_tasks=str(tmp_path / "smoke.yml"), verify_tasks="")
+    playbooks.image_bump(image_bump_verify_tasks=str(tmp_path / "smoke.yml"), verify_tasks="")
     assert versions(namespace) == (0, 2)
 
 
@@ -416,11 +437,14 @@ def test_workflow_gets_observed_values_and_no_annotations(
     annotations = {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}
     namespace.patch("foo", {"metadata": {"annotations": annotations}})
 
-    playbooks.bump(image="myimage:v1", stages="", verify_tasks="")
-    assert playbooks.told["outcome"] == "updated" and playbooks.told["previous_images"] == {}
+    playbooks.image_bump(image="myimage:v1", stages="", verify_tasks="")
+    assert (
+        playbooks.report_data["outcome"] == "updated"
+        and playbooks.report_data["previous_images"] == {}
+    )
 
-    playbooks.bump(stages="", verify_tasks="")
-    assert playbooks.told["previous_images"] == {"web": "myimage:v1"}
+    playbooks.image_bump(stages="", verify_tasks="")
+    assert playbooks.report_data["previous_images"] == {"web": "myimage:v1"}
 
 
 #: A user without an entry in /etc/passwd, like in a container of OpenShift; reads root's files, as
@@ -441,48 +465,57 @@ def open_folder():
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="only root can be another user")
 def test_user_without_a_name_updates_like_other_users(namespace, ansible_environment, open_folder,
-                                                      shop):
+                                                      check_server):
     """The user only appears in the report."""
     namespace.make_primary(4)
     nameless = {key: value
                 for key, value in ansible_environment.items()
                 if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
     home = {"HOME": str(open_folder), "ANSIBLE_HOME": str(open_folder / "ansible")}
-    playbooks = Playbooks({**nameless, **home}, open_folder, shop)
-    variables = {"controller": "foo", "controller_namespace": namespace.name, "image": "myimage:v2",
-                 "stages": ["50%", "100%"],
-                 "verify_tasks": ["smoke.yml"], "after_tasks": ["tell.yml"], "report": "page.html"}
+    playbooks = Playbooks({**nameless, **home}, open_folder, check_server)
+    variables = {
+        "controller": "foo",
+        "controller_namespace": namespace.name,
+        "image": "myimage:v2",
+        "stages": ["50%", "100%"],
+        "verify_tasks": ["smoke.yml"],
+        "after_tasks": ["write_report_data.yml"],
+        "report": "page.html",
+    }
 
     playbooks.command(*NOBODY, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
                       json.dumps(variables))
 
-    assert (versions(namespace) == (0, 4) and playbooks.told["outcome"] == "updated"
-            and playbooks.told["user"] == "12345")
+    assert (versions(namespace) == (0, 4) and playbooks.report_data["outcome"] == "updated"
+            and playbooks.report_data["user"] == "12345")
     assert (open_folder / "page.html").stat().st_uid == 12345
 
 
 @pytest.mark.full
-def test_several_controllers_run_through_the_stages_together(namespace, playbooks, shop):
+def test_several_controllers_run_through_the_stages_together(namespace, playbooks, check_server):
     names = ["foo", "fum"]
     for name in names:
         namespace.make_primary(4, name=name)
-    shop.broken = {"100%"}
+    check_server.failing_stages = {"100%"}
     variables = {"controller": "", "names": names, "stages": ["50%", "100%"]}
 
-    playbooks.bump(succeeds=False, **variables)
-    assert shop.asked == [("50%", 4, 4), ("100%", 0, 8)] and versions(namespace) == (8, 0)
-    assert (playbooks.told["outcome"] == "rolled_back"
-            and "Rolled back: " in playbooks.told["message"])
+    playbooks.image_bump(succeeds=False, **variables)
+    assert check_server.requests == [("50%", 4, 4), ("100%", 0, 8)] and versions(namespace) == (
+        8,
+        0,
+    )
+    assert (playbooks.report_data["outcome"] == "rolled_back"
+            and "Rolled back: " in playbooks.report_data["message"])
 
-    shop.broken = set()
-    playbooks.bump(**variables)
+    check_server.failing_stages = set()
+    playbooks.image_bump(**variables)
     assert versions(namespace) == (0, 8) and namespace.rcs() == names
-    assert [result["name"] for result in playbooks.told["results"]] == names * 3
+    assert [result["name"] for result in playbooks.report_data["results"]] == names * 3
 
 
 @pytest.mark.full
 def test_failure_rolls_back_or_names_each_of_several_controllers(
-        namespace, playbooks, shop):
+        namespace, playbooks, check_server):
     """Deleted between two stages: the others are rolled back instead of the next stage."""
     names = ["foo", "fox", "fum"]
     for name in names:
@@ -494,14 +527,20 @@ def test_failure_rolls_back_or_names_each_of_several_controllers(
                 namespace.remove(name)
                 namespace.wait_for_deletion(name)
 
-    shop.actions = {"50%": delete}
-    output = playbooks.bump(succeeds=False, controller="", names=names, stages=["50%", "100%"],
-                            concurrency=1, timeout=600)
+    check_server.actions = {"50%": delete}
+    output = playbooks.image_bump(
+        succeeds=False,
+        controller="",
+        names=names,
+        stages=["50%", "100%"],
+        concurrency=1,
+        timeout=600,
+    )
 
     assert (namespace.rcs() == ["fox", "fum"]
             and images(namespace) == {name: {"myimage:v1"} for name in names[1:]})
-    assert (playbooks.told["outcome"] == "failed"
-            and "\nRolled back: fox, fum.\n" in playbooks.told["message"])
+    assert (playbooks.report_data["outcome"] == "failed"
+            and "\nRolled back: fox, fum.\n" in playbooks.report_data["message"])
     assert ("foo is not rolled back: there is no such ReplicationController"
             in " ".join(error_of(output).split()))
 
@@ -510,8 +549,9 @@ def test_artifacts_of_several_controllers_roll_back_the_job(namespace, playbooks
     for name, image in (("foo", "myimage:v1"), ("fox", "myimage:v2"), ("fum", "myimage:v1")):
         namespace.make_primary(1, image, name)
 
-    output = playbooks.bump(controller="", names=["foo", "fox", "fum"], stages="", verify_tasks="",
-                            after_tasks="")
+    output = playbooks.image_bump(
+        controller="", names=["foo", "fox", "fum"], stages="", verify_tasks="", after_tasks=""
+    )
     artifacts = json.JSONDecoder().raw_decode(output.partition("RUN: ")[2])[0]
     assert (artifacts["names"] == ["foo", "fum"]
             and artifacts["previous_images"] == {"web": "myimage:v1"})
@@ -526,15 +566,15 @@ def test_artifacts_of_several_controllers_roll_back_the_job(namespace, playbooks
 
 
 @pytest.mark.full
-def test_deployment_runs_through_the_stages(namespace, playbooks, shop):
+def test_deployment_runs_through_the_stages(namespace, playbooks, check_server):
     namespace.make_deployment(REPLICAS)
 
-    playbooks.bump(kind="Deployment")
+    playbooks.image_bump(kind="Deployment")
 
-    assert shop.asked == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
-    assert namespace.wait_for_rollout() and playbooks.told["outcome"] == "updated"
-    assert stages_of(playbooks.told) == [(stage, "passed", ["passed"]) for stage in STAGES]
-    assert playbooks.told["previous_images"] == {"web": "myimage:v1"}
+    assert check_server.requests == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
+    assert namespace.wait_for_rollout() and playbooks.report_data["outcome"] == "updated"
+    assert stages_of(playbooks.report_data) == [(stage, "passed", ["passed"]) for stage in STAGES]
+    assert playbooks.report_data["previous_images"] == {"web": "myimage:v1"}
 
     for _again in range(2):
         playbooks.run("rollback", kind="Deployment", to_revision="previous")
@@ -542,14 +582,15 @@ def test_deployment_runs_through_the_stages(namespace, playbooks, shop):
 
 
 @pytest.mark.long
-def test_deployment_is_rolled_back_after_a_failed_check(namespace, playbooks, shop):
+def test_deployment_is_rolled_back_after_a_failed_check(namespace, playbooks, check_server):
     before = namespace.make_deployment(REPLICAS)
-    shop.broken = {"50%"}
+    check_server.failing_stages = {"50%"}
 
-    playbooks.bump(succeeds=False, kind="Deployment")
+    playbooks.image_bump(succeeds=False, kind="Deployment")
 
-    assert shop.asked[-1] == ("50%", 5, 5) and versions(namespace) == (10, 0)
+    assert check_server.requests[-1] == ("50%", 5, 5) and versions(namespace) == (10, 0)
     after = namespace.deployment()["spec"]
     assert {key: value for key, value in after.items() if key != "paused"} == before["spec"]
-    assert playbooks.told["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas "
-                                              "available.")
+    assert playbooks.report_data["message"].endswith(
+        "foo is rolled back to myimage:v1: 10 of 10 replicas available."
+    )

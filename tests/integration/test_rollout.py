@@ -32,11 +32,11 @@ def test_handover_restarts_no_pod(namespace, replicas, surge):
     after = namespace.rc()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert "foo" not in observer.controllers_deleted and namespace.rcs() == ["foo"]
-    assert len(observer.new) == replicas
-    assert observer.new == uids(namespace.pods())
+    assert len(observer.new_pods) == replicas
+    assert observer.new_pods == uids(namespace.pods())
     assert observer.restarts == 0
     room = replicas // 4 if surge == "25%" else 1
-    assert observer.fewest_ready >= replicas and observer.most_pods <= replicas + room
+    assert observer.min_ready >= replicas and observer.max_pods <= replicas + room
     assert not set(object_meta.UPDATE_ANNOTATIONS) & set(after["metadata"]["annotations"])
 
     again = namespace.roll(image="myimage:v2")
@@ -97,8 +97,8 @@ def test_manual_edit_then_the_earlier_template(namespace):
         result = namespace.roll(image="myimage:v2")
 
     assert result["steps"][1]["name"].startswith(f"foo-{label}-")
-    assert observer.fewest_ready >= 3 and len(observer.new) == 3
-    assert observer.new == uids(namespace.pods()) and namespace.rcs() == ["foo"]
+    assert observer.min_ready >= 3 and len(observer.new_pods) == 3
+    assert observer.new_pods == uids(namespace.pods()) and namespace.rcs() == ["foo"]
 
 
 def test_next_name_keeps_the_successor_and_deletes_foo(namespace):
@@ -107,7 +107,7 @@ def test_next_name_keeps_the_successor_and_deletes_foo(namespace):
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", next_name="bar")
 
-    assert namespace.rcs() == ["bar"] and len(observer.new) == 3
+    assert namespace.rcs() == ["bar"] and len(observer.new_pods) == 3
     assert result["msg"].startswith("bar replaces foo and is updated to myimage:v2")
     annotations = namespace.rc("bar")["metadata"]["annotations"]
     assert set(annotations) == {object_meta.LAST_ROLLOUT}
@@ -217,8 +217,8 @@ def test_floor_and_ceiling_hold(namespace, surge, unavailable):
         namespace.roll(image="myimage:v2", max_surge=surge, max_unavailable=unavailable)
 
     size = {"0": 0, "1": 1, "2": 2, "50%": 3, "100%": 6}
-    assert observer.fewest_ready >= 6 - size[unavailable] and observer.most_pods <= 6 + size[surge]
-    assert len(observer.new) == 6
+    assert observer.min_ready >= 6 - size[unavailable] and observer.max_pods <= 6 + size[surge]
+    assert len(observer.new_pods) == 6
 
 
 @pytest.mark.full
@@ -230,6 +230,6 @@ def test_floor_holds_with_slow_pods(namespace):
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:slow", min_ready_seconds=1)
 
-    assert observer.fewest_ready >= 2 and observer.most_pods <= 3
+    assert observer.min_ready >= 2 and observer.max_pods <= 3
     assert result["rollout"]["controller"]["available"] == 2
     assert namespace.rc()["spec"]["minReadySeconds"] == 1

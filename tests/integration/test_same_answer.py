@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from objects import eventually, manifest, role
-from plays import ad_hoc
+from plays import ad_hoc_command
 from task_runner import TaskRunner, as_done
 
 ROOT = Path(__file__).parents[2]
@@ -131,8 +131,8 @@ def test_unknown_name_fails_before_the_first_write(namespace, ansible_environmen
 
     answers = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
-        process = subprocess.run([*ad_hoc(namespace, names=["one", "nobody", "two"],
-                                          image="myimage:v2"), "-vvv", *interpreter],
+        process = subprocess.run([*ad_hoc_command(namespace, names=["one", "nobody", "two"],
+                                                  image="myimage:v2"), "-vvv", *interpreter],
                                  env=ansible_environment, capture_output=True, text=True,
                                  timeout=300, check=False)
         assert (process.returncode == 2

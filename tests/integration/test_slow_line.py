@@ -8,7 +8,7 @@ other.
 from __future__ import annotations
 
 import pytest
-from slow_line import SlowLine
+from slow_line import SlowConnection
 
 #: Before the first change of a size: controllers, rules, the Lease, foo again with its related
 #: objects, foo's annotation, its successor, and foo's annotation with the successor's uid.
@@ -25,13 +25,15 @@ WAITS = 2
 @pytest.mark.parametrize("surge", ["1", "25%"])
 def test_update_waits_only_for_requests_of_its_steps(namespace, surge):
     namespace.make_primary(20)
-    line = SlowLine()
+    line = SlowConnection()
 
     result = namespace.roll(fault=line.arm, image="myimage:v2", max_surge=surge)
 
     sizes = [step for step in result["steps"] if step["action"] == "scale"]
-    print("\n".join(line.on_the_way),
-          f"\n{len(line.on_the_way)} of {len(line.requests)}, {len(sizes)} changes of a size")
+    print(
+        "\n".join(line.sequential_requests),
+        f"\n{len(line.sequential_requests)} of {len(line.requests)}, {len(sizes)} size changes",
+    )
     assert surge != "1" or len(sizes) == 40
-    assert len(line.on_the_way) <= BEGINNING + len(sizes) + END + WAITS
-    assert len(line.requests) > len(line.on_the_way) + 20
+    assert len(line.sequential_requests) <= BEGINNING + len(sizes) + END + WAITS
+    assert len(line.requests) > len(line.sequential_requests) + 20

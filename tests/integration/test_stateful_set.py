@@ -15,7 +15,7 @@ import embedded
 import pytest
 from namespace import ADMISSION_PLUGINS, Namespace
 from objects import as_kind, eventually, is_ready, manifest, role, uids
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -79,7 +79,7 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
             == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert result["rollout"]["floor"] == 2 and result["rollout"]["ceiling"] == 3
     assert strategy(namespace) == before["spec"]["updateStrategy"]
-    assert observer.most_pods <= 3 and observer.fewest_ready >= 2
+    assert observer.max_pods <= 3 and observer.min_ready >= 2
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
@@ -287,7 +287,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
     """Then the status names the new revision as the current one."""
     namespace.make_stateful_set(3)
     with pytest.raises(Killed):
-        roll(namespace, fault=death(1, True))
+        roll(namespace, fault=kill_at_write(1, True))
     eventually(lambda: versions(namespace) == ["v2"] * 3 and namespace.is_stateful_set_rolled_out(),
                "the end of the update")
     result = back(namespace)
@@ -337,7 +337,7 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace, spec)
 
 def _dies(do, namespace, number, after, **params):
     try:
-        do(namespace, fault=death(number, after), **params)
+        do(namespace, fault=kill_at_write(number, after), **params)
     except Killed:
         return 1
     return 0
@@ -349,7 +349,7 @@ def _dies(do, namespace, number, after, **params):
 def test_rerun_completes_a_killed_rollback(namespace, number, after):
     stuck(namespace)
     with pytest.raises(Killed):
-        back(namespace, fault=death(number, after))
+        back(namespace, fault=kill_at_write(number, after))
     back(namespace)
     assert versions(namespace) == ["v1"] * 3
     annotations = namespace.stateful_set()["metadata"]["annotations"]
@@ -448,7 +448,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill(namespace):
     for image in ("myimage:v2", "myimage:v3"):
         roll(namespace, image=image)
     with pytest.raises(Killed):
-        back(namespace, to_revision=1, fault=death(1, True))
+        back(namespace, to_revision=1, fault=kill_at_write(1, True))
     result = back(namespace, to_revision=1)
     assert versions(namespace) == ["v1"] * 3
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
@@ -616,13 +616,13 @@ def test_max_unavailable_of_the_statefulset_or_the_task_holds(gated):
         image = f"myimage:v{floor + 10}"
         with gated.observer() as observer:
             result = roll(gated, image=image, **wish)
-        assert (observer.fewest_ready, result["rollout"]["floor"]) == (floor, floor)
+        assert (observer.min_ready, result["rollout"]["floor"]) == (floor, floor)
         assert (not any("max_unavailable" in warning for warning in result["warnings"])
                 and strategy(gated) == usual)
 
     roll(gated, pause_at="3")
     assert versions(gated) == ["v14"] * 2 + ["v2"] * 3
     with pytest.raises(Killed):
-        back(gated, fault=death(1, True))
+        back(gated, fault=kill_at_write(1, True))
     back(gated)
     assert versions(gated) == ["v14"] * 5 and strategy(gated) == usual

@@ -63,8 +63,10 @@ def test_terminating_pods_count_with_termination_complete(namespace, kind):
                                 pod_replacement_policy="TerminationComplete")
         remaining = terminating(namespace)
 
-    assert result["rollout"]["phase"] == "complete" and remaining == [] and len(observer.new) == 4
-    assert observer.most_pods_in_total == 5 and observer.fewest_ready >= 4
+    assert (
+        result["rollout"]["phase"] == "complete" and remaining == [] and len(observer.new_pods) == 4
+    )
+    assert observer.max_pods_in_total == 5 and observer.min_ready >= 4
 
 
 def test_terminating_pods_do_not_count_by_default(namespace):
@@ -76,7 +78,7 @@ def test_terminating_pods_do_not_count_by_default(namespace):
         with released(namespace, after=0):
             eventually(lambda: not terminating(namespace), "the end of the old pods")
 
-    assert len(remaining) == 4 and observer.most_pods_in_total == 8 and observer.most_pods == 5
+    assert len(remaining) == 4 and observer.max_pods_in_total == 8 and observer.max_pods == 5
 
 
 def test_terminating_pods_count_in_a_rollback(namespace):
@@ -89,7 +91,7 @@ def test_terminating_pods_count_in_a_rollback(namespace):
 
     assert (back["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
             and len(uids(namespace.pods())) == 4)
-    assert observer.most_pods_in_total == 5 and observer.fewest_ready >= 4
+    assert observer.max_pods_in_total == 5 and observer.min_ready >= 4
 
 
 def test_endless_termination_names_the_finalizer_and_its_command(namespace):

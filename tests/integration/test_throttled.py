@@ -56,11 +56,11 @@ def test_handover_behind_a_throttled_controller_manager(throttled, replicas, cap
         for process in busy:
             process.kill()
 
-    churn = len(observer.new) - replicas + len(observer.new & observer.deleted)
+    churn = len(observer.new_pods) - replicas + len(observer.new_pods & observer.deleted_pods)
     with capsys.disabled():
         print(f"\n{replicas} pods, 20 requests/s, {len(busy)} busy cores: churn {churn}, "
               f"closed to open {ended - times['rename foo']:.1f} s")
-    assert churn == 0 and observer.new == uids(namespace.pods())
-    assert (observer.restarts == 0 and observer.fewest_ready >= replicas
-            and observer.most_pods <= replicas * 5 // 4)
+    assert churn == 0 and observer.new_pods == uids(namespace.pods())
+    assert (observer.restarts == 0 and observer.min_ready >= replicas
+            and observer.max_pods <= replicas * 5 // 4)
     namespace.delete()

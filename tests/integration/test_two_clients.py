@@ -20,7 +20,7 @@ import time
 
 import pytest
 from objects import eventually, uids
-from writes import Killed, death
+from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -53,7 +53,7 @@ def test_two_clients_without_a_lease_break_no_limit(namespace, first, second):
             errors = together(namespace, first, second)
             assert all(error.next_command or error.what for error in errors)
             finish(namespace)
-        assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+        assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and observer.restarts == 0
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
@@ -128,7 +128,9 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, times):
         with namespace.observer() as observer:
             if "state" in second:
                 with pytest.raises(Killed):
-                    namespace.roll(image="myimage:v2", fault=death(7, after=True), lock=False)
+                    namespace.roll(
+                        image="myimage:v2", fault=kill_at_write(7, after=True), lock=False
+                    )
             with (client(namespace, **first) as first_client,
                   client(namespace, **second) as second_client):
                 begin(first_client, second_client)
@@ -141,7 +143,7 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, times):
             assert f", process {winners[0]}, since " in refused["failure"]["what"]
             assert not refused["changed"] and "lock_timeout" in refused["failure"]["next_command"]
             finish(namespace)
-        assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+        assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and leases(namespace) == {}
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
 

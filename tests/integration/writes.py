@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Faults at the writes of a client: its death, or the action of another client."""
+"""Faults at a write of the client under test: a kill, or an action of another client."""
 
 from __future__ import annotations
 
@@ -15,48 +15,47 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 
 class Killed(BaseException):
-    """Death of the client: none of its code may run after this."""
+    """The client is killed. The code under test must not handle this exception."""
 
 
 def intercept_writes(gateway: KubernetesGateway,
-                  around: t.Callable[[t.Any, t.Callable[[], bool]], bool]) -> None:
-    """Let a function carry out each write of a client.
+                     interceptor: t.Callable[[t.Any, t.Callable[[], bool]], bool]) -> None:
+    """Replace each write of the client by a call of `interceptor` with the step and the write.
 
-    Writes are the steps and, in a handover, the patch of each pod.
+    Writes are the steps of an update and, in a handover, the patch of each pod.
     """
     for name in ("write", "_changes_owner"):
-        plain = getattr(gateway, name)
-        setattr(gateway, name, lambda what, plain=plain: around(what, lambda: plain(what)))
+        original = getattr(gateway, name)
+        setattr(gateway, name,
+                lambda step, original=original: interceptor(step, lambda: original(step)))
 
 
-def any_write(_what: t.Any) -> bool:
+def is_write(_step: t.Any) -> bool:
     return True
 
 
-def reparents(what: t.Any) -> bool:
-    """Return whether a write is the patch that gives a pod another controller."""
-    return what.kind == "Pod"
+def is_reparenting(step: t.Any) -> bool:
+    """Return whether the write changes the controller of a pod."""
+    return step.kind == "Pod"
 
 
-def deletes(what: t.Any) -> bool:
-    """Whether a write is a deletion of a controller."""
-    return isinstance(what, Delete) and what.kind != REVISION
+def is_deletion(step: t.Any) -> bool:
+    """Return whether the write deletes a controller."""
+    return isinstance(step, Delete) and step.kind != REVISION
 
 
-Which: t.TypeAlias = "t.Callable[[t.Any], bool]"
+WriteFilter: t.TypeAlias = "t.Callable[[t.Any], bool]"
 
 
-def death(number: int, after: bool,
-         which: Which = any_write) -> t.Callable[[KubernetesGateway], None]:
-    """Return a fault: the client dies just before or after its nth write (from 1) reaches the API
-    server.
-    """
+def kill_at_write(number: int, after: bool,
+                  matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
+    """Return a fault that kills the client before or after its nth matching write (from 1)."""
 
     def arm(gateway: KubernetesGateway) -> None:
         count = itertools.count(1)
 
-        def deadly(what: t.Any, write: t.Callable[[], bool]) -> bool:
-            is_last = which(what) and next(count) == number
+        def kill(step: t.Any, write: t.Callable[[], bool]) -> bool:
+            is_last = matches(step) and next(count) == number
             if is_last and not after:
                 raise Killed
             result = write()
@@ -64,27 +63,27 @@ def death(number: int, after: bool,
                 raise Killed
             return result
 
-        intercept_writes(gateway, deadly)
+        intercept_writes(gateway, kill)
 
     return arm
 
 
 def action_after_write(number: int, act: t.Callable[[], None],
-                which: Which = any_write) -> t.Callable[[KubernetesGateway], None]:
-    """Return a fault: another client acts just after the nth write (from 1), while this client
-    waits.
+                       matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
+    """Return a fault that calls `act`, an action of another client, after the nth matching
+    write.
     """
 
     def arm(gateway: KubernetesGateway) -> None:
         count = itertools.count(1)
 
-        def followed(what: t.Any, write: t.Callable[[], bool]) -> bool:
-            is_it = which(what) and next(count) == number
+        def write_and_act(step: t.Any, write: t.Callable[[], bool]) -> bool:
+            is_nth = matches(step) and next(count) == number
             result = write()
-            if is_it:
+            if is_nth:
                 act()
             return result
 
-        intercept_writes(gateway, followed)
+        intercept_writes(gateway, write_and_act)
 
     return arm

@@ -26,7 +26,7 @@ from embedded import Cluster
 from namespace import Namespace
 from objects import eventually, is_ready, manifest, role, uids
 from traffic import SETTLE
-from writes import Killed, death, reparents
+from writes import Killed, is_reparenting, kill_at_write
 
 Json = dict[str, t.Any]
 
@@ -216,7 +216,9 @@ def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
 def kill_in_handover_and_resume(shop: Shop) -> None:
     """Kill the task in the handover, with half of the pods reparented to foo."""
     with pytest.raises(Killed):
-        shop.namespace.roll(fault=death(2, True, reparents), image=V2, **shop.kind.options)
+        shop.namespace.roll(
+            fault=kill_at_write(2, True, is_reparenting), image=V2, **shop.kind.options
+        )
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
 

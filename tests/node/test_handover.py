@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from objects import eventually, uids
 from rollouts import RC, REPLICAS, V2, WELL_BEHAVED, Shop
-from writes import Killed, death, reparents
+from writes import Killed, is_reparenting, kill_at_write
 
 pytestmark = pytest.mark.long
 
@@ -19,7 +19,7 @@ def shop(cluster, namespace):
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):
-        namespace.roll(fault=death(2, True, reparents), image=V2)
+        namespace.roll(fault=kill_at_write(2, True, is_reparenting), image=V2)
     shop.wait_for_pods_of(V2)
     return shop
 

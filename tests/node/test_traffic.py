@@ -61,8 +61,8 @@ def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
     assert versions(traffic.between(0, began)) == [first]
     assert versions(traffic.since(ended)) == [last]
     if row.has_all_pods_ready:
-        assert observer.fewest_ready >= case.kind.pods - case.kind.unavailable
-    assert row.retains_old_pods or not uids(namespace.pods()) & observer.before
+        assert observer.min_ready >= case.kind.pods - case.kind.unavailable
+    assert row.retains_old_pods or not uids(namespace.pods()) & observer.initial_pods
     third = (ended - began) / 3
     shares = [
         share_of_v2(traffic.between(began + part * third, began + (part + 1) * third))

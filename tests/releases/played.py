@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 from namespace import Namespace
 from objects import eventually, manifest, role
-from plays import Playbooks, Shop
+from plays import CheckServer, Playbooks
 from proc import descendants
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -43,7 +43,7 @@ LONGEST = 300
 Json = dict[str, t.Any]
 
 
-class Events(Shop):
+class Events(CheckServer):
     """Trigger the next event at each check, and answer whether the check has passed."""
 
     def __init__(self, release: Release) -> None:
@@ -78,8 +78,8 @@ class Release:
             "kind": "" if self.is_single and draw.random() < 0.5 else self.kind, "image": V2,
             "stages": self.stages,
             "verify_tasks": draw.choice((["check.yml"], ["check.yml"], [])),
-            "after_tasks": ["tell.yml"],
-            "failure_tasks": ["tell.yml"],
+            "after_tasks": ["write_report_data.yml"],
+            "failure_tasks": ["write_report_data.yml"],
             "on_failure": draw.choice(("rollback", "rollback", "stop")),
             "concurrency": draw.choice((1, 5)),
             "max_failures": draw.choice(("0", "100%")), "lock_timeout": 0, "progress_deadline": 60,
@@ -132,7 +132,7 @@ class Release:
         self.playbooks.common = {"controller_namespace": self.namespace.name}
         self.playbooks.write("check.yml", [{"name": "Check", "ansible.builtin.uri": {
             "url": self.shop.url + "{{ image_bump_stage | urlencode }}"}}])
-        self.playbooks.write("tell.yml", [{"name": "Tell", "ansible.builtin.copy": {
+        self.playbooks.write("write_report_data.yml", [{"name": "Tell", "ansible.builtin.copy": {
             "content": "{{ image_bump_report_data | to_json }}",
             "dest": str(folder / "told-{{ inventory_hostname }}.json"),
             "mode": "0600"}}])

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True, scope="session")
 def _commands_are_accepted():
     """Fail a test with an error whose command the module would refuse."""
-    with next_commands.watched():
+    with next_commands.checked_commands():
         yield
 
 

@@ -36,11 +36,15 @@ CORES = (
 AAP = CORES[1]
 #: Tests of tests/integration, by part of the row.
 TESTS = {
-    "ad hoc": ["test_ansible.py::test_adhoc_with_progress_lines_and_unchanged_again",
-               "test_ansible.py::test_error_is_one_message_without_a_traceback"],
+    "ad hoc": [
+        "test_ansible.py::test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing",
+        "test_ansible.py::test_error_is_one_message_without_a_traceback",
+    ],
     "check and diff": ["test_ansible.py::test_playbook_in_check_and_diff_mode"],
-    "roles with stages": ["test_roles.py::test_staged_update_with_a_check_at_each_stage",
-                          "test_roles.py::test_rollback_from_a_pause_then_of_a_completed_update"],
+    "roles with stages": [
+        "test_roles.py::test_staged_update_with_a_check_at_each_stage",
+        "test_roles.py::test_rollback_from_a_pause_then_of_a_completed_update",
+    ],
     "report": ["test_report.py::test_report_of_the_role_shows_the_stage_and_the_failed_check"],
 }
 #: The examples of README, one after the other.

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Causes of unavailable pods, in the cluster's own words. Pure.
+"""Find the causes of unavailable pods. Pure.
 
-The functions collect symptoms (reason and message) from a controller, its pods and their Events,
-and look the symptoms up in the tables of failure_reasons.py.
+Symptoms (reason and message) come from a controller, its pods and their Events. The tables of
+failure_reasons.py map them to causes and suggestions.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ..model.fields import text as _text
 from ..model.observed import Controller
 from ..model.request import Request
 from .failure_reasons import (
-    ENDED,
-    HEALTHY,
     LOST,
+    NORMAL_START,
     NOT_STARTED,
     ORDER,
     OTHER,
     PULL,
-    REFUSED,
     REJECTED,
+    REPLICA_FAILURE,
     RUNNING,
+    TERMINATED,
     TERMINATING,
     UNSCHEDULABLE,
     Fatal,
@@ -58,61 +58,61 @@ from .symptoms import (
     waiting_reason,
 )
 
-#: Longer messages lose their middle: the object is at the beginning, the innermost reason at the
-#: end.
-LONGEST_MESSAGE = 600
-#: Values of a suggestion that are safe in a command, and the beginnings of lines with a command.
-_COMMANDS = ("kubectl", "cluster", "logs", "claims")
-_BEGINS_COMMAND = ("{kubectl} ", "{cluster} ", "{logs}")
-#: Redundant prefixes that the kubelet and the container runtime wrap around a message.
-_WRAPPINGS = re.compile(
+#: Maximum length of a message. The middle of a longer message is omitted, because the object is at
+#: the beginning, and the innermost reason at the end.
+MAX_MESSAGE_LENGTH = 600
+#: Values of a suggestion that are safe in a command, and the first words of lines with a command.
+_SAFE_VALUES = ("kubectl", "cluster", "logs", "claims")
+_COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
+#: Redundant prefixes that the kubelet and the container runtime add to a message.
+_PREFIXES = re.compile(
     r'^(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?'
     r'(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
     r"(failed to create (containerd|shim) task: )*(OCI runtime create failed: )?"
     r"(runc create failed: )?"
     r"(unable to start container process: )?")
-#: Fields of a pod's spec, and the fields of its status with the states of these containers.
+#: Fields of a pod's spec, and the corresponding fields of its status.
 _STATUSES = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Cause that keeps pods of a controller from becoming available."""
+    """A cause that prevents pods of a controller from becoming available."""
 
-    #: Stable word for the cause, such as "image" or "crash"; "init-crash" in an init container.
+    #: Stable identifier, such as "image" or "crash"; "init-crash" for an init container.
     kind: str
-    #: The cluster's own reason, such as "ImagePullBackOff".
+    #: Reason in the cluster, such as "ImagePullBackOff".
     reason: str
-    #: The cluster's own message, one line, at most LONGEST_MESSAGE characters.
+    #: Message in the cluster: one line of at most MAX_MESSAGE_LENGTH characters.
     message: str
-    #: Next thing to check or to type; a command has a line of its own.
+    #: Advice to the user, with each command on a line of its own.
     suggestion: str
-    #: Waiting does not help.
+    #: Whether the cause is permanent, so that waiting does not help.
     is_fatal: bool
-    #: An affected pod; "" for a condition of the controller itself.
+    #: An affected pod; "" for a cause of the controller itself.
     pod: str = ""
     #: Container with a relevant log, or "".
     container: str = ""
-    #: Whether the relevant log is from the container's previous run.
+    #: Whether the relevant log is that of the previous instance of the container.
     is_restarted: bool = False
     #: Number of affected pods.
     pods: int = 1
-    #: Affected object in words: "pod foo-abc, init container setup".
+    #: The affected object, such as "pod foo-abc, init container setup".
     place: str = ""
 
     @property
     def is_rejection(self) -> bool:
-        """Whether a node rejected a pod after binding; the controller replaces the pod at once."""
+        """Whether the kubelet rejected the pod at its admission."""
         return self.kind == REJECTED
 
-    def as_endless(self) -> Cause:
-        """Return the cause as a fatal one, because every replacement pod fails in the same way."""
+    def as_fatal(self) -> Cause:
+        """Return the cause as permanent: each replacement of the pod has failed in the same way."""
         return dataclasses.replace(self, is_fatal=True,
                                    suggestion=advice_after_waiting(self.suggestion))
 
     @property
     def sentence(self) -> str:
-        """Cause and place in words, without the suggestion."""
+        """The affected object with the reason and the message, without the suggestion."""
         is_repeated = self.message.startswith(self.reason)
         text = self.message if is_repeated else ": ".join(filter(None, (self.reason, self.message)))
         more = self.pods - 1
@@ -122,31 +122,31 @@ class Cause:
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes, one per kind, most specific first.
+    """Return the causes of unavailable pods, one of each kind, most specific first.
 
-    pods: full objects of the controller's unready pods. events: Warning Events of the namespace;
-    Events of other objects are ignored. Event texts are untrusted: an Event explains a pod's own
-    status, and never makes a cause fatal by itself.
+    pods are the unready pods of the controller, and events the Warning Events of the namespace. Any
+    user who may create Events can forge one, so an Event only explains the status of a pod, and
+    never makes a cause permanent.
     """
     commands = _commands(request)
-    about: dict[str, list[Json]] = collections.defaultdict(list)
+    events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
-        about[_text(_map(event, "involvedObject"), "uid")].append(event)
-    causes = _refused(controller, about[controller.uid], commands)
+        events_by_uid[_text(_map(event, "involvedObject"), "uid")].append(event)
+    causes = _controller_causes(controller, events_by_uid[controller.uid], commands)
     for pod in pods:
         uid = _text(_map(pod, "metadata"), "uid")
-        causes += _causes_in_pod(pod, about[uid] if uid else [], commands,
+        causes += _causes_in_pod(pod, events_by_uid[uid] if uid else [], commands,
                                  request.waits_for_termination)
-    return merged(causes)
+    return merge(causes)
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of an unready or terminating pod; events: the Events of the pod."""
+    """Return the causes of an unready or terminating pod; events are the Events of the pod."""
     return _causes_in_pod(pod, list(events), _commands(request))
 
 
 def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
-    """Return the last termination of each restarted container in names, running or not."""
+    """Return the cause of the last restart of each of these containers."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
     values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
@@ -162,12 +162,12 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
                 symptom = (termination(waiting_reason(state)[0], end, restarts) if end
                            else Symptom("Restarted", restart_text(restarts)))
                 subject_container = _container(subject, kind, specs.get(container, {}), state)
-                causes += subject_container.causes(ENDED, [symptom])
+                causes += subject_container.causes(TERMINATED, [symptom])
     return causes
 
 
-def merged(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Merge causes into one per kind, most specific first."""
+def merge(causes: t.Iterable[Cause]) -> list[Cause]:
+    """Return one example of each kind of cause, most specific first, with the number of pods."""
     by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         by_kind[cause.kind].append(cause)
@@ -181,7 +181,7 @@ def merged(causes: t.Iterable[Cause]) -> list[Cause]:
 
 @dataclasses.dataclass(frozen=True)
 class _Subject:
-    """Object with symptoms: the controller, a pod or a container."""
+    """An object with symptoms: the controller, a pod or a container."""
 
     place: str
     #: Values for suggestions.
@@ -197,7 +197,7 @@ class _Subject:
         """Return the cause of the first matching row, or an empty list."""
         for row in rows:
             for symptom in symptoms:
-                match = re.search(row.says, f"{symptom.reason}: {symptom.message}")
+                match = re.search(row.pattern, f"{symptom.reason}: {symptom.message}")
                 if match and symptom.times >= row.times:
                     return [self._cause(row, symptom, match.groupdict())]
         return []
@@ -209,7 +209,7 @@ class _Subject:
             message=_one_line(symptom.message),
             suggestion=_suggestion(row.suggestion, {**self.names, **matched}),
             is_fatal=((row.fatal is Fatal.YES and not symptom.is_from_event)
-                      or (row.fatal is Fatal.AGAIN and self.is_repeated)),
+                      or (row.fatal is Fatal.ON_REPEAT and self.is_repeated)),
             pod=self.pod,
             container=self.container if row.has_log else "",
             is_restarted=self.is_restarted and row.has_log,
@@ -218,46 +218,49 @@ class _Subject:
 
 
 def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
-    """Fill in a row's suggestion; commands, which users paste, get only valid object names."""
+    """Fill in the suggestion of a row.
+
+    Users paste the commands, so these contain a name only if it is a valid object name.
+    """
     texts = {key: " ".join((value or "").split()) for key, value in values.items()}
-    names = {key: text if key in _COMMANDS else name_or_placeholder(key, text)
+    names = {key: text if key in _SAFE_VALUES else name_or_placeholder(key, text)
              for key, text in texts.items()}
-    return "\n".join(line.format_map(names if line.startswith(_BEGINS_COMMAND) else texts)
+    return "\n".join(line.format_map(names if line.startswith(_COMMAND_PREFIXES) else texts)
                      for line in template.split("\n"))
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return a valid name for a command; for any other text, a placeholder such as POD."""
+    """Return a name that is safe in a command, or else a placeholder such as POD."""
     return name if identity.is_name(name) else kind.upper()
 
 
 def _commands(request: Request) -> dict[str, str]:
-    """Return the beginnings of commands, for suggestions."""
+    """Return the values of a suggestion that do not depend on the pod."""
     return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl, **_advice(request)}
 
 
 def _advice(request: Request) -> dict[str, str]:
-    """Return the advice to delete old pods first, unless that is the only order."""
+    """Return the advice to delete old pods first, unless the update always does so."""
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_gently": advice if request.may_surge else ""}
 
 
-def _refused(controller: Controller, events: list[Json],
-             commands: t.Mapping[str, str]) -> list[Cause]:
-    """Return the cause for which the controller manager cannot create pods or delete surplus ones.
+def _controller_causes(controller: Controller, events: list[Json],
+                       commands: t.Mapping[str, str]) -> list[Cause]:
+    """Return the cause why the controller manager cannot create or delete pods.
 
-    Kinds without a ReplicaFailure condition only have Events, which count while pods are missing.
+    A kind without the condition ReplicaFailure only has Events, which count while pods are missing.
     """
     subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     if not controller.reports_failures and controller.current < controller.replicas:
         symptoms = [symptom for symptom in event_symptoms(events)
                     if symptom.reason == "FailedCreate"]
-        return subject.causes(REFUSED, symptoms[-1:])
-    # A closed template fails on purpose, until all pods are handed over.
+        return subject.causes(REPLICA_FAILURE, symptoms[-1:])
+    # During the handover, the template is closed, so the creation of pods fails on purpose.
     if not controller.failure or handover.CLOSED in controller.failure:
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
-    return subject.causes(REFUSED, [Symptom(reason, controller.failure)])
+    return subject.causes(REPLICA_FAILURE, [Symptom(reason, controller.failure)])
 
 
 def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
@@ -284,7 +287,7 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
 
 
 def _scheduling(spec: Json) -> dict[str, str]:
-    """Return the pod's constraints on scheduling, for suggestions."""
+    """Return the scheduling constraints of a pod, as values of a suggestion."""
     claims = [_text(_map(volume, "persistentVolumeClaim"), "claimName")
               for volume in _list(spec, "volumes")]
     selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
@@ -296,7 +299,7 @@ def _scheduling(spec: Json) -> dict[str, str]:
 
 
 def _requests(spec: Json, resource: str) -> str:
-    """Return the containers' requests of a resource: "web requests 100m, log requests 50m"."""
+    """Return the requests of a resource, such as "web requests 100m, log requests 50m"."""
     containers = _list(spec, "containers")
     return ", ".join(
         f"{_text(container, 'name')} requests {amount}" for container in containers
@@ -307,7 +310,7 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
                           events: list[Json]) -> list[Cause]:
     causes = []
     states = {kind: _by_name(_list(status, key)) for kind, key in _STATUSES.items()}
-    # A volume or the network fails for the whole pod, before any container starts.
+    # Volumes and the network are set up for the whole pod, before any container starts.
     if not any(has_started(state) for statuses in states.values() for state in statuses.values()):
         symptoms = [_confirm_mount(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
@@ -316,10 +319,10 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
         specs = _by_name(_list(spec, kind))
         for name, state in statuses.items():
             container = specs.get(name, {})
-            about = [event for event in events
-                     if event_field(event) in ("", f"spec.{kind}{{{name}}}")]
+            container_events = [event for event in events
+                                if event_field(event) in ("", f"spec.{kind}{{{name}}}")]
             container_subject = _container(subject, kind, container, state)
-            causes += _causes_in_container(container_subject, container, state, about)
+            causes += _causes_in_container(container_subject, container, state, container_events)
     return causes
 
 
@@ -328,7 +331,10 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
-    """Trust an Event about volumes of a pod without a sandbox, which follows all mounts."""
+    """Trust an Event about a failed mount if the pod has no sandbox.
+
+    The kubelet creates the sandbox only after it has mounted all volumes.
+    """
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"
                          and _text(condition, "status") == "False"
                          for condition in _list(status, "conditions"))
@@ -358,7 +364,7 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
 
 
 def _describe_probe(probe: Json) -> str:
-    """Return action and times of a probe: "GET :8080/healthz, failureThreshold 3"."""
+    """Describe a probe, for example as "GET :8080/healthz, failureThreshold 3"."""
     http, tcp, grpc = (_map(probe, kind) for kind in ("httpGet", "tcpSocket", "grpc"))
     command = _map(probe, "exec").get("command")
     action = (f"GET :{http.get('port')}{_text(http, 'path')}" if http
@@ -375,15 +381,15 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
     if status.get("ready") is True:
         return []
     reason, message = waiting_reason(status)
-    if reason not in (*HEALTHY, "CrashLoopBackOff"):
+    if reason not in (*NORMAL_START, "CrashLoopBackOff"):
         if reason in PULL and re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):
-            # Up to Kubernetes 1.31, only the Event has the reason.
+            # Before Kubernetes 1.32, only the Event contains the reason.
             message = next((symptom.message for symptom in event_symptoms(events)
                             if "Failed to pull image" in symptom.message), message)
         return subject.causes((*NOT_STARTED, OTHER), [Symptom(reason, message)])
     if not has_started(status):
-        about = (event for event in events if event_field(event))
-        return subject.causes(NOT_STARTED, event_symptoms(about))
+        container_events = (event for event in events if event_field(event))
+        return subject.causes(NOT_STARTED, event_symptoms(container_events))
     probes = probe_failures(events)
     causes = []
     end = _map(_map(status, "state"), "terminated") or _map(_map(status, "lastState"), "terminated")
@@ -392,21 +398,21 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
         failed_probes = [symptom._replace(message=f"{symptom.message}; {restart_text(restarts)}")
                          for probe, symptom in probes.items()
                          if restarts and symptom.times >= probe_threshold(spec, probe)]
-        causes += subject.causes(ENDED, [termination(reason, end, restarts), *failed_probes])
+        causes += subject.causes(TERMINATED, [termination(reason, end, restarts), *failed_probes])
     if "running" in _map(status, "state"):
         causes += subject.causes(RUNNING, list(probes.values()))
     return causes
 
 
 def _without_preemption(message: str) -> str:
-    """Return the scheduler's message without its routine additions."""
+    """Return a message of the scheduler without its result of preemption."""
     return re.sub(r"no new claims to deallocate,?|preemption: .*|(?<=\.) not found$", "", message)
 
 
 def _one_line(message: str) -> str:
     line = " ".join(message.split()).rstrip(". ")
-    line = _WRAPPINGS.sub("", line, count=1).removesuffix(": unknown") or line
-    if len(line) <= LONGEST_MESSAGE:
+    line = _PREFIXES.sub("", line, count=1).removesuffix(": unknown") or line
+    if len(line) <= MAX_MESSAGE_LENGTH:
         return line
-    first = LONGEST_MESSAGE // 3
-    return f"{line[:first]} ... {line[-(LONGEST_MESSAGE - first - 5):]}"
+    head = MAX_MESSAGE_LENGTH // 3
+    return f"{line[:head]} ... {line[-(MAX_MESSAGE_LENGTH - head - 5):]}"

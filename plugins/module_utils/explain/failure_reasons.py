@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tables of failure reasons, in which diagnosis.py looks up the symptoms of unavailable pods. Pure.
+"""List the failure reasons in which diagnosis.py looks up the symptoms of unavailable pods. Pure.
 
-A container's reason alternates (ErrImagePull and ImagePullBackOff; CrashLoopBackOff, Error and
-Running), so the lookup uses all symptoms, with the last termination and the restarts. The patterns
-match the messages of Kubernetes 1.36: pkg/kubelet, pkg/scheduler/framework/plugins, pkg/controller,
-plugin/pkg/admission.
+The reason of a container alternates, for example between ErrImagePull and ImagePullBackOff. The
+lookup therefore uses all symptoms, including the last termination and the restarts. The patterns
+match the messages of Kubernetes 1.36, in pkg/kubelet, pkg/scheduler/framework/plugins,
+pkg/controller and plugin/pkg/admission.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: 
 
 
 class Fatal(enum.Enum):
-    """Whether waiting cannot help."""
+    """Whether a failure is permanent, so that waiting cannot help."""
 
     YES = "yes"
     NO = "no"
-    #: From the second failure on: many containers find their database at the second start.
-    AGAIN = "again"
+    #: From the second failure on: many containers start before their database, and fail once.
+    ON_REPEAT = "on-repeat"
 
 
 class Row(t.NamedTuple):
-    """Pattern of a symptom, and its meaning."""
+    """A failure reason: the pattern of its symptoms, and its meaning."""
 
     kind: str
-    #: Regular expression on "reason: message"; the suggestion can use its groups. The searched text
-    #: is untrusted, so a match takes linear time (tested for each row).
-    says: str
+    #: Regular expression for "reason: message"; its groups are values of the suggestion. The text
+    #: is untrusted, so the search must take linear time. A test checks that for each row.
+    pattern: str
     fatal: Fatal
-    #: Advice, with each command on a line of its own. {kubectl} includes the namespace, {cluster}
-    #: is kubectl without a namespace; {pod}, {node}, {container}, {memory} (the limit) etc.
-    #: describe the pod.
+    #: Advice to the user, with each command on a line of its own. {kubectl} includes the namespace,
+    #: {cluster} does not; {pod}, {node}, {container}, {memory} (the limit) and others describe the
+    #: pod.
     suggestion: str
-    #: Minimum count of an Event.
+    #: Minimum count of the Event.
     times: int = 1
     has_log: bool = False
 
 
 # In each table, the first row that matches a symptom is the cause.
 
-#: The controller manager cannot create pods (ReplicaFailure condition) and retries with growing
-#: intervals. A quota can admit the same template later, after the deletion of other pods. All other
+#: The controller manager cannot create pods (condition ReplicaFailure), and retries with
+#: exponential backoff. An exceeded quota may admit the pods once other pods are deleted. All other
 #: rules reject the template until a user changes the template or the rule.
-REFUSED = (
+REPLICA_FAILURE = (
     Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
         "add to resources in the template what the quota {name} requires: {what}"),
     Row("quota", r"exceeded quota: (?P<name>[^,]{1,253}),", Fatal.NO,
@@ -81,7 +81,7 @@ REFUSED = (
         "create the RuntimeClass {name}, or correct runtimeClassName in the template:\n{cluster} "
         "get runtimeclass"),
     Row("admission", r"denied the request", Fatal.YES, "change the template as the message says"),
-    # An unreachable webhook can be back in a moment.
+    # A webhook is often unreachable only for a moment.
     Row("webhook", r"failed calling webhook \"(?P<name>[^\"]{1,253})\"", Fatal.NO,
         "check that the service behind the webhook {name} is running: it does not respond"),
     Row("invalid", r" is invalid: ", Fatal.YES, "correct the template as the message says"),
@@ -89,8 +89,8 @@ REFUSED = (
         "check which part of the template, or which rule of the namespace, the message is about"),
 )
 
-#: The scheduler finds no node (PodScheduled condition). Deleted old pods make room and an
-#: autoscaler can add nodes, so only objects that a user has to create are fatal.
+#: The scheduler finds no node (condition PodScheduled). The deletion of old pods frees resources,
+#: and an autoscaler may add nodes, so only a missing object that a user has to create is fatal.
 UNSCHEDULABLE = (
     Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
         "create the PersistentVolumeClaim {name} or correct its name in the template:\n{kubectl} "
@@ -114,8 +114,8 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
         "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
-    # The scheduler checks taints first, so tainted nodes may be the intended ones, except for the
-    # control plane.
+    # The scheduler checks taints before node affinity. A tainted node therefore may have the
+    # required labels, unless the taint is that of the control plane.
     Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
         "check whether the nodes with the labels that the template requires ({selector}) have a "
         "taint that it does not tolerate:\n"
@@ -137,11 +137,12 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
 )
 
-#: The kubelet cannot create or start a container: waiting reason, or the earlier Events.
-#: A failed pull can succeed at the next attempt, within the driver's failure_grace.
+#: The kubelet cannot create or start a container: its waiting reason, or an earlier Event. Failed
+#: pulls are fatal here; the driver grants them failure_grace for a successful retry.
 PULL = ("ErrImagePull", "ImagePullBackOff")
 _PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
-#: RunContainerError and StartError of containerd, CreateContainerError of CRI-O: both quote runc.
+#: The message of runc in RunContainerError and StartError (containerd) or CreateContainerError
+#: (CRI-O).
 _EXEC = (r"(?=.*no command specified|(?=.*exec: ).*"
          r"(?:not found|no such file or directory|permission denied))")
 _COMMAND = "compare command and args in the template with what is in the image"
@@ -185,12 +186,12 @@ NOT_STARTED = (
         "correct the template as the message says"),
     Row("command", "^" + _EXEC, Fatal.YES, _COMMAND),
     Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", Fatal.YES, _START),
-    Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.AGAIN,
+    Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
         has_log=True),
-    # Another node detaches a volume within six minutes, and a storage server may come back. The
-    # excluded messages come from a kubelet whose cache lacks a new pod, and end at the next
-    # attempt.
+    # A volume is detached from a failed node after six minutes, and a storage server may recover.
+    # The excluded messages come from a kubelet whose cache does not contain the pod yet, and
+    # disappear at its next attempt.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -205,38 +206,38 @@ NOT_STARTED = (
 #: Any other waiting reason of the kubelet.
 OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
 
-_STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.AGAIN,
+_STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.ON_REPEAT,
                "see how the container responds to its startupProbe ({startup}), or give it more "
                "time with failureThreshold:\n{logs}",
                has_log=True)
-_LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.AGAIN,
+_LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.ON_REPEAT,
                 "see how the container responds to its livenessProbe ({liveness}); if it only "
                 "starts slowly, give it a startupProbe:\n{logs}", has_log=True)
-#: A container has terminated: its exit, and the probes beyond their failureThreshold.
-ENDED = (
+#: A container has terminated: its exit code, or a probe that exceeded its failureThreshold.
+TERMINATED = (
     Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC}", Fatal.YES, _COMMAND),
     Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _START),
-    Row("memory", r"^OOMKilled", Fatal.AGAIN,
+    Row("memory", r"^OOMKilled", Fatal.ON_REPEAT,
         "raise resources.limits.memory of container {container} ({memory}), or find out what uses "
         "that much", has_log=True),
     _STARTUP,
     _LIVENESS,
-    Row("crash", r"exit code 0\b", Fatal.AGAIN,
+    Row("crash", r"exit code 0\b", Fatal.ON_REPEAT,
         "run its process in the foreground, because it exits without an error: check command and "
         "args; its log:\n{logs}", has_log=True),
-    Row("crash", r"exit code 12[67]\b", Fatal.AGAIN,
+    Row("crash", r"exit code 12[67]\b", Fatal.ON_REPEAT,
         "compare command and args with what is in the image: a shell could not find or execute "
         "a command; its log:\n{logs}", has_log=True),
-    Row("crash", r"SIGKILL", Fatal.AGAIN,
+    Row("crash", r"SIGKILL", Fatal.ON_REPEAT,
         "check whether a probe killed it, or the node because of a lack of memory:\n{cluster} "
         "describe node {node}", has_log=True),
-    Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.AGAIN,
+    Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.ON_REPEAT,
         "check whether the image was built for another processor, which is a common reason; its "
         "log:\n{logs}", has_log=True),
-    Row("crash", r"", Fatal.AGAIN, "see its log:\n{logs}", has_log=True),
+    Row("crash", r"", Fatal.ON_REPEAT, "see its log:\n{logs}", has_log=True),
 )
 
-#: A container runs and is not ready. One failed probe is normal in a healthy start.
+#: A container runs, but is not ready. A single failed probe is normal during a start.
 RUNNING = (
     _STARTUP._replace(times=2),
     _LIVENESS._replace(times=2),
@@ -245,13 +246,12 @@ RUNNING = (
         has_log=True),
 )
 
-#: Kind of a pod that a node rejects after binding (admission in pkg/kubelet). The controller
-#: replaces the pod at once, without end if no node admits the template: run/deadlines.py limits the
-#: number.
+#: The kubelet rejects a pod at its admission, after the pod was bound to the node. The controller
+#: replaces the pod at once; run/deadlines.py limits the number of such replacements.
 REJECTED = "refused-by-node"
 EVICTED, NODE = "evicted", "node"
-_AT_FIRST = "wait: it will be replaced; if this keeps happening, "
-#: The pod as a whole is lost or rejected. The controller replaces the pod, so no row is fatal.
+_WAIT_FIRST = "wait: it will be replaced; if this keeps happening, "
+#: The whole pod was evicted, lost or rejected. The controller replaces it, so no row is fatal.
 LOST = (
     Row(EVICTED,
         r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)",
@@ -268,13 +268,14 @@ LOST = (
         r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity"
         r"|UnexpectedAdmission|Unsupported)"
         r"|: Pod was rejected", Fatal.NO,
-        _AT_FIRST + "see why node {node} rejects it:\n{cluster} describe node {node}"),
+        _WAIT_FIRST + "see why node {node} rejects it:\n{cluster} describe node {node}"),
     Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
         "see which controller has to set the pod's readiness gate, often a load "
         "balancer's:\n{kubectl} describe pod {pod}"),
 )
 
-#: A deleted pod remains. Without a clock, only causes that cannot end by themselves are reported.
+#: A deleted pod does not terminate. This file knows no clock, so only an obstacle that does not
+#: disappear by itself is a cause.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
         "let the program that set the finalizer remove it; if that program no longer runs:\n"
@@ -289,16 +290,16 @@ TERMINATING = (
 
 
 def advice_after_waiting(suggestion: str) -> str:
-    """Return the part of a suggestion that applies when waiting has not helped."""
-    return suggestion.removeprefix(_AT_FIRST)
+    """Return a suggestion without the advice to wait."""
+    return suggestion.removeprefix(_WAIT_FIRST)
 
 
-#: Kinds that only a soak can detect: a deleted pod, a pod no longer ready, new warnings.
-GONE, UNREADY, WARNED = "gone", "unready", "warnings"
+#: Kinds of causes that only a soak detects: a deleted pod, a lost readiness, additional warnings.
+DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds, most specific first.
 ORDER = [*dict.fromkeys(
-    row.kind for row in (*NOT_STARTED, OTHER, *ENDED, *REFUSED, *UNSCHEDULABLE, *RUNNING, *LOST,
-                         *TERMINATING)),
-         GONE, UNREADY, WARNED]
-#: Waiting reasons of every healthy start.
-HEALTHY = ("", "ContainerCreating", "PodInitializing")
+    row.kind for row in (*NOT_STARTED, OTHER, *TERMINATED, *REPLICA_FAILURE, *UNSCHEDULABLE,
+                         *RUNNING, *LOST, *TERMINATING)),
+         DELETED, UNREADY, WARNED]
+#: Waiting reasons during a normal start.
+NORMAL_START = ("", "ContainerCreating", "PodInitializing")

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Old pods that an update of a StatefulSet waits for. Pure.
+"""Diagnose the old pods that block an update of a StatefulSet. Pure.
 
-The StatefulSet controller replaces a pod in place, and with podManagementPolicy OrderedReady it
-waits until every pod is ready before the next replacement: an old pod that never becomes ready
-blocks the update until a user deletes the pod (kubernetes/kubernetes#67250). A corrected template
-does not help. Other kinds replace old pods regardless of readiness.
+With podManagementPolicy OrderedReady, the StatefulSet controller replaces no pod until all pods are
+ready. An old pod that never becomes ready therefore blocks the update, even with a corrected
+template, until a user deletes the pod (kubernetes/kubernetes#67250). Other kinds replace old pods
+regardless of readiness.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
 
-#: Kinds of causes. OLD: the pod has the previous template, the target of a rollback. HELD: a pause
-#: keeps the pod at the previous template, also after a deletion. STUCK: the pod has neither the
-#: previous nor the new template.
+#: Kinds of causes, by the template of the unready pod. OLD: the previous template. HELD: also the
+#: previous template, but because of a pause: a replacement pod would have that template, too.
+#: STUCK: neither the previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: A rollback would wait for the same pods.
+#: Causes that would block a rollback as well.
 SURVIVE_ROLLBACK = (OLD, HELD)
 
 _DELETE = (
@@ -44,17 +44,17 @@ _SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes of old pods that block an update, then the causes of diagnosis.causes().
+    """Return the causes of old pods that block an update, and then those of diagnosis.causes().
 
-    A rollback deletes blocking pods without help, so there are no separate causes for a rollback.
+    A rollback deletes such pods itself, so only diagnosis.causes() applies to it.
     """
     if request.state.undoes or not isinstance(controller, StatefulSet):
         return diagnosis.causes(request, controller, pods, events)
     old = _kinds(controller, pods)
-    causes_of_old = [cause for pod in pods if _name(pod) in old
-                     for cause in _of_old_pod(request, controller, pod, events, old)]
+    old_pod_causes = [cause for pod in pods if _name(pod) in old
+                      for cause in _old_pod_causes(request, controller, pod, events, old)]
     other_pods = [pod for pod in pods if _name(pod) not in old]
-    examples = [min((cause for cause in causes_of_old if cause.kind == kind),
+    examples = [min((cause for cause in old_pod_causes if cause.kind == kind),
                     key=lambda cause: not cause.is_fatal)
                 for kind in KINDS if kind in old.values()]
     counted = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
@@ -63,7 +63,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
-    """Return the kind of cause by name for old pods that are not ready, in ascending order."""
+    """Return the kind of cause of each old pod that is not ready, by name, in ordinal order."""
     kinds = {}
     for pod in sorted(pods, key=lambda pod: pod_number(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
@@ -72,28 +72,28 @@ def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
         if (is_ready or "deletionTimestamp" in pod["metadata"]
                 or revision in ("", controller.update_revision)):
             continue
-        is_of_before = revision == controller.current_revision
-        kinds[name] = ((HELD if controller.uses_previous_template(name) else OLD) if is_of_before
-                       else STUCK)
+        has_previous_template = revision == controller.current_revision
+        kinds[name] = (STUCK if not has_previous_template
+                       else HELD if controller.uses_previous_template(name) else OLD)
     return kinds
 
 
-def _of_old_pod(request: Request, controller: StatefulSet, pod: Json, events: t.Iterable[Json],
-                old: t.Mapping[str, str]) -> list[Cause]:
-    """Return the causes of an unready old pod, with the remedy."""
+def _old_pod_causes(request: Request, controller: StatefulSet, pod: Json,
+                    events: t.Iterable[Json], old: t.Mapping[str, str]) -> list[Cause]:
+    """Return the causes of an unready old pod, with the suggestion for its kind of cause."""
     name, uid = _name(pod), text(pod["metadata"], "uid")
     kind = old[name]
-    about = [event for event in events
-             if uid and text(mapping(event, "involvedObject"), "uid") == uid]
+    pod_events = [event for event in events
+                  if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}", pod=name)
     pods = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
-                    for old_pod, of_kind in old.items() if of_kind == kind)
+                    for old_pod, old_kind in old.items() if old_kind == kind)
     suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
-    # With Parallel, the cluster replaces the pod in turn, ready or not.
-    is_waited_for = controller.is_ordered or kind == HELD
+    # With podManagementPolicy Parallel, the controller replaces unready pods, too.
+    blocks_update = controller.is_ordered or kind == HELD
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
-                                is_fatal=cause.is_fatal and is_waited_for)
-            for cause in diagnosis.pod_causes(request, pod, about) or [unknown]]
+                                is_fatal=cause.is_fatal and blocks_update)
+            for cause in diagnosis.pod_causes(request, pod, pod_events) or [unknown]]
 
 
 def _name(pod: Json) -> str:

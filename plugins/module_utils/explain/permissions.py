@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The check of the user's permissions before the first write. Pure.
+"""Check the permissions of the user before the first write. Pure.
 
-docs/permissions.md has the same table as a Role, with the reasons.
+docs/permissions.md explains each permission, and contains them as a Role.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ NEEDED_TO_LOCK: Rule = ("coordination.k8s.io", "leases", ("get", "create", "upda
 
 
 def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Request) -> None:
-    """Raise RolloutError with every verb that the request needs and the rules do not allow.
+    """Raise RolloutError if the rules do not allow all verbs that the request needs.
 
-    rules: the resourceRules of a SelfSubjectRulesReview. A rule with resourceNames counts as a rule
-    without, because not all names are known yet.
+    rules are the resourceRules of a SelfSubjectRulesReview. The resourceNames of a rule are
+    ignored, because not all names are known yet.
     """
-    refused = missing(rules, [*needs, *([NEEDED_TO_LOCK] if request.lock else [])])
-    if refused:
+    denied = missing(rules, [*needs, *([NEEDED_TO_LOCK] if request.lock else [])])
+    if denied:
         hint = "ask for the Role in docs/permissions.md"
         if request.lock and not missing(rules, needs):
             hint += (", or add lock=false to the task if no other task can work on this "
                      "controller at the same time")
         raise RolloutError("permissions are missing; nothing was changed",
                            where=f"namespace {request.namespace}",
-                           why=f"not allowed: {refused}", next_command=hint)
+                           why=f"not allowed: {denied}", next_command=hint)
 
 
 def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
@@ -43,18 +43,18 @@ def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
 
 
 def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterable[str]) -> str:
-    refused = [verb for verb in verbs
+    denied = [verb for verb in verbs
                if not any(_allows(rule, group, resource, verb) for rule in rules)]
-    return f"{', '.join(refused)} on {resource}{f' ({group})' if group else ''}" if refused else ""
+    return f"{', '.join(denied)} on {resource}{f' ({group})' if group else ''}" if denied else ""
 
 
 def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
-    """Return whether a rule grants a verb on a resource, as the RBAC authorizer does.
+    """Return whether a rule grants a verb on a resource, by the rules of the RBAC authorizer.
 
     */log grants pods/log, but pods/* does not (pkg/apis/rbac/v1/evaluation_helpers.go).
     """
     _parent, slash, subresource = resource.partition("/")
     resources = {resource, *([f"*/{subresource}"] if slash else ())}
-    return all((granting | {"*"}) & set(rule.get(field) or ())
-               for field, granting in (("apiGroups", {group}), ("resources", resources),
+    return all((accepted | {"*"}) & set(rule.get(field) or ())
+               for field, accepted in (("apiGroups", {group}), ("resources", resources),
                                        ("verbs", {verb})))

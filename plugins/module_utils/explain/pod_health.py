@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of new pods since the beginning of a soak, in the cluster's own words. Pure.
+"""Find the failures of new pods since the start of a soak. Pure.
 
-The pod's status shows restarts and readiness; Events are only counted, and compared with the Events
-about old pods.
+Restarts and lost readiness come from the status of the pods. Warning Events are only counted, and
+compared with those about old pods.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from ..model.fields import Json, mapping, number, objects, seconds, text
 from ..model.request import Request
 from . import diagnosis
 from .diagnosis import Cause
-from .failure_reasons import EVICTED, GONE, NODE, REJECTED, UNREADY, WARNED
+from .failure_reasons import DELETED, EVICTED, NODE, REJECTED, UNREADY, WARNED
 
-#: The upper limit for the count of an Event.
-MOST_TIMES = 10**6
-_SEE = "{kubectl} describe pod {pod}"
+#: Maximum count of an Event: another client may have written a larger number.
+MAX_EVENT_COUNT = 10**6
+_DESCRIBE_POD = "{kubectl} describe pod {pod}"
 
 
 class Vitals(t.NamedTuple):
-    """Fields of a pod that a soak compares."""
+    """The fields of a pod that a soak compares."""
 
     name: str
     #: Restart counts by container.
     restarts: dict[str, int]
     is_ready: bool
-    #: The last transition of the condition Ready.
+    #: lastTransitionTime of the condition Ready.
     since: str
 
     @classmethod
     def of(cls, pod: Json) -> Vitals:
-        ready = _ready(pod)
+        ready = _ready_condition(pod)
         return cls(name_of(pod),
                    {text(status, "name"): number(status, "restartCount")
-                    for status in _containers(pod)},
-                   is_well(pod), text(ready, "lastTransitionTime"))
+                    for status in _container_statuses(pod)},
+                   is_healthy(pod), text(ready, "lastTransitionTime"))
 
 
-#: Pods by uid: at their first observation, and now.
-First: t.TypeAlias = "t.Mapping[str, Vitals]"
-Present: t.TypeAlias = "t.Mapping[str, Json]"
+#: Pods by uid: at the start of the soak, and now.
+InitialPods: t.TypeAlias = "t.Mapping[str, Vitals]"
+CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
 
 
-def is_well(pod: Json) -> bool:
-    """Return whether a pod is ready, has not ended and does not terminate."""
-    return is_lasting(pod) and text(_ready(pod), "status") == "True"
+def is_healthy(pod: Json) -> bool:
+    """Return whether a pod is active and ready."""
+    return is_active(pod) and text(_ready_condition(pod), "status") == "True"
 
 
-def is_lasting(pod: Json) -> bool:
-    """Return whether a pod has not ended and does not terminate."""
+def is_active(pod: Json) -> bool:
+    """Return whether a pod has not failed or succeeded, and is not terminating."""
     has_ended = text(mapping(pod, "status"), "phase") in ("Failed", "Succeeded")
     return not has_ended and "deletionTimestamp" not in mapping(pod, "metadata")
 
@@ -63,21 +63,21 @@ def is_lasting(pod: Json) -> bool:
 def healthy_since(pod: Json) -> float | None:
     """Return the time since which a pod is healthy, in seconds since 1970; None if unknown.
 
-    An annotation on the controller may claim a longer soak: the pod's status proves since when the
-    pod runs without a restart or a loss of readiness.
+    The status of the pod proves how long it has run without a restart or a lost readiness. Another
+    client may have written a longer time into the annotations of the controller.
     """
-    started = [text(mapping(status, "state", "running"), "startedAt") for status in _containers(pod)
-               if mapping(status, "state", "running")]
-    times = [seconds(time)
-             for time in (created(pod), text(_ready(pod), "lastTransitionTime"), *started)]
+    start_times = [text(mapping(status, "state", "running"), "startedAt")
+                   for status in _container_statuses(pod) if mapping(status, "state", "running")]
+    transition_time = text(_ready_condition(pod), "lastTransitionTime")
+    times = [seconds(time) for time in (created(pod), transition_time, *start_times)]
     known_times = [time for time in times if time is not None]
-    return max(known_times) if len(known_times) == len(times) and is_well(pod) else None
+    return max(known_times) if len(known_times) == len(times) and is_healthy(pod) else None
 
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
-    """Return the time of the last Event about the pods, in seconds since 1970; 0 without Events."""
+    """Return the time of the last Event about these pods, in seconds since 1970, or 0."""
     times = (text(event, "lastTimestamp") or text(event, "eventTime") for event in events
-             if _about(event) in uids)
+             if _involved_uid(event) in uids)
     return max(filter(None, map(seconds, times)), default=0.0)
 
 
@@ -90,12 +90,12 @@ def name_of(pod: Json) -> str:
 
 
 def event_counts(events: t.Iterable[Json]) -> dict[str, int]:
-    """Return the count of event Event by uid."""
-    return {text(mapping(event, "metadata"), "uid"): _times(event) for event in events}
+    """Return the counts of the Events, by the uid of the Event."""
+    return {text(mapping(event, "metadata"), "uid"): _count(event) for event in events}
 
 
 def events_about(events: t.Iterable[Json], uids: t.Container[str]) -> list[Json]:
-    return [event for event in events if _about(event) in uids]
+    return [event for event in events if _involved_uid(event) in uids]
 
 
 def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
@@ -103,103 +103,105 @@ def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
     return frozenset(filter(None, (text(event, "reason") for event in events_about(events, uids))))
 
 
-def lost_pods(first: First, pods: Present) -> dict[str, Vitals]:
-    """Return the pods that were ready at first and are now deleted or terminating.
-
-    A pod that was not ready yet does not count.
-    """
-    return {uid: before for uid, before in first.items()
+def lost_pods(initial_pods: InitialPods, pods: CurrentPods) -> dict[str, Vitals]:
+    """Return the initially ready pods that are now deleted or terminating."""
+    return {uid: before for uid, before in initial_pods.items()
             if before.is_ready
             and (uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata"))}
 
 
-def causes(request: Request, first: First, pods: Present, may_go: int = 0,
-           changed: t.Container[str] | None = None) -> list[Cause]:
-    """Return the causes of all failures of the first pods.
+def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
+           allowed_deletions: int = 0, changed: t.Container[str] | None = None) -> list[Cause]:
+    """Return the causes of all failures of the initial pods.
 
-    Up to may_go deleted pods are no failure. changed: the uids of pods whose state differs from the
-    last state without a failure; None means all pods.
+    Deletions count as failures only if there are more than allowed_deletions. changed limits the
+    check to the uids of pods that have changed since the last check.
     """
-    gone = lost_pods(first, pods)
-    are_too_many = len(gone) > may_go
-    failures = [cause for uid, before in gone.items() if are_too_many
-                for cause in _causes_of_loss(request, before.name, pods.get(uid))]
-    for uid in first if changed is None else filter(changed.__contains__, first):
-        if uid in pods and uid not in gone:
-            failures += _causes_in(request, first[uid], pods[uid])
-    return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in failures)
+    lost = lost_pods(initial_pods, pods)
+    are_too_many = len(lost) > allowed_deletions
+    failures = [cause for uid, before in lost.items() if are_too_many
+                for cause in _loss_causes(request, before.name, pods.get(uid))]
+    checked = initial_pods if changed is None else filter(changed.__contains__, initial_pods)
+    for uid in checked:
+        if uid in pods and uid not in lost:
+            failures += _pod_causes(request, initial_pods[uid], pods[uid])
+    return diagnosis.merge(dataclasses.replace(cause, is_fatal=True) for cause in failures)
 
 
-def past_failures(request: Request, first: First, pods: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of failures in past states of the first pods; deletions do not count."""
-    pods_with_first = ((first.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in pods
-                       if "deletionTimestamp" not in pod["metadata"])
-    failures = [cause for before, pod in pods_with_first if before
-                for cause in _causes_in(request, before, pod)]
-    return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in failures)
+def past_failures(request: Request, initial_pods: InitialPods,
+                  states: t.Iterable[Json]) -> list[Cause]:
+    """Return the causes of failures in past states of the initial pods, except for deletions."""
+    pairs = ((initial_pods.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in states
+             if "deletionTimestamp" not in pod["metadata"])
+    failures = [cause for before, pod in pairs if before
+                for cause in _pod_causes(request, before, pod)]
+    return diagnosis.merge(dataclasses.replace(cause, is_fatal=True) for cause in failures)
 
 
-def excess_warnings(request: Request, new: Present, old: Present, events: t.Iterable[Json],
-                    before: t.Mapping[str, int], usual: t.Container[str] = ()) -> list[Cause]:
-    """Return a cause if new pods have more warnings than old pods.
+def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
+                    events: t.Iterable[Json], initial_counts: t.Mapping[str, int],
+                    ignored_reasons: t.Container[str] = ()) -> list[Cause]:
+    """Return a cause if the new pods have more warnings than the old pods.
 
-    Both the average and the maximum per pod must be higher. before: event_counts() at the beginning
-    of the soak; usual: the reasons that do not count.
+    Both the average and the maximum per pod must be higher. initial_counts are the event_counts()
+    at the start of the soak.
     """
-    times: dict[str, int] = collections.defaultdict(int)
+    counts: dict[str, int] = collections.defaultdict(int)
     last_events: dict[str, Json] = {}
     for event in events:
-        grown = _times(event) - before.get(text(mapping(event, "metadata"), "uid"), 0)
-        uid = _about(event)
-        if grown > 0 and (uid in new or uid in old) and text(event, "reason") not in usual:
-            times[uid] += grown
+        increase = _count(event) - initial_counts.get(text(mapping(event, "metadata"), "uid"), 0)
+        uid = _involved_uid(event)
+        is_counted = (uid in new or uid in old) and text(event, "reason") not in ignored_reasons
+        if increase > 0 and is_counted:
+            counts[uid] += increase
             last_events[uid] = event
-    of_new, of_old = ([times[uid] for uid in pods if uid in times] for pods in (new, old))
-    most_of_old = max(of_old, default=0)
-    is_more = (sum(of_new) * max(1, len(old)) > sum(of_old) * max(1, len(new))
-               and max(of_new, default=0) > most_of_old)
-    if not is_more:
+    new_counts, old_counts = ([counts[uid] for uid in pods if uid in counts]
+                              for pods in (new, old))
+    old_maximum = max(old_counts, default=0)
+    is_excess = (sum(new_counts) * max(1, len(old)) > sum(old_counts) * max(1, len(new))
+                 and max(new_counts, default=0) > old_maximum)
+    if not is_excess:
         return []
-    worst = max((uid for uid in new if uid in times), key=lambda uid: (times[uid], uid))
+    worst = max((uid for uid in new if uid in counts), key=lambda uid: (counts[uid], uid))
     name, event = name_of(new[worst]), last_events[worst]
-    than = (f"against at most {most_of_old} of an old pod" if old
-            else "and there is no old pod to compare with")
-    message = " ".join(text(event, "message").split())[:diagnosis.LONGEST_MESSAGE]
+    comparison = (f"against at most {old_maximum} of an old pod" if old
+                  else "and there is no old pod to compare with")
+    message = " ".join(text(event, "message").split())[:diagnosis.MAX_MESSAGE_LENGTH]
     return [_cause(request, WARNED, text(event, "reason"),
-                   f"{_counted(times[worst])} during the soak, {than}; the last one: "
-                   f"{message}", name)]
+                   f"{counts[worst]} warning{'s' if counts[worst] > 1 else ''} during the soak, "
+                   f"{comparison}; the last one: {message}", name)]
 
 
-def _causes_of_loss(request: Request, name: str, pod: Json | None) -> list[Cause]:
-    return _lost(request, pod or {}) or [
-        _cause(request, GONE, "Deleted", "another client deleted it", name,
+def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
+    return _node_causes(request, pod or {}) or [
+        _cause(request, DELETED, "Deleted", "another client deleted it", name,
                suggestion="{kubectl} get events")]
 
 
-def _lost(request: Request, pod: Json) -> list[Cause]:
-    """Return the causes of a pod's end by eviction, rejection or the loss of the node."""
-    going = {**pod, "metadata": {"deletionTimestamp": "going", **mapping(pod, "metadata")}}
-    return [cause for cause in diagnosis.pod_causes(request, going, ())
+def _node_causes(request: Request, pod: Json) -> list[Cause]:
+    """Return the causes of a pod that was evicted, rejected by its node, or lost with its node."""
+    deleted = {**pod, "metadata": {"deletionTimestamp": "unknown", **mapping(pod, "metadata")}}
+    return [cause for cause in diagnosis.pod_causes(request, deleted, ())
             if cause.kind in (EVICTED, NODE, REJECTED)]
 
 
-def _causes_in(request: Request, before: Vitals, pod: Json) -> list[Cause]:
-    """Return the causes for an existing pod; none if the pod was not ready at first.
+def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
+    """Return the causes of a failure of an existing pod.
 
-    The update itself waits for starting pods, and reports the causes of a failed start.
+    There are none for a pod that was not ready initially: the update waits for its start, and
+    reports the causes of a failed start.
     """
     if not before.is_ready:
         return []
     now = Vitals.of(pod)
-    again = [container
-             for container, times in now.restarts.items()
-             if times > before.restarts.get(container, 0)]
-    if again and (restarted := diagnosis.restart_causes(request, pod, again)):
-        return restarted
-    if not is_lasting(pod) and (lost := _lost(request, pod)):
-        return lost
+    restarted = [container for container, count in now.restarts.items()
+                 if count > before.restarts.get(container, 0)]
+    if restarted and (restart_causes := diagnosis.restart_causes(request, pod, restarted)):
+        return restart_causes
+    if not is_active(pod) and (node_causes := _node_causes(request, pod)):
+        return node_causes
     if not now.is_ready:
-        condition = _ready(pod)
+        condition = _ready_condition(pod)
         message = text(condition, "message") or "it was ready, and no longer is"
         return diagnosis.pod_causes(request, pod, ()) or [
             _cause(request, UNREADY, text(condition, "reason") or "NotReady", message, now.name)]
@@ -211,31 +213,27 @@ def _causes_in(request: Request, before: Vitals, pod: Json) -> list[Cause]:
 
 
 def _cause(request: Request, kind: str, reason: str, message: str, pod: str,
-           suggestion: str = _SEE) -> Cause:
+           suggestion: str = _DESCRIBE_POD) -> Cause:
     return Cause(kind=kind, reason=reason, message=message, is_fatal=True, pod=pod,
                  place=f"pod {pod}",
                  suggestion=suggestion.format(kubectl=request.kubectl,
                                               pod=diagnosis.name_or_placeholder("pod", pod)))
 
 
-def _counted(times: int) -> str:
-    return f"{times} warning{'s' if times > 1 else ''}"
+def _count(event: Json) -> int:
+    count = number(event, "count") or number(mapping(event, "series"), "count")
+    return max(1, min(count, MAX_EVENT_COUNT))
 
 
-def _times(event: Json) -> int:
-    return max(1,
-               min(number(event, "count") or number(mapping(event, "series"), "count"), MOST_TIMES))
-
-
-def _about(event: Json) -> str:
+def _involved_uid(event: Json) -> str:
     return text(mapping(event, "involvedObject"), "uid")
 
 
-def _ready(pod: Json) -> Json:
+def _ready_condition(pod: Json) -> Json:
     return next((condition for condition in objects(mapping(pod, "status"), "conditions")
                  if text(condition, "type") == "Ready"), {})
 
 
-def _containers(pod: Json) -> list[Json]:
+def _container_statuses(pod: Json) -> list[Json]:
     status = mapping(pod, "status")
     return [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]

@@ -2,12 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warnings about related objects of a controller, shown before the first write. Pure.
+"""Warn before the first write of a failure that related objects make likely. Pure.
 
-There is a function per kind of object; warnings() lists the functions in the order of the messages.
-Each message names the object and ends with a remedy. Admission, LimitRanges, affinity and the load
-of nodes cannot be judged here: diagnosis.py later reports them in the cluster's own words. No
-warning is better than a wrong warning.
+Each kind of object has a function. Each message names the object, and ends with a remedy. A wrong
+warning is worse than none: admission, LimitRanges, affinity and the load of nodes are not checked,
+because only the cluster can judge them. diagnosis.py reports their failures later.
 """
 
 from __future__ import annotations
@@ -31,19 +30,20 @@ from ..model.template import labels_of
 from ..model.thresholds import grow_to, resolve_fenceposts
 from . import quotas
 
-#: Lines to add to a container. The effect was measured at 400 new connections per second, with 4
+#: Fields to add to a container. Their effect was measured at 400 new connections per second, with 4
 #: replicas and kube-proxy.
-PAUSE = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
-PAUSE_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
-#: Kubernetes' default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
-GRACE = 30
-#: The deployment label of the new pods has a value that no selector can know before the update.
+PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
+PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
+#: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
+GRACE_PERIOD = 30
+#: Value of the deployment label of the new pods, which is not known before the update. No selector
+#: matches it, because "?" is not a valid label value.
 _UNKNOWN = "?"
 
 
 @dataclasses.dataclass(frozen=True)
 class RelatedObjects:
-    """Objects that an update depends on; None if the user may not list the objects."""
+    """The objects that affect an update; None without permission to list them."""
 
     services: t.Sequence[Json] | None = None
     #: PodDisruptionBudgets (policy/v1).
@@ -57,12 +57,12 @@ class RelatedObjects:
 
 def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
              related: RelatedObjects) -> list[str]:
-    """Return warnings of an update of the primary to the desired pod template.
+    """Return warnings of failures and lost requests during an update of the primary.
 
-    The messages are about failures and lost requests. The template is without the deployment label.
+    template is the desired pod template, without the deployment label.
     """
     update = _Update(flow, request, primary, template, related)
-    checks = (_services, _template, _quotas, _nodes, _moves, _budgets, _autoscalers)
+    checks = (_services, _template, _quotas, _nodes, _daemon_nodes, _budgets, _autoscalers)
     return [sentence for check in checks for sentence in check(update)]
 
 
@@ -81,19 +81,19 @@ class _Update(t.NamedTuple):
 
     @property
     def surge(self) -> int:
-        """Number of pods that the update creates before the first scale-down of old pods."""
+        """The number of new pods that the update creates before it deletes old pods."""
         surge, _unavailable = resolve_fenceposts(
             self.request.max_surge, self.request.max_unavailable, self.desired)
         return grow_to(desired=self.desired, surge=surge, shrinking_pods=self.desired)
 
     @property
-    def before(self) -> Json:
-        """Labels of the present pods."""
+    def old_labels(self) -> Json:
+        """The labels of the current pods."""
         return labels_of(self.primary.template)
 
     @property
-    def after(self) -> Json:
-        """Labels of the new pods."""
+    def new_labels(self) -> Json:
+        """The labels of the new pods."""
         return {**labels_of(self.template), self.request.label_key: _UNKNOWN}
 
     @property
@@ -102,70 +102,73 @@ class _Update(t.NamedTuple):
 
 
 def _services(update: _Update) -> t.Iterator[str]:
-    """Yield warnings of Services that select only the current pods, or only the new pods."""
+    """Warn of Services that select only the current pods, or only the new pods."""
     key = update.request.label_key
     for service in _with_selector(update.related.services):
         name, selector = _name(service), _map(service, "spec", "selector")
-        missing, added = _without(selector, update.after), _without(selector, update.before)
-        old, new = not added, not missing
-        if old and not new and key in selector:
+        missing = _mismatch(selector, update.new_labels)
+        added = _mismatch(selector, update.old_labels)
+        selects_old, selects_new = not added, not missing
+        if selects_old and not selects_new and key in selector:
             remaining = {label: value for label, value in selector.items() if label != key}
             yield (f"Service {name} selects on the label {key}, whose value differs between old "
                    "and new pods: it would send its requests to fewer and fewer old pods, and in "
                    f"the end to none. Before the update: {update.kubectl} set selector service "
                    f"{name} {pairs(remaining or labels_of(update.template))}")
-        elif old and not new:
+        elif selects_old and not selects_new:
             yield (f"Service {name} selects {pairs(missing)}, which the new pods do not have: it "
                    "would send its requests to fewer and fewer old pods, and in the end to none. "
-                   f"Keep in metadata.labels of the template: {_lines(missing)}")
-        elif new and not old:
+                   f"Keep in metadata.labels of the template: {_yaml(missing)}")
+        elif selects_new and not selects_old:
             yield (f"Service {name} selects {pairs(selector)}: it sends no requests to the current "
                    "pods, but would send some to the new ones. If that is not intended, change in "
-                   f"metadata.labels of the template: {_lines(added)}")
+                   f"metadata.labels of the template: {_yaml(added)}")
 
 
 def _template(update: _Update) -> t.Iterator[str]:
-    """Yield warnings of pods that lose requests at start or stop, with any rollout strategy."""
+    """Warn of a template whose pods lose requests at their start or end."""
     spec = _map(update.template, "spec")
     serving = _serving(update) if update.desired else []
 
-    # A container is not ready before the startupProbe succeeds (UpdatePodStatus,
+    # A container with only a startupProbe is not ready until the probe succeeds (UpdatePodStatus,
     # pkg/kubelet/prober).
-    blind = [server for server in serving if not _map(server.container, "readinessProbe")
+    without_probe = [server for server in serving if not _map(server.container, "readinessProbe")
              and not _map(server.container, "startupProbe")]
-    if blind and not _list(spec, "readinessGates"):
-        port = f"port: {blind[0].port}"
-        yield (f"No readinessProbe on {_names(blind)}: Service {blind[0].service} sends requests "
-               "to a new pod before it listens (when measured, 18 of 5,744 requests were lost). "
+    if without_probe and not _list(spec, "readinessGates"):
+        port = f"port: {without_probe[0].port}"
+        yield (f"No readinessProbe on {_names(without_probe)}: Service "
+               f"{without_probe[0].service} sends requests to a new pod before it listens (when "
+               "measured, 18 of 5,744 requests were lost). "
                f"Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, periodSeconds: 1}}"
                ", or better, an httpGet that succeeds when it is ready to serve")
 
-    abrupt = [server for server in serving if not _waits_before_stop(server.container)]
-    if abrupt:
-        yield (f"No preStop pause on {_names(abrupt)}: unless the server keeps running for 3 s "
-               f"after SIGTERM, it is gone before Service {abrupt[0].service} stops sending it "
-               "requests (when measured, 120 of 6,884 were lost). Add to the container: "
-               f"{PAUSE}, or before Kubernetes 1.30 {PAUSE_BEFORE_1_30}; a running pod keeps its "
-               "spec, so this helps from the next update on")
+    without_hook = [server for server in serving if not _has_pre_stop(server.container)]
+    if without_hook:
+        yield (f"No preStop pause on {_names(without_hook)}: unless the server keeps running for "
+               f"3 s after SIGTERM, it is gone before Service {without_hook[0].service} stops "
+               "sending it requests (when measured, 120 of 6,884 were lost). Add to the container: "
+               f"{PRE_STOP}, or before Kubernetes 1.30 {PRE_STOP_BEFORE_1_30}; a running pod keeps "
+               "its spec, so this helps from the next update on")
 
-    grace = _number(spec, "terminationGracePeriodSeconds", GRACE)
-    slow = max(serving, key=lambda server: _pause(server.container), default=None)
-    if slow and _pause(slow.container) >= max(grace, 1):
-        pause = _pause(slow.container)
-        yield (f"terminationGracePeriodSeconds is {grace}, and the preStop of {_names([slow])} "
-               f"alone takes {pause} s: that leaves 2 s to finish the requests of Service "
-               f"{slow.service} that are in progress. Set in the spec of the template: "
-               f"terminationGracePeriodSeconds: {pause + GRACE}")
+    grace_period = _number(spec, "terminationGracePeriodSeconds", GRACE_PERIOD)
+    slowest = max(serving, key=lambda server: _pre_stop_sleep(server.container), default=None)
+    if slowest and _pre_stop_sleep(slowest.container) >= max(grace_period, 1):
+        sleep = _pre_stop_sleep(slowest.container)
+        yield (f"terminationGracePeriodSeconds is {grace_period}, and the preStop of "
+               f"{_names([slowest])} alone takes {sleep} s: that leaves 2 s to finish the requests "
+               f"of Service {slowest.service} that are in progress. Set in the spec of the "
+               f"template: terminationGracePeriodSeconds: {sleep + GRACE_PERIOD}")
 
 
 def _quotas(update: _Update) -> t.Iterator[str]:
-    """Yield warnings of ResourceQuotas too small for the update at full surge.
+    """Warn of ResourceQuotas that are too small for the update with its full surge.
 
-    An update in progress gets no warning: the quota's usage already includes a part of the surge.
+    There is no warning for an update in progress, because the usage already includes a part of the
+    surge.
     """
     for quota in update.related.quotas or ():
-        # NotTerminating matches every pod of a controller; other scopes depend on more than the
-        # template.
+        # The scope NotTerminating matches each pod of a controller. Other scopes depend on more
+        # than the template.
         scopes = set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
         is_scoped = bool(_map(quota, "spec", "scopeSelector") or scopes)
         missing = ({} if is_scoped or update.primary.is_updating
@@ -183,25 +186,25 @@ def _quotas(update: _Update) -> t.Iterator[str]:
 
 
 def _needed(update: _Update, surge: int) -> quotas.Amounts:
-    """Return the quota that the new pods and their controller add at full surge."""
+    """Return the usage that the new pods and their controller add, with a surge."""
     pods = quotas.needed(update.primary.template, update.template, update.desired, surge)
     return pods + quotas.Amounts(update.flow.quota_names)
 
 
 def _nodes(update: _Update) -> t.Iterator[str]:
-    """Yield a warning if no node can run a new pod, even without other pods on the node."""
+    """Warn if no node can run a new pod, even without other pods on the node."""
     first_obstacles, template = [], _with_tolerations(update)
     for node in update.related.nodes or ():
-        obstacles = ((number, obstacle.of(node, template))
+        obstacles = ((number, obstacle.find(node, template))
                      for number, obstacle in enumerate(_OBSTACLES))
         first = next(((number, detail) for number, detail in obstacles if detail), None)
         if first is None:
             return
         first_obstacles.append(first)
     if first_obstacles and update.desired and not _text(_map(update.template, "spec"), "nodeName"):
-        counts = collections.Counter(_OBSTACLES[number].says.format(detail)
+        counts = collections.Counter(_OBSTACLES[number].summary.format(detail)
                                      for number, detail in first_obstacles)
-        summary = ", ".join(f"{count} {says}" for says, count in counts.most_common(4))
+        summary = ", ".join(f"{count} {text}" for text, count in counts.most_common(4))
         number, detail = max(first_obstacles)
         advice = _OBSTACLES[number].advice.format(
             detail, kubectl=update.request.cluster_kubectl)
@@ -209,15 +212,15 @@ def _nodes(update: _Update) -> t.Iterator[str]:
                f"{advice}")
 
 
-def _moves(update: _Update) -> t.Iterator[str]:
-    """Yield a warning of nodes from which the DaemonSet controller deletes all pods at once.
+def _daemon_nodes(update: _Update) -> t.Iterator[str]:
+    """Warn of nodes from which the DaemonSet controller deletes the pods at once.
 
-    Source: manage in pkg/controller/daemon. The strategy has no influence.
+    It does so regardless of the update strategy (manage in pkg/controller/daemon).
     """
     if not update.flow.has_pod_per_node:
         return
-    before = _nodes_for(update, update._replace(template=update.primary.template))
-    if excluded := sorted(before - _nodes_for(update, update)):
+    current_nodes = _eligible_nodes(update._replace(template=update.primary.template))
+    if excluded := sorted(current_nodes - _eligible_nodes(update)):
         more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
         yield (f"nodeSelector and tolerations of the new template exclude {len(excluded)} nodes "
                f"that the current one allows ({_and(excluded[:3])}{more}): the cluster deletes "
@@ -225,44 +228,44 @@ def _moves(update: _Update) -> t.Iterator[str]:
                "of the change first, leave this part out")
 
 
-def _nodes_for(update: _Update, variant: _Update) -> set[str]:
-    """Return the names of the nodes that nodeSelector and tolerations of a variant allow."""
-    template = _with_tolerations(variant)
+def _eligible_nodes(update: _Update) -> set[str]:
+    """Return the names of the nodes that nodeSelector and tolerations of the template allow."""
+    template = _with_tolerations(update)
     return {_name(node) for node in update.related.nodes or ()
             if not (_tainted(node, template) or _unlabelled(node, template))}
 
 
 def _with_tolerations(update: _Update) -> Json:
-    """Return the desired template, with the tolerations that the DaemonSet controller adds.
+    """Return the template with the tolerations that the DaemonSet controller adds.
 
     Source: AddOrUpdateDaemonPodTolerations (pkg/controller/daemon/util/daemonset_util.go).
     """
     if not update.flow.has_pod_per_node:
         return update.template
     spec = _map(update.template, "spec")
-    more = [{"key": f"node.kubernetes.io/{taint}", "operator": "Exists"}
-            for taint in _TOLERATED_ON_EACH_NODE]
+    added = [{"key": f"node.kubernetes.io/{taint}", "operator": "Exists"}
+             for taint in _DAEMON_TOLERATIONS]
     return {**update.template,
-            "spec": {**spec, "tolerations": [*_list(spec, "tolerations"), *more]}}
+            "spec": {**spec, "tolerations": [*_list(spec, "tolerations"), *added]}}
 
 
 def _budgets(update: _Update) -> t.Iterator[str]:
-    """Yield warnings of PodDisruptionBudgets that allow no eviction or do not select the new pods.
+    """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods.
 
-    A budget without an allowed eviction does not stop an update with a surge: the planner keeps the
-    full size of the controller available. Without a surge, the planner refuses to begin.
+    An update with a surge keeps the full size of the controller available, so it also works with a
+    budget that allows no eviction. Without a surge, the planner raises an error.
     """
-    after = {"metadata": {"labels": update.after}}
+    new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
         name, spec = _name(budget), _map(budget, "spec")
-        pods_of_others = max(0, _number(_map(budget, "status"), "expectedPods")
-                             - update.primary.current)
-        expected = pods_of_others + update.desired + update.surge
+        other_pods = max(0, _number(_map(budget, "status"), "expectedPods")
+                         - update.primary.current)
+        expected = other_pods + update.desired + update.surge
         field = "maxUnavailable" if spec.get("maxUnavailable") is not None else "minAvailable"
         subject = f"PodDisruptionBudget {name} ({field}: {spec.get(field)})"
-        if not budgets_of(after, [budget]):
-            common = {key: value for key, value in update.before.items()
-                      if update.after.get(key) == value}
+        if not budgets_of(new_template, [budget]):
+            common = {key: value for key, value in update.old_labels.items()
+                      if update.new_labels.get(key) == value}
             yield (f"{subject} does not select the new pods, and protects no pod once the old ones "
                    "are gone. Select labels of both "
                    f"({pairs(common) or 'add one to the template'}): "
@@ -276,7 +279,7 @@ def _budgets(update: _Update) -> t.Iterator[str]:
 
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:
-    """Yield a warning of several HorizontalPodAutoscalers for the primary."""
+    """Warn of several HorizontalPodAutoscalers that scale the primary."""
     names = [_name(autoscaler)
              for autoscaler in autoscalers_of(update.request, update.related.autoscalers)]
     if len(names) > 1:
@@ -287,20 +290,20 @@ def _autoscalers(update: _Update) -> t.Iterator[str]:
 
 
 class _Server(t.NamedTuple):
-    """A container that serves requests of a Service."""
+    """A container that receives requests from a Service."""
 
     container: Json
     service: str
-    #: The Service's target port, a number or a name.
+    #: targetPort of the Service, a number or a name.
     port: t.Any
 
 
 def _serving(update: _Update) -> list[_Server]:
-    """Return the containers of the desired template with a port that a Service targets.
+    """Return the containers of the desired template that receive requests from a Service.
 
-    The only container of a template counts even without a declared port. Services with
-    publishNotReadyAddresses are left out: peers discover each other with such a Service, and
-    clients do not send requests to it.
+    The container declares the target port, or is the only container. Services with
+    publishNotReadyAddresses are excluded, because they serve the discovery of peers, and not
+    clients.
     """
     spec = _map(update.template, "spec")
     containers = _list(spec, "containers")
@@ -309,40 +312,35 @@ def _serving(update: _Update) -> list[_Server]:
     for service in _with_selector(update.related.services):
         selector = _map(service, "spec", "selector")
         if (_map(service, "spec").get("publishNotReadyAddresses")
-                or all(_without(selector, labels) for labels in (update.before, update.after))):
+                or all(_mismatch(selector, labels)
+                       for labels in (update.old_labels, update.new_labels))):
             continue
         for port in _list(_map(service, "spec"), "ports"):
             target = _map(port).get("targetPort") or _map(port).get("port")
-            targeted = [container for container in candidates if any(
+            matching = [container for container in candidates if any(
                 target in (_map(declared).get("name"), _map(declared).get("containerPort"))
                 for declared in _list(container, "ports"))]
             if _map(port).get("protocol", "TCP") == "TCP":
-                for container in targeted or (containers if len(containers) == 1 else ()):
+                for container in matching or (containers if len(containers) == 1 else ()):
                     servers.setdefault(_text(container, "name"),
                                        _Server(_map(container), _name(service), target))
     return list(servers.values())
 
 
 def _with_selector(services: t.Iterable[Json] | None) -> list[Json]:
-    """Return the Services whose endpoints are pods, including headless Services.
-
-    The endpoints of a Service without a selector, or of an ExternalName, are managed elsewhere.
-    """
+    """Return the Services that select pods: neither ExternalName nor without a selector."""
     return [service for service in services or () if _map(service, "spec", "selector")
             and _map(service, "spec").get("type") != "ExternalName"]
 
 
-def _waits_before_stop(container: Json) -> bool:
-    """Return whether a container has a preStop hook that may wait.
-
-    The duration of a command or a request is unknown, so every hook counts but a sleep of 0 s.
-    """
+def _has_pre_stop(container: Json) -> bool:
+    """Return whether a container has a preStop hook, other than a sleep of 0 s."""
     hook = _map(container, "lifecycle", "preStop")
-    return bool(hook) and ("sleep" not in hook or _pause(container) > 0)
+    return bool(hook) and ("sleep" not in hook or _pre_stop_sleep(container) > 0)
 
 
-def _pause(container: Json) -> int:
-    """Return the longest known sleep of a container's preStop hook, in seconds."""
+def _pre_stop_sleep(container: Json) -> int:
+    """Return the longest sleep in the preStop hook of a container, in seconds."""
     hook = _map(container, "lifecycle", "preStop")
     command = " ".join(word for word in _list(_map(hook, "exec"), "command")
                        if isinstance(word, str))
@@ -352,13 +350,13 @@ def _pause(container: Json) -> int:
 
 
 class _Obstacle(t.NamedTuple):
-    """A reason for which a node cannot run a pod."""
+    """A reason why a node cannot run a pod."""
 
-    #: {} stands for the result of of(), {kubectl} for the beginning of a command.
-    says: str
+    #: Texts in which {} stands for the detail that find() returns, and {kubectl} for kubectl.
+    summary: str
     advice: str
-    #: Returns the detail that keeps a template's pod off a node, or "".
-    of: t.Callable[[Json, Json], str]
+    #: Returns the detail that prevents a pod of a template on a node, or "".
+    find: t.Callable[[Json, Json], str]
 
 
 def _not_ready(node: Json, _template: Json) -> str:
@@ -407,11 +405,11 @@ def _too_small(node: Json, template: Json) -> str:
                      if amount > allocatable[resource])
 
 
-#: Taints of nodes that the pods of a DaemonSet tolerate.
-_TOLERATED_ON_EACH_NODE = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
-                           "pid-pressure", "unschedulable")
-#: The first obstacle of a node is reported. The advice is about the last reported obstacle in this
-#: list: its node is the nearest to running the pod.
+#: Taints that the pods of a DaemonSet always tolerate.
+_DAEMON_TOLERATIONS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
+                       "pid-pressure", "unschedulable")
+#: For each node, the first obstacle is reported. The advice is about the obstacle that is last in
+#: this list, because its node has none of the previous obstacles.
 _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _not_ready),
     _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordoned),
@@ -425,7 +423,7 @@ _OBSTACLES = (
 )
 
 
-def _lines(labels: Json) -> str:
+def _yaml(labels: Json) -> str:
     return ", ".join(f'{key}: "{value}"' for key, value in sorted(labels.items()))
 
 
@@ -438,8 +436,8 @@ def _names(servers: t.Sequence[_Server]) -> str:
     return f"container{'s' * (len(names) > 1)} {_and(names)}"
 
 
-def _without(selector: Json, labels: Json) -> Json:
-    """Return the part of a selector that the labels do not match."""
+def _mismatch(selector: Json, labels: Json) -> Json:
+    """Return the labels of a selector that do not match."""
     return {key: value for key, value in selector.items() if labels.get(key) != value}
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Resource requests of pods, compared with ResourceQuotas. Pure."""
+"""Compute the resources that an update needs, and compare them with ResourceQuotas. Pure."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from ..model.fields import mapping as _map
 from ..model.fields import text as _text
 from ..model.fields import values as _list
 
-#: Quantities by resource, as "cpu": + adds them up and | takes the larger of each.
+#: Quantities by resource, such as "cpu". The operator + adds two of them, and | takes the maximum
+#: for each resource.
 Amounts = collections.Counter
 
 
 def needed(before: Json, desired_template: Json, desired: int, surge: int) -> Amounts:
-    """Return the resources that an update adds to the usage of the current pods at most.
+    """Return the maximum of the resources that an update adds to the usage of the current pods.
 
-    The update runs the surge in addition to all old pods; towards the end, all new pods run in
-    addition to as many old pods as the surge, so larger requests count for every pod. A resource
-    that old pods do not request may come from a LimitRange: a new request is no growth.
+    The surge runs in addition to the other pods, and each of the other pods is replaced by a pod
+    with the requests of the new template. A resource that the old template does not request may be
+    set by a LimitRange, so it counts as unchanged.
     """
-    now, then = _counted(before), _counted(desired_template)
-    growth = {resource: max(0, amount - (now[resource] or amount))
-              for resource, amount in then.items()}
+    old, new = _usage(before), _usage(desired_template)
+    growth = {resource: max(0, amount - (old[resource] or amount))
+              for resource, amount in new.items()}
     return Amounts({resource: surge * amount + (desired - surge) * growth[resource]
-                    for resource, amount in then.items()})
+                    for resource, amount in new.items()})
 
 
 def missing(quota: Json, needed: Amounts) -> Amounts:
-    """Return the resources that exceed a quota.
+    """Return the needed resources that exceed a quota.
 
-    The comparison uses the quota's status, as admission does.
+    Like admission, compare with the status of the quota.
     """
     hard, used = amounts(_map(quota, "status", "hard")), amounts(_map(quota, "status", "used"))
     return Amounts({resource: amount for resource, amount in needed.items()
@@ -46,7 +47,7 @@ def missing(quota: Json, needed: Amounts) -> Amounts:
                     and used[resource] + amount > hard[resource]})
 
 
-def _counted(template: Json) -> Amounts:
+def _usage(template: Json) -> Amounts:
     """Return the usage that a ResourceQuota counts for a pod of a template.
 
     Source: podComputeUsageHelper (pkg/quota/v1/evaluator/core/pods.go).
@@ -60,8 +61,9 @@ def _counted(template: Json) -> Amounts:
 def effective(template: Json, kind: str) -> Amounts:
     """Return the requests or limits of a whole pod.
 
-    Init containers run one after the other, container together with the sidecars started before.
-    Source: PodRequests and PodLimits (component-helpers/resource/helpers.go).
+    Containers and sidecars run at the same time. Each init container runs alone, except for the
+    sidecars started before it. Source: PodRequests and PodLimits
+    (component-helpers/resource/helpers.go).
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()
@@ -73,8 +75,8 @@ def effective(template: Json, kind: str) -> Amounts:
             total += _amounts_of(container, kind)
             sidecars += _amounts_of(container, kind)
         largest |= sidecars if is_sidecar(container) else sidecars + _amounts_of(container, kind)
-    # Resources at the level of the pod take precedence, but a limit of the pod counts as a request
-    # only if no container has a request.
+    # Requests at the pod level replace those of the containers. A limit at the pod level counts as
+    # a request only if no container has a request.
     total = Amounts({**_amounts_of(spec, kind), **(total | largest),
                      **amounts(_map(spec, "resources", kind))})
     overhead = amounts(_map(spec, "overhead"))
@@ -84,9 +86,9 @@ def effective(template: Json, kind: str) -> Amounts:
 
 
 def _amounts_of(item: t.Any, kind: str) -> Amounts:
-    """Return the requests or limits of a container, or of the pod as a whole.
+    """Return the requests or limits in the field resources of a container or of a pod spec.
 
-    A limit is the default of a request (SetDefaults_Pod).
+    Without a request, the limit is the request (SetDefaults_Pod).
     """
     limits, requests = amounts(_map(item, "resources", "limits")), amounts(
         _map(item, "resources", "requests"))
@@ -106,11 +108,10 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
 
 
 def quantity(text: t.Any) -> decimal.Decimal:
-    """Parse a quantity in Kubernetes' notation; return 0 for invalid text.
+    """Parse a Kubernetes quantity; return 0 for an invalid quantity.
 
-    Source: apimachinery/pkg/api/resource/quantity.go.
-
-    "100m" is 0.1, "1.5Gi" is 1610612736, "2E" is 2 * 10**18, and "2E3" is 2000.
+    "100m" is 0.1, "1.5Gi" is 1610612736, "2E" is 2 * 10**18, and "2E3" is 2000. Source:
+    apimachinery/pkg/api/resource/quantity.go.
     """
     match = _QUANTITY.fullmatch(str(text))
     if not match:
@@ -120,7 +121,7 @@ def quantity(text: t.Any) -> decimal.Decimal:
 
 
 def format_quantity(value: decimal.Decimal | int) -> str:
-    """Format a quantity for messages: in whole Gi, or in Mi rounded up, from 1 Mi on."""
+    """Format a quantity for messages: from 1 Mi on, in whole Gi or in Mi, rounded up."""
     mebibytes = -(-math.ceil(value) // 2**20)
     if value < 2**20:
         return f"{decimal.Decimal(value).normalize():f}"

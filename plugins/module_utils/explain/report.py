@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The elements of a task's result: rollout status, steps, progress lines. Pure.
+"""Build the result of a task: rollout status, steps, samples, messages and progress lines. Pure.
 
-Design section 6 describes them.
+The documentation of the module rolling_update (RETURN) describes the fields.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..model.request import Request
 from ..model.steps import Step
 from ..model.template import image_names, images_of
 
-#: The maximum number of size samples in a result.
-SAMPLES = 500
-_DONE = {"updated": "updated to", "rolled_back": "rolled back to", "restarted": "restarted with",
-         "migrated": "a Deployment, with"}
+#: Maximum number of samples of the sizes in a result.
+MAX_SAMPLES = 500
+_OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
+             "restarted": "restarted with", "migrated": "a Deployment, with"}
 
 
 def rollout(status: RolloutStatus) -> Json:
-    """Return the status of the rollout: phase, direction, and both controllers in numbers.
+    """Return the phase, the direction and the sizes of a rollout.
 
-    phase is complete (no update is in progress), progressing, paused, or taking_over.
+    The phase is complete (no update is in progress), progressing, paused or taking_over.
     """
     is_complete = status.phase == "complete"
     return {
@@ -46,9 +46,9 @@ def rollout(status: RolloutStatus) -> Json:
 
 
 def history(past: t.Iterable[Revision]) -> list[Json]:
-    """Return the revisions that a rollback can use, the newest first.
+    """Return the revisions that a rollback can restore, newest first.
 
-    Of equal templates, only the newest revision is included.
+    Of revisions with the same template, only the newest is included.
     """
     newest: dict[str, Revision] = {}
     for revision in past:
@@ -58,15 +58,15 @@ def history(past: t.Iterable[Revision]) -> list[Json]:
 
 
 def images(start: RolloutStatus, end: RolloutStatus) -> Json:
-    """Return the images of the user's pods before the update and now."""
+    """Return the images before and after the task."""
     return {"before": start.before, "after": end.after}
 
 
 def bounds(start: RolloutStatus) -> Json:
-    """Return the minimum of available pods and the maximum of all pods during the update.
+    """Return the floor of available pods and the ceiling of all pods during the update.
 
-    Both are in replicas, and None without a controller. The floor is at most the number of
-    available pods at the beginning of the task.
+    Both are None if the controller does not exist. The floor is at most the number of pods that are
+    available when the task starts.
     """
     if start.goal is None:
         return {"floor": None, "ceiling": None}
@@ -77,17 +77,17 @@ def bounds(start: RolloutStatus) -> Json:
 
 def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
                is_watched: bool = False) -> None:
-    """Append both sizes to the samples if a size or the phase changed, and at the end of the task.
+    """Append a sample of both sizes if a size, the phase or is_watched has changed, or at the end.
 
-    The beginning and the end of a soak count. Beyond the maximum, every second sample is
-    dropped, except the first and the last.
+    is_watched: the pods are watched by a soak. A list of more than MAX_SAMPLES is thinned out:
+    every second sample is deleted, except the first and the last.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
         return
     sizes.append({"at": at, **sample})
-    if len(sizes) > SAMPLES:
+    if len(sizes) > MAX_SAMPLES:
         del sizes[1:-1:2]
 
 
@@ -99,14 +99,14 @@ def diff(start: RolloutStatus, end: RolloutStatus) -> Json:
 
 
 def entry(step: Step, at: str) -> Json:
-    """Return an element of the result's `steps`."""
+    """Return an element of the list `steps` in the result."""
     return {"action": str(step.action), "kind": step.write.kind, "name": step.name,
             "from": step.before, "to": step.after, "at": at}
 
 
 def event(primary: Controller, namespace: str, kind: str, reason: str, message: str,
           now: str) -> Json:
-    """Return an Event for `kubectl describe`; kind is Normal or Warning."""
+    """Return an Event about the primary; kind is Normal or Warning."""
     involved = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind),
                 "name": primary.name, "namespace": namespace, "uid": primary.uid}
     return {"apiVersion": "v1", "kind": "Event",
@@ -119,7 +119,7 @@ def event(primary: Controller, namespace: str, kind: str, reason: str, message: 
 def line(step: Step) -> str:
     """Return the progress line of a step.
 
-    The line has only names, sizes and images: other fields may contain secrets.
+    The line contains only names, sizes and images, because other fields may contain secrets.
     """
     if step.action in ("scale", "restore") and isinstance(step.after, int):
         change = f"{step.before} -> {step.after} replicas"
@@ -154,9 +154,9 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
 
 
 def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
-    """Return the progress line of a wait: the sizes, and the cause of unavailable pods if known.
+    """Return the progress line of a wait, with the cause of unavailable pods if it is known.
 
-    cause is a sentence about pod, or about the controller if pod is "".
+    cause is a sentence about the pod, or about the controller if pod is "".
     """
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
@@ -164,32 +164,32 @@ def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
 
 
 def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> str:
-    """Return the summary of a task that changed the user's controller.
+    """Return the summary of a task that changed the controller.
 
-    is_real is false in check mode: the summary then says "would be".
+    In check mode, is_real is false, and the summary contains "would be" instead of "is".
     """
     survivor, old, new = status.survivor, status.old, status.new
-    has_become = "is" if is_real else "would be"
+    verb = "is" if is_real else "would be"
     if survivor is None:
-        return f"{request.name} {has_become} deleted"
+        return f"{request.name} {verb} deleted"
     if status.paused is not None and old and new:
-        return (f"{request.name} {has_become} paused at {status.paused} of {status.goal} replicas "
+        return (f"{request.name} {verb} paused at {status.paused} of {status.goal} replicas "
                 f"of {image_names(new.images)} ({new.name}), alongside {old.replicas} of "
                 f"{image_names(old.images)}")
     if not request.waits and status.phase == "progressing":
-        return (f"the update of {survivor.name} to {image_names(survivor.images)} {has_become} in "
+        return (f"the update of {survivor.name} to {image_names(survivor.images)} {verb} in "
                 f"progress, and the cluster continues it: {new.available if new else 0} of "
                 f"{status.goal} replicas available")
     replaces = "replaces" if is_real else "would replace"
     replaced = f" {replaces} {request.name} and" if survivor.name != request.name else ""
-    is_now = "is now" if is_real and request.state.migrates else has_become
-    return (f"{survivor.name}{replaced} {is_now} {_DONE[request.state]} "
+    is_now = "is now" if is_real and request.state.migrates else verb
+    return (f"{survivor.name}{replaced} {is_now} {_OUTCOMES[request.state]} "
             f"{image_names(survivor.images)}: {survivor.available} of {survivor.replicas} replicas "
             "available")
 
 
 def pod(item: Json, is_new: bool) -> Json:
-    """Return the fields of a pod that a user needs for a request to the pod."""
+    """Return the fields of a pod that a user needs to send it a request."""
     status = item.get("status") or {}
     conditions = {condition["type"]: condition["status"]
                   for condition in status.get("conditions") or []}
@@ -199,16 +199,13 @@ def pod(item: Json, is_new: bool) -> Json:
 
 
 def _last_record(controller: Controller) -> Json | None:
-    """Return the record of the last update.
-
-    Fields for comparison by the next task are left out.
-    """
+    """Return the record of the last update, without the fields that only the next task reads."""
     return {field: value for field, value in controller.last_rollout.items()
             if field not in ("request", "template", "revision")} or None
 
 
 def progress(observed: Observed) -> str:
-    """Return the progress of an update in a few words."""
+    """Return the available and the desired pods of both controllers, for a message."""
     return ", ".join(
         f"{controller.name} has {controller.available} of {controller.replicas} available"
         for controller in (observed.successor, observed.primary) if controller)

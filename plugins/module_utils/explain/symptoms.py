@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Symptoms of unavailable pods: reasons and messages from statuses and Events. Pure."""
+"""Extract symptoms from the status of a pod and from Events: reasons and messages. Pure."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from .failure_reasons import SIGNALS
 
 
 class Symptom(t.NamedTuple):
-    """Reason and message of an object's status or of an Event, before the lookup."""
+    """A reason and a message, from the status of an object or from an Event."""
 
     reason: str
     message: str
     times: int = 1
-    #: Whether the source is an Event and not the object itself.
+    #: Whether the symptom comes from an Event, which is less reliable than the status.
     is_from_event: bool = False
 
 
 def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
-    """Return symptoms of a pod that was lost with its node or evicted."""
+    """Return the symptoms of a pod that was evicted, or lost with its node."""
     symptoms = [condition_symptom(status)]
     if has_status(conditions, "DisruptionTarget", "True"):
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
-        # A kubelet sets a reason. For a lost node, the node controller only changes the status.
+        # The kubelet sets a reason. The node controller, which marks the pods of a lost node, does
+        # not.
         containers = _list(status, "containerStatuses")
         are_ready = bool(containers) and all(state.get("ready") is True for state in containers)
         if are_ready and not _text(conditions["Ready"], "reason"):
@@ -48,7 +49,7 @@ def condition_symptom(condition: Json) -> Symptom:
 
 
 def finalizer_symptoms(metadata: Json) -> list[Symptom]:
-    """Return the finalizers of a pod that the kubelet is done with (grace period 0)."""
+    """Return the finalizers of a pod that the kubelet has stopped (grace period 0)."""
     names = metadata.get("finalizers")
     if not isinstance(names, list) or not names or metadata.get("deletionGracePeriodSeconds") != 0:
         return []
@@ -56,7 +57,7 @@ def finalizer_symptoms(metadata: Json) -> list[Symptom]:
 
 
 def grace_period_symptom(metadata: Json) -> Symptom:
-    """Return the end of the grace period of a terminating pod that the task waits for."""
+    """Return the grace period of a terminating pod."""
     seconds = _number(metadata, "deletionGracePeriodSeconds")
     end = _text(metadata, "deletionTimestamp")
     return Symptom("Terminating", f"its grace period of {seconds} s ends at {end}")
@@ -66,16 +67,19 @@ def has_status(conditions: dict[str, Json], kind: str, value: str) -> bool:
     return _text(conditions.get(kind, {}), "status") == value
 
 
-def termination(waiting: str, end: Json, restarts: int) -> Symptom:
-    """Return how a container terminated; CrashLoopBackOff says more than "Error" before."""
-    reason, code = _text(end, "reason"), _number(end, "exitCode")
+def termination(waiting: str, terminated: Json, restarts: int) -> Symptom:
+    """Return the exit code or the start error of a container.
+
+    The waiting reason, such as CrashLoopBackOff, replaces the generic reasons Error and Completed.
+    """
+    reason, code = _text(terminated, "reason"), _number(terminated, "exitCode")
     signal = f" ({SIGNALS.get(code - 128, f'signal {code - 128}')})" if 128 < code < 160 else ""
     if reason in ("StartError", "ContainerCannotRun"):
-        return Symptom(reason, _text(end, "message"))
+        return Symptom(reason, _text(terminated, "message"))
     if reason in ("", "Error", "Completed"):
         reason = waiting or reason or "Error"
     details = f"exit code {code}{signal}, {restart_text(restarts)}"
-    return Symptom(reason, ": ".join(filter(None, (details, _text(end, "message")))))
+    return Symptom(reason, ": ".join(filter(None, (details, _text(terminated, "message")))))
 
 
 def restart_text(times: int) -> str:
@@ -83,7 +87,7 @@ def restart_text(times: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return the last message and the total count of each failed probe ("startup", ...)."""
+    """Return the last message and the total count of the failures of each probe, by its name."""
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
@@ -95,14 +99,14 @@ def probe_failures(events: list[Json]) -> dict[str, Symptom]:
 
 
 def probe_threshold(spec: Json, probe: str) -> int:
-    """Return the failureThreshold of a probe, or 1."""
+    """Return the failureThreshold of a probe; 1 if it is unknown."""
     return _number(_map(spec, f"{probe}Probe"), "failureThreshold") or 1
 
 
 def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
     """Return the symptoms of Events, oldest first.
 
-    Messages such as "Error: ErrImagePull" are left out: a simultaneous Event has the details.
+    An Event such as "Error: ErrImagePull" is omitted, because another Event has the details.
     """
     symptoms = []
     for event in sorted(events, key=lambda event: (
@@ -115,7 +119,7 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
 
 
 def event_field(event: Json) -> str:
-    """Return the field of the pod that an Event is about: "spec.containers{web}", or ""."""
+    """Return the field of the pod that an Event refers to, such as "spec.containers{web}"."""
     return _text(_map(event, "involvedObject"), "fieldPath")
 
 

@@ -208,7 +208,7 @@ class Deadlines:
             self._rejected_before = cause.pods
         limit = MAX_REJECTED_PODS * max(1, growing.replicas - growing.available)
         is_endless = cause.pods - self._rejected_before >= limit
-        return cause.as_endless() if is_endless else cause
+        return cause.as_fatal() if is_endless else cause
 
     def _failed(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
                 what: str) -> RolloutFailed:

@@ -15,7 +15,7 @@ import typing as t
 from ..cluster.gateway import Gateway
 from ..explain import pod_health
 from ..explain.diagnosis import Cause
-from ..explain.failure_reasons import GONE
+from ..explain.failure_reasons import DELETED
 from ..flows import soak
 from ..flows.flow import Flow, RolloutStatus
 from ..model.fields import Json
@@ -91,7 +91,7 @@ class Incidents:
         has_new_pods = False
         for uid, pod in self._pods.lasting.items():
             first = self.first.get(uid)
-            if first is None or (not first.is_ready and pod_health.is_well(pod)):
+            if first is None or (not first.is_ready and pod_health.is_healthy(pod)):
                 self.first[uid] = pod_health.Vitals.of(pod)
                 self._ignored_counts |= pod_health.event_counts(
                     pod_health.events_about(events, (uid,)))
@@ -109,7 +109,7 @@ class Incidents:
         changed = {pod["metadata"]["uid"] for pod in changes}
         causes = pod_health.causes(
             request, self.first, pods.new, max(self._scale_down.remaining), changed)
-        if all(cause.kind == GONE for cause in causes):
+        if all(cause.kind == DELETED for cause in causes):
             causes += pod_health.past_failures(request, self.first, changes)
         return causes + pod_health.excess_warnings(
             request, self._ready_pods, pods.old, events, self._ignored_counts, old_reasons)
@@ -121,7 +121,7 @@ class Incidents:
         missing pods are an incident only after CAUSE_TIMEOUT.
         """
         now = self._clock.monotonic()
-        if not causes or any(cause.kind != GONE for cause in causes):
+        if not causes or any(cause.kind != DELETED for cause in causes):
             self.missing_since = None
             return False
         self.missing_since = now if self.missing_since is None else self.missing_since

@@ -26,13 +26,13 @@ class _PodState(t.NamedTuple):
 
     pod: Json
     labels: Json
-    is_lasting: bool
-    is_well: bool
+    is_active: bool
+    is_healthy: bool
 
     @classmethod
     def from_pod(cls, pod: Json) -> _PodState:
-        is_lasting, is_well = pod_health.is_lasting(pod), pod_health.is_well(pod)
-        return cls(pod, labels_of(pod), is_lasting, is_well)
+        is_active, is_healthy = pod_health.is_active(pod), pod_health.is_healthy(pod)
+        return cls(pod, labels_of(pod), is_active, is_healthy)
 
 
 class WatchedPods:
@@ -74,7 +74,7 @@ class WatchedPods:
                 raise pods_not_listed_error(request)
             for pod in pods:
                 self._classify(pod, holder, before)
-        self.ready = sum(self._states[uid].is_well for uid in self.lasting)
+        self.ready = sum(self._states[uid].is_healthy for uid in self.lasting)
 
     def _classify(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
         uid = pod["metadata"]["uid"]
@@ -84,13 +84,13 @@ class WatchedPods:
         self._states[uid] = state
         if holder.is_new(state.labels):
             self.new[uid] = pod
-            if state.is_lasting:
+            if state.is_active:
                 self.lasting[uid] = pod
             else:
                 self.lasting.pop(uid, None)
             if not is_unchanged:
                 self._changes.append(pod)
-        elif state.is_lasting:
+        elif state.is_active:
             self.old[uid] = pod
 
     def changes(self) -> list[Json]:

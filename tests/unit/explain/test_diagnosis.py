@@ -663,8 +663,8 @@ WORDS = {
 }
 #: Rows of all tables of failure reasons.
 ROWS = [row
-        for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST",
-                     "TERMINATING")
+        for name in ("REPLICA_FAILURE", "UNSCHEDULABLE", "NOT_STARTED", "TERMINATED", "RUNNING",
+                     "LOST", "TERMINATING")
         for row in getattr(failure_reasons, name)]
 
 
@@ -699,7 +699,7 @@ def test_other_words_give_another_suggestion(sample, kind, suggestion):
     assert (cause.kind, cause.suggestion) == (kind, suggestion)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
 def test_every_suggestion_says_what_to_do(row):
     """The suggestion follows "Next:" in the message."""
     assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax"
@@ -707,7 +707,7 @@ def test_every_suggestion_says_what_to_do(row):
                     row.suggestion)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
 def test_every_row_has_an_example_above(row):
     parts = row.suggestion.format_map(collections.defaultdict(lambda: "\0")).split("\0")
     examples = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
@@ -799,9 +799,9 @@ def is_linear(pattern):
     return endless(parsed) <= 1 and (pattern.startswith("^") or "MAXREPEAT" not in repr(parsed))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
 def test_a_sign_is_looked_for_in_time_that_is_proportional_to_the_text(row):
-    assert is_linear(row.says)
+    assert is_linear(row.pattern)
 
 
 @pytest.mark.parametrize("pattern",
@@ -969,7 +969,7 @@ def test_a_long_message_keeps_its_beginning_and_its_end():
     (cause,) = diagnose(pod(waits("ErrImagePull",
                                   "first\n  line " + "and more " * 100 + "the true reason")))
 
-    assert len(cause.message) == diagnosis.LONGEST_MESSAGE < 900
+    assert len(cause.message) == diagnosis.MAX_MESSAGE_LENGTH < 900
     assert (cause.message.startswith("first line and more ")
             and cause.message.endswith(" more the true reason"))
 

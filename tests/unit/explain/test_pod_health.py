@@ -124,8 +124,8 @@ def test_as_many_may_go_as_it_has_become_smaller_by():
     pods = [pod(f"foo-{number}") for number in range(3)]
     remaining = by_uid(pods[0])
 
-    assert pod_health.causes(FOO, first(*pods), remaining, may_go=2) == []
-    (cause,) = pod_health.causes(FOO, first(*pods), remaining, may_go=1)
+    assert pod_health.causes(FOO, first(*pods), remaining, allowed_deletions=2) == []
+    (cause,) = pod_health.causes(FOO, first(*pods), remaining, allowed_deletions=1)
     assert (cause.kind, cause.pods) == ("gone", 2)
 
 
@@ -179,10 +179,10 @@ def test_what_pods_are_usually_warned_of_does_not_count():
     about = [*events, warning("old-1", 1, "c", reason="")]
     assert pod_health.reasons(about, by_uid(pod("new-1"), pod("old-1"))) == {"Unhealthy", "BackOff"}
 
-    (cause,) = pod_health.excess_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy"})
+    (cause,) = pod_health.excess_warnings(FOO, NEW, {}, events, {}, ignored_reasons={"Unhealthy"})
     assert cause.reason == "BackOff" and cause.message.startswith("1 warning during")
     assert pod_health.excess_warnings(FOO, NEW, {}, events, {},
-                                      usual={"Unhealthy", "BackOff"}) == []
+                                      ignored_reasons={"Unhealthy", "BackOff"}) == []
 
 
 def test_of_pods_that_have_not_changed_nothing_is_found():
@@ -284,8 +284,8 @@ def test_no_mutilated_object_raises(data):
 @pytest.mark.parametrize("event, times", [
     ({"count": 3}, 3), ({"series": {"count": 4}}, 4), ({"count": 2, "series": {"count": 9}}, 2),
     ({}, 1), ({"count": 0}, 1),
-    ({"count": -5}, 1), ({"count": 10**9}, pod_health.MOST_TIMES),
-    ({"count": pod_health.MOST_TIMES - 1}, pod_health.MOST_TIMES - 1)])
+    ({"count": -5}, 1), ({"count": 10**9}, pod_health.MAX_EVENT_COUNT),
+    ({"count": pod_health.MAX_EVENT_COUNT - 1}, pod_health.MAX_EVENT_COUNT - 1)])
 def test_how_often_an_event_was_seen(event, times):
-    """Both Event APIs are read. A forged count is limited to the range from 1 to MOST_TIMES."""
+    """Both Event APIs are read. A forged count is limited to 1 to MAX_EVENT_COUNT."""
     assert pod_health.event_counts([{"metadata": {"uid": "e"}, **event}]) == {"e": times}

@@ -223,13 +223,13 @@ def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
 
 def test_samples_are_thinned_but_for_the_first_and_the_last():
     sizes = []
-    for turn in range(10 * report.SAMPLES):
+    for turn in range(10 * report.MAX_SAMPLES):
         report.add_sample(sizes, stands(UPDATE, rc(replicas=turn)), f"{turn}")
-        assert (len(sizes) <= report.SAMPLES and sizes[0]["at"] == "0"
+        assert (len(sizes) <= report.MAX_SAMPLES and sizes[0]["at"] == "0"
                 and sizes[-1]["at"] == f"{turn}")
 
     turns = [int(sample["at"]) for sample in sizes]
-    assert len(turns) > report.SAMPLES / 3 and turns == sorted(turns)
+    assert len(turns) > report.MAX_SAMPLES / 3 and turns == sorted(turns)
 
 
 def test_the_diff_is_of_the_template_and_says_the_same_of_both():

@@ -122,6 +122,7 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
     only_look: write nothing and wait for nothing; return None where the task needs either.
     """
+    params = _with_namespace(params)
     try:
         params = manifest_source.with_manifest(options.with_kinds(params))
         return _update_of_kind(params, check_mode, diff, only_look)
@@ -131,10 +132,18 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
         raise
 
 
+def _with_namespace(params: Json) -> Json:
+    """Return the parameters with the namespace, and with the namespace of a task without one."""
+    default = connection.default_namespace(params, os.environ)
+    return {**params, "namespace": params.get("namespace") or default,
+            "default_namespace": default}
+
+
 def _entry(params: Json, result: Json) -> Json:
     """Return the entry of the results for the result of a single controller."""
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
-    return fleet.entry(params["name"], params.get("kind") or "", outcome)
+    return fleet.entry(params.get("namespace") or "", params["name"], params.get("kind") or "",
+                       outcome)
 
 
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
@@ -176,7 +185,9 @@ def _roll(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: 
     if check_mode:
         return driver.simulate(flow, request, gateway)
     with ParentProcess() as parent:
-        return driver.run(flow, request, gateway, Clock(), parent.say, parent.reason_to_stop)
+        return driver.run(flow, request, gateway, Clock(),
+                          lambda line: parent.say(f"{request.namespace} | {line}"),
+                          parent.reason_to_stop)
 
 
 def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode: bool,
@@ -200,7 +211,7 @@ def _group(params: Json, request: Request, stack: contextlib.ExitStack,
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
-    params = options.with_kinds(params)
+    params = _with_namespace(options.with_kinds(params))
     kinds = params.get("kinds") or [params.get("kind")]
     conflicts = [option for option in ("kind", "name", "names") if params.get(option)]
     if params.get("kinds") and conflicts:
@@ -226,7 +237,7 @@ def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
 
 def analysis(params: Json) -> Json:
     """Carry out the task of the module rollout_analysis. Raises RolloutError."""
-    params = options.with_kinds(params)
+    params = _with_namespace(options.with_kinds(params))
     try:
         return _analysis(params)
     except NoSuchController:
@@ -253,7 +264,7 @@ def _analysis(params: Json) -> Json:
         sources = analysis_run.Sources(lambda text: query(text, stop), logs.read)
         return analysis_run.run(request.name, request.namespace, spec,
                                 lambda: _subject(flow, request, gateway), sources, Clock(),
-                                parent.say, stop)
+                                lambda line: parent.say(f"{request.namespace} | {line}"), stop)
 
 
 def _query_source(spec: analyses.Analysis,
@@ -296,6 +307,7 @@ def _look_only(params: Json) -> Request:
     """Return a request that changes nothing, for the named controller or for all."""
     return parse_request({"name": params.get("name") or "any",
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
+                          "default_namespace": params["default_namespace"],
                           "state": "rolled_back",
                           "connection": connection.command_options(params, os.environ)})
 
@@ -367,7 +379,8 @@ class _Overview:
             resume, rollback = migration.commands(observed.primary)
             kind = kind if controller else migration.request.kind
         pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
-        return {"name": name, "kind": str(kind), **report.rollout(status),
+        return {"namespace": request.namespace, "name": name, "kind": str(kind),
+                **report.rollout(status),
                 "resume_command": resume, "rollback_command": rollback,
                 "history": report.history(observed.history), **pods}
 

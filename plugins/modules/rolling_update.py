@@ -93,8 +93,9 @@ options:
   namespace:
     description:
       - Namespace of the controllers.
+      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
+        as with C(kubectl).
     type: str
-    default: default
   kind:
     description:
       - The kind of the controllers.
@@ -634,6 +635,11 @@ msg:
   returned: always
   type: str
   sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
+namespace:
+  description: Namespace of the controller, also if O(namespace) was not given.
+  returned: with O(name), once the controller has been looked up
+  type: str
+  sample: shop
 kind:
   description: Kind of the controller, also if O(kind) was not given.
   returned: with O(name), once the controller has been looked up
@@ -902,6 +908,9 @@ results:
   type: list
   elements: dict
   contains:
+    namespace:
+      description: Namespace of the controller, also if O(namespace) was not given.
+      type: str
     name:
       description: Name of the controller.
       type: str

@@ -49,8 +49,9 @@ options:
   namespace:
     description:
       - Namespace of the controllers.
+      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
+        as with C(kubectl).
     type: str
-    default: default
   pods:
     description:
       - Whether to return the pods of each controller and of its successor as well, at most 500 of
@@ -98,6 +99,9 @@ rollouts:
   type: list
   elements: dict
   contains:
+    namespace:
+      description: Namespace of the controller, also if O(namespace) was not given.
+      type: str
     name:
       description: Name of the controller.
       type: str

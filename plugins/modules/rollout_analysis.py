@@ -47,8 +47,9 @@ options:
   namespace:
     description:
       - Namespace of the controller.
+      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
+        as with C(kubectl).
     type: str
-    default: default
   kind:
     description:
       - Kind of the controller.
@@ -363,6 +364,10 @@ outcome:
   returned: if something was measured
   type: str
   choices: [passed, failed, inconclusive]
+namespace:
+  description: Namespace of the controller, also if O(namespace) was not given.
+  returned: if something was measured
+  type: str
 name:
   description: Name of the controller.
   returned: if something was measured

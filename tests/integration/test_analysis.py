@@ -297,9 +297,10 @@ def test_ad_hoc_command_shows_each_measurement_in_check_mode(
 
     assert run.returncode == 0, run.stdout + run.stderr
     lines = [line for line in run.stderr.splitlines() if line.startswith("localhost | ")]
-    assert lines[0] == "localhost | analyze foo: 2 new and 2 old pods; 2 measurements, 0.3 s apart"
+    prefix = f"localhost | {namespace.name} | "
+    assert lines[0] == f"{prefix}analyze foo: 2 new and 2 old pods; 2 measurements, 0.3 s apart"
     assert ([line.partition(": ")[0] for line in lines[1:]]
-            == [f"localhost | measure foo {number}/2" for number in (1, 2)])
+            == [f"{prefix}measure foo {number}/2" for number in (1, 2)])
     assert re.fullmatch(r"success_rate 0\.99\d*, old 0\.99\d*: passed", lines[1].partition(": ")[2])
     assert ('"outcome": "passed"' in run.stdout
             and "s3cret" not in (run.stdout + run.stderr).replace(json.dumps(arguments), ""))

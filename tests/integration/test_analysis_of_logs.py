@@ -221,9 +221,9 @@ def test_documented_example_runs(namespace, kubelet, playbooks):
 
     output = playbooks.command("ansible-playbook", "logs.yml", "-vvv", succeeds=False)
 
-    assert ("localhost | analyze foo: 1 new and 3 old pods; one measurement, the first one in 3 s"
-            in output)
-    assert re.search(r"localhost \| measure foo 1/1: error_lines [\d.]+, old [\d.]+: failed "
+    assert (f"localhost | {namespace.name} | analyze foo: 1 new and 3 old pods; one measurement, "
+            "the first one in 3 s" in output)
+    assert re.search(r"\| measure foo 1/1: error_lines [\d.]+, old [\d.]+: failed "
                      r"\([\d.]+ is more than [\d.]+ "
                      r"\(max_increase 2, old [\d.]+\): (\d+) of \d+ lines, \1 of them in pod "
                      r"foo-\w+-\w+\)", output)

@@ -63,7 +63,7 @@ def test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing(namespac
     lines = first.stderr.splitlines()
     steps = [line for line in lines if "waiting" not in line and line.startswith("localhost | ")]
     assert len(steps) == len(result_of(first)["steps"])
-    assert "localhost | scale foo: 2 -> 1 replicas" in steps
+    assert f"localhost | {namespace.name} | scale foo: 2 -> 1 replicas" in steps
     assert "localhost |" not in second.stderr
     assert images(namespace) == {"myimage:v2"}
 

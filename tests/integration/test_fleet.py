@@ -117,7 +117,7 @@ def test_fleet_of_several_kinds_with_one_name(namespace, ansible_environment):
                  for outcome in answer["results"]] == [(kind, "shop", True) for kind in kinds[:3]])
     assert (result["msg"] == "3 of 3 controllers are as requested (3 changed)"
             and not again["changed"])
-    assert all(f"localhost | {kind} shop: " in lines for kind in kinds[:3])
+    assert all(f"localhost | {namespace.name} | {kind} shop: " in lines for kind in kinds[:3])
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
@@ -237,7 +237,7 @@ def test_killed_fleet_by_labels_resumes(namespace, ansible_environment):
     assert ([(outcome["name"], outcome["msg"])
              for outcome in result["results"] if outcome["skipped"]] == [
         ("other", "it does not run myimage")])
-    assert all(f"localhost | {name}: " in lines for name in NAMES[:4])
+    assert all(f"localhost | {namespace.name} | {name}: " in lines for name in NAMES[:4])
     again, _lines = run_ad_hoc(namespace, ansible_environment, **options)
     assert (not again["changed"]
             and again["msg"]

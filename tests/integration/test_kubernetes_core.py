@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from objects import as_kind, eventually, manifest
-from plays import rolled
+from plays import run_ad_hoc
 
 ROOT = Path(__file__).parents[2]
 #: A value in the manifest of the vault.
@@ -98,9 +98,9 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
     (tmp_path / "served" / "foo.yml").write_text(json.dumps(deployment("foo", "myimage:v2")))
     (tmp_path / "served" / "large.yml").write_text("#" * 2**21 + "\n")
 
-    result, _lines = rolled(namespace, ansible_environment, name="foo", kind="Deployment",
+    result, _lines = run_ad_hoc(namespace, ansible_environment, name="foo", kind="Deployment",
                             src=f"http://me:hush-hush@{address}/foo.yml")
-    errors = [rolled(namespace, ansible_environment, succeeds=False, name="foo",
+    errors = [run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
                      kind="Deployment", src=f"http://me:hush-hush@{address}/{path}")[0]
               for path in ("absent.yml", "large.yml")]
 
@@ -114,7 +114,7 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
 @pytest.mark.parametrize("template", ["foo.yml.j2", {"path": "foo.yml.j2"}], ids=["path", "dict"])
 def test_jinja_file_in_template_is_refused_with_the_lookup(
         namespace, ansible_environment, template):
-    result, _lines = rolled(namespace, ansible_environment, succeeds=False, name="foo",
+    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
                             template=template)
 
     assert "not the path of a Jinja file" in result["msg"]

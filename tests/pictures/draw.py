@@ -23,7 +23,7 @@ SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-se
 WIDTH, MARGIN = 860, 24
 #: Pixels of a terminal's letter, with any font, and of a line.
 LETTER, LINE = 7.6, 19
-MUTED = "localhost | "
+MUTED = "localhost | default | "
 
 
 def terminal(text: str) -> str:

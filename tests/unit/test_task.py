@@ -451,7 +451,8 @@ def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
     assert "would be" in planned["msg"] and as_done(planned) == done
 
 
-ENTRY = {"name": "foo", "kind": "ReplicationController", "failed": False, "skipped": False}
+ENTRY = {"namespace": "default", "name": "foo", "kind": "ReplicationController", "failed": False,
+         "skipped": False}
 
 
 @pytest.mark.parametrize("is_run", [True, False], ids=["run", "check mode"])

@@ -83,7 +83,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         outcomes = report.outcomes_by_metric(analysis, measurements)
         if any(is_decided(outcomes[metric.name], analysis) for metric in analysis.metrics):
             break
-    result = {**report.result(name, analysis, measurements, subject),
+    result = {"namespace": namespace, **report.result(name, analysis, measurements, subject),
               "warnings": list(warnings)[:MAX_WARNINGS]}
     outcomes = report.outcomes_by_metric(analysis, measurements)
     outcome = overall_outcome(metric_outcome(sequence, analysis) for sequence in outcomes.values())

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping
 from ..model.options import duration
+from ..model.request import Request
 from . import certificates, exec_plugin
 from . import secrets as masking
 from .certificates import Certificates
@@ -61,6 +62,8 @@ HEADER_LIFETIME = 1.0
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
+#: The namespace of the ServiceAccount in a pod.
+_POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 #: Maximum number of characters of a reason in an error.
 _MAX_REASON_LENGTH = 500
 
@@ -218,6 +221,45 @@ def command_options(params: t.Mapping[str, t.Any],
     return repeated
 
 
+def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
+    """Return the namespace of a task without one, as kubectl does.
+
+    It is the namespace of the context, or of the pod that the task runs in, or else `default`. For
+    an unreadable kubeconfig, too: the connection reports the error.
+    """
+    options = _options(params, environment)
+    with contextlib.suppress(Exception):
+        from kubernetes.client.configuration import Configuration
+
+        namespace = "" if _is_complete(options) else _namespace(options, Configuration())
+        return namespace or Request.namespace
+    return Request.namespace
+
+
+def _namespace(options: Json, configuration: t.Any) -> str:
+    """Return the namespace of the context or of the pod, or ""."""
+    from kubernetes.config import kube_config
+
+    content, context = content_of(options.get("kubeconfig")), options.get("context")
+    if content is None and context is None and _loads_service_account(configuration):
+        with open(_POD_NAMESPACE, encoding="utf-8") as file:
+            return file.read().strip()
+    content = content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    return Kubeconfig(content, context, 0, persists=False).namespace
+
+
+def _loads_service_account(configuration: t.Any) -> bool:
+    """Load the ServiceAccount of the pod; return whether the task runs in a pod."""
+    from kubernetes.config import incluster_config
+    from kubernetes.config.config_exception import ConfigException
+
+    try:
+        incluster_config.load_incluster_config(client_configuration=configuration)
+    except ConfigException:
+        return False
+    return True
+
+
 def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
     """Return the options with a value; the environment provides missing values."""
     options: Json = {}
@@ -257,10 +299,7 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
     from kubernetes.client.configuration import Configuration
 
     configuration, kubeconfig = Configuration(), None
-    is_complete = "host" in options and ("api_key" in options
-                                         or {"username", "password"} <= options.keys()
-                                         or {"client_cert", "client_key"} <= options.keys())
-    if not is_complete:
+    if not _is_complete(options):
         kubeconfig = _load(options, configuration, timeout)
     configuration.host = options.get("host", configuration.host)
     configuration.username = options.get("username", configuration.username)
@@ -283,6 +322,13 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
     configuration.proxy_headers = _headers_for_proxy(configuration.proxy,
                                                      options.get("proxy_headers", {}))
     return configuration, kubeconfig
+
+
+def _is_complete(options: Json) -> bool:
+    """Return whether the options have an address and credentials, so that no file is read."""
+    return "host" in options and ("api_key" in options
+                                  or {"username", "password"} <= options.keys()
+                                  or {"client_cert", "client_key"} <= options.keys())
 
 
 def _refuse_missing_files(options: Json) -> None:
@@ -320,16 +366,11 @@ def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | N
 
     Raises RolloutError.
     """
-    from kubernetes.config import incluster_config, kube_config
-    from kubernetes.config.config_exception import ConfigException
+    from kubernetes.config import kube_config
 
     content, context = content_of(options.get("kubeconfig")), options.get("context")
-    if content is None and context is None:
-        try:
-            incluster_config.load_incluster_config(client_configuration=configuration)
-            return None
-        except ConfigException:
-            pass
+    if content is None and context is None and _loads_service_account(configuration):
+        return None
     if not isinstance(content, dict):
         content = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
         paths = content.split(os.pathsep)

@@ -57,6 +57,8 @@ class Kubeconfig:
         if root is None:
             raise ValueError("no configuration found")
         names = root["contexts"].get_with_name(context or root["current-context"])["context"]
+        #: The namespace of the context, or "".
+        self.namespace = str(names.safe_get("namespace") or "")
         cluster = root["clusters"].get_with_name(names["cluster"])["cluster"]
         self._cluster, self._folder = cluster.value, _folder(cluster)
         self._user: Json = {}

@@ -13,7 +13,7 @@ import urllib.error
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.kinds import State
-from . import secrets as hidden
+from . import secrets as masking
 from .connection import USER_AGENT
 
 #: The same as in kubernetes.core.
@@ -35,7 +35,7 @@ def with_manifest(params: Json) -> Json:
 
 def secrets(params: Json) -> set[str]:
     """Return the password of a URL in src."""
-    return hidden.option_secrets({"host": str(params.get("src") or "")}, {})
+    return masking.option_secrets({"host": str(params.get("src") or "")}, {})
 
 
 def _read(url: str) -> str:
@@ -50,6 +50,6 @@ def _read(url: str) -> str:
         return str(content, encoding="utf-8")
     except (OSError, ValueError, urllib.error.URLError, http.client.HTTPException,
             AnsibleConnectionError) as error:
-        address = hidden.without_password(url).partition("?")[0]
-        why = hidden.mask(" ".join(str(error).split()), secrets({"src": url}))
+        address = masking.without_password(url).partition("?")[0]
+        why = masking.mask(" ".join(str(error).split()), secrets({"src": url}))
         raise RolloutError(f"src {address} cannot be read", why=why) from None

@@ -33,7 +33,7 @@ ARGUMENT_SPEC: Json = dict(
     concurrency=dict(type="int", default=CONCURRENCY),
     max_failures=dict(type="str", default=MAX_FAILURES),
     order_annotation=dict(type="str"),
-    namespace=dict(type="str", default=Request.namespace),
+    namespace=dict(type="str"),
     kind=dict(type="str"),
     kinds=dict(type="list", elements="str"),
     api_version=dict(type="str"),
@@ -364,7 +364,8 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 
 
 #: Fields of a Request copied unchanged: options, and the connection as resolved by task.py.
-_TAKEN = ("nodes", "autoscaler", "record_events", "return_sizes", "lock", "connection")
+_TAKEN = ("nodes", "autoscaler", "record_events", "return_sizes", "lock", "connection",
+          "default_namespace")
 #: Fields of a Request with the checks of their options.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,

@@ -26,6 +26,8 @@ class Request:
 
     name: str
     namespace: str = "default"
+    #: Namespace of a task without one: a command may leave it out.
+    default_namespace: str = "default"
     state: State = State.UPDATED
     kind: Kind = Kind.REPLICATION_CONTROLLER
     #: User's name for the successor, which then stays: the primary is deleted, without a handover.
@@ -236,11 +238,12 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
     """
     has_kinds = is_fleet and "kinds" in request.options
     is_usual_key = request.label_key in (Request.label_key, request.kind.server_label)
+    is_usual_namespace = request.namespace == request.default_namespace == Request.namespace
     keeps_next = target is None or target in commands.OPTIONS["next_name"].states
     identifying: Json = {
         "name": None if is_fleet else request.name,
         "kind": None if has_kinds or request.kind is Request.kind else str(request.kind),
-        "namespace": None if request.namespace == Request.namespace else request.namespace,
+        "namespace": None if is_usual_namespace else request.namespace,
         "next_name": request.next_name if keeps_next else None,
         "deployment_label_key": None if is_usual_key else request.label_key,
     }

@@ -255,7 +255,7 @@ def rollback_command(request: Request) -> str:
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,
                 ended: str) -> Json:
     """Return the data of the report. caller has the keys user and host."""
-    return {"name": request.title, "namespace": text(request.options, "namespace"),
+    return {"name": request.title, "namespace": _namespace(request, history.results),
             "kind": ending.kind,
             "image": text(request.options, "image"), "images": request.options.get("images") or {},
             "page": request.report.rpartition("/")[2],
@@ -264,6 +264,12 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
             "started": began, "ended": ended, "user": text(caller, "user"),
             "host": text(caller, "host"),
             "stages": history.stages(request.pauses), "results": history.results}
+
+
+def _namespace(request: Request, results: t.Sequence[Json]) -> str:
+    """Return the namespace of the request, or else of the results, where the module chose it."""
+    chosen = (text(result, "namespace") for result in results)
+    return text(request.options, "namespace") or next(filter(None, chosen), "")
 
 
 def failed_task(result: Json, name: str) -> Json:
@@ -326,7 +332,7 @@ def artifacts(request: Request, history: History, ending: Ending, page: str = ""
               else f"The report has {len(page)} characters, too many to store here.")
     variables: Json = {
         "controller": request.name, "names": names,
-        "controller_namespace": text(request.options, "namespace"),
+        "controller_namespace": _namespace(request, results),
         "kind": ending.kind, "image": requested or ", ".join(map(str, images.values())),
         "outcome": ending.outcome, "msg": ending.message}
     if request.role == "image_bump":

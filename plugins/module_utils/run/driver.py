@@ -147,6 +147,7 @@ class _State:
         if self.memory.has_begun:
             self.recorder.sample(end, self.is_watching, is_end=True)
         return {
+            "namespace": self.request.namespace,
             "kind": str(self.request.kind),
             **self.recorder.result(start, end),
             **report.pause_commands(self.request, end),
@@ -160,7 +161,7 @@ class _State:
         if observed.in_progress and not isinstance(error, RolloutFailed):
             error.status = report.progress(observed)
         if observed.primary or observed.successor:
-            keys = ("kind", "changed", "steps", "sizes", "rollout", "warnings")
+            keys = ("namespace", "kind", "changed", "steps", "sizes", "rollout", "warnings")
             result = self.result(observed)
             error.progress = {key: result[key] for key in keys}
         return error

@@ -198,7 +198,8 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
     def roll(request: Request) -> Json:
         shared = rolling.shared[request.kind]
         return driver.run(shared.flow, request, shared.gateway_for(request.name), clock,
-                          lambda line: say(f"{rolling.display_name(request)}: {line}"),
+                          lambda line: say(f"{request.namespace} | "
+                                           f"{rolling.display_name(request)}: {line}"),
                           stop, INTERVALS)
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
@@ -348,7 +349,8 @@ class _Rolling:
                                                    request.command()).as_result()
                       | {"failed": True})
         if result is not None:
-            self._entries[request.kind, request.name] = entry(request.name, request.kind, result)
+            self._entries[request.kind, request.name] = entry(request.namespace, request.name,
+                                                              request.kind, result)
 
     def _skip(self, request: Request, why: str) -> None:
         self._note(request, lambda _request: {"skipped": True, "msg": why})
@@ -360,10 +362,10 @@ class _Rolling:
                    f"({_first_names(failed)})")
 
 
-def entry(name: str, kind: str, result: Json) -> Json:
+def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
     """Return the entry of the task's results for the result of a controller."""
-    return {"name": name, "kind": str(kind), "changed": False, "failed": False, "skipped": False,
-            **result}
+    return {"namespace": namespace, "name": name, "kind": str(kind), "changed": False,
+            "failed": False, "skipped": False, **result}
 
 
 def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: str = "are") -> Json:

@@ -599,6 +599,51 @@ def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
     assert connect(context="other").server == "https://other"
 
 
+def with_namespaces(**namespaces):
+    """Return a kubeconfig with these namespaces of its contexts."""
+    content = config()
+    for context in content["contexts"]:
+        context["context"] |= {key: value for key, value in {
+            "namespace": namespaces.get(context["name"])}.items() if value}
+    return content
+
+
+@pytest.mark.parametrize("namespaces, options, expected", [
+    ({"main": "shop"}, {}, "shop"), ({"main": "shop", "other": "bar"}, {"context": "other"}, "bar"),
+    ({"main": "shop"}, {"context": "other"}, "default"), ({}, {}, "default"),
+    ({"main": "shop"}, HOST_AND_KEY, "default"),
+    ({"main": "shop"}, {"host": "https://one"}, "shop"),
+    ({"main": "shop"}, {"context": "absent"}, "default"),
+], ids=["current context", "named context", "context without a namespace", "no namespace",
+        "no kubeconfig", "another address", "no such context"])
+@pytest.mark.parametrize("is_path", [True, False], ids=["path", "content"])
+def test_default_namespace_is_that_of_the_context(file, namespaces, options, expected, is_path):
+    content = with_namespaces(**namespaces)
+    kubeconfig = file("named", content) if is_path else content
+
+    assert connection.default_namespace({"kubeconfig": kubeconfig, **options}, {}) == expected
+
+
+def test_default_namespace_is_read_from_the_default_kubeconfig_and_the_environment(file):
+    file("default", with_namespaces(main="shop", other="bar"))
+
+    assert connection.default_namespace({}, {}) == "shop"
+    assert connection.default_namespace({}, {"K8S_AUTH_CONTEXT": "other"}) == "bar"
+    assert connection.default_namespace({"kubeconfig": "/absent"}, {}) == "default"
+
+
+def test_default_namespace_inside_a_cluster_is_that_of_the_pod(monkeypatch, file):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", file("token", SECRET))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", file("ca.crt", "c"))
+    monkeypatch.setattr(connection, "_POD_NAMESPACE", file("namespace", "pods-own\n"))
+    file("default", with_namespaces(main="shop", other="bar"))
+
+    assert connection.default_namespace({}, {}) == "pods-own"
+    assert connection.default_namespace({"context": "other"}, {}) == "bar"
+
+
 # Unreadable configurations
 
 

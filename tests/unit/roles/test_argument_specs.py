@@ -94,7 +94,8 @@ def test_every_option_is_handed_to_the_module(role, prefix):
 
 @pytest.mark.parametrize("variables, option, value", [
     ({"rollback_timeout": ""}, "timeout", None), ({"rollback_lock": False}, "lock", False),
-    ({"rollback_timeout": 0}, "timeout", 0), ({"rollback_namespace": ""}, "namespace", "default"),
+    ({"rollback_timeout": 0}, "timeout", 0),
+    ({"rollback_max_failures": ""}, "max_failures", "100%"),
     ({"timeout": 5}, "timeout", None), ({"rollback_state": "x"}, "state", None),
     ({"__rollback_short_names": True, "state": "migrated"}, "state", None),
     ({"__rollback_short_names": True, "timeout": 5}, "timeout", 5),

@@ -570,14 +570,14 @@ def test_news_wake_a_driver_once_and_the_end_of_all_news_is_an_error_of_its_own_
     assert errors[0] is not errors[1]
 
 
-def test_every_line_names_its_controller():
+def test_every_line_names_its_namespace_and_controller():
     cluster, lines = Cluster(*controllers("one", "two")), []
     task = params(image="myimage:v2", names=["one", "two"])
     many = fleet.Fleet.from_params(task)
 
     fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock(), lines.append)
 
-    assert {line.partition(": ")[0] for line in lines} == {"one", "two"}
+    assert {line.partition(": ")[0] for line in lines} == {"default | one", "default | two"}
 
 
 def test_many_names_are_not_all_told():

@@ -1,0 +1,64 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tasks without `namespace`: in every layer, the namespace of the context, named in the output."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def environment(namespace, ansible_environment):
+    """Return the environment with a kubeconfig whose context has the namespace of the test."""
+    kubeconfig = namespace.kubeconfig_of({"token": namespace.token})
+    kubeconfig["contexts"][0]["context"]["namespace"] = namespace.name
+    path = namespace.write("with-namespace", json.dumps(kubeconfig))
+    return {**ansible_environment, "K8S_AUTH_KUBECONFIG": path}
+
+
+def ansible(environment, *command):
+    """Return the output of a command that succeeds."""
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240,
+                         check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout + run.stderr
+
+
+def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environment):
+    namespace.make_primary(2)
+
+    def task(module, **options):
+        output = ansible(environment, "ansible", "localhost", "-m", f"baton.kubernetes.{module}",
+                         "-a", json.dumps(options))
+        return output, json.JSONDecoder().raw_decode(output.partition("=>")[2].lstrip())[0]
+
+    output, paused = task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
+    several, updated = task("rolling_update", names=["foo"], image="myimage:v2")
+    _output, seen = task("rolling_update_info", name="foo")
+
+    assert f"localhost | {namespace.name} | create foo-" in output
+    assert f"localhost | {namespace.name} | foo: scale foo" in several
+    assert paused["namespace"] == paused["results"][0]["namespace"] == namespace.name
+    assert f" namespace={namespace.name} " in paused["rollback_command"]
+    assert updated["results"][0]["namespace"] == namespace.name
+    assert [rollout["namespace"] for rollout in seen["rollouts"]] == [namespace.name]
+    assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
+
+
+def test_playbooks_use_the_namespace_of_the_context(namespace, environment):
+    namespace.make_primary(2)
+
+    ansible(environment, "ansible-playbook", "baton.kubernetes.image_bump", "-e", "controller=foo",
+            "-e", "image=myimage:v2")
+    status = ansible(environment, "ansible-playbook", "baton.kubernetes.status", "-e",
+                     "controller=foo")
+    image = namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"]
+    ansible(environment, "ansible-playbook", "baton.kubernetes.rollback", "-e", "controller=foo",
+            "-e", "image=myimage:v1")
+
+    assert image == "myimage:v2" and f'"namespace": "{namespace.name}"' in status
+    assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v1"

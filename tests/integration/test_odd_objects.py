@@ -15,7 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: Bytes of all annotations of an object together.
-ANNOTATIONS_LIMIT = 256 * 1024
+MAX_ANNOTATIONS_SIZE = 256 * 1024
 
 
 def make(namespace, body):
@@ -52,7 +52,7 @@ def test_annotations_with_little_room(namespace):
     """2 KiB are enough for all marks; the user's are on next as well, and still on foo when all is
     over.
     """
-    note = "x" * (ANNOTATIONS_LIMIT - 2048)
+    note = "x" * (MAX_ANNOTATIONS_SIZE - 2048)
     make(namespace, manifest(2, annotations={"note": note}))
 
     namespace.roll(image="myimage:v2")
@@ -64,7 +64,7 @@ def test_annotations_with_little_room(namespace):
 @pytest.mark.parametrize("room", [50, 500])
 def test_full_annotations_are_refused_before_the_first_write(namespace, room):
     """Told before the first write; a little room would be enough for some of the steps."""
-    body = manifest(2, annotations={"note": "x" * (ANNOTATIONS_LIMIT - room)})
+    body = manifest(2, annotations={"note": "x" * (MAX_ANNOTATIONS_SIZE - room)})
     make(namespace, body)
     before = namespace.rc()
 
@@ -84,7 +84,7 @@ def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
     fail, and the update wait.
     """
     namespace.make_deployment(1)
-    note = "x" * (ANNOTATIONS_LIMIT - room)
+    note = "x" * (MAX_ANNOTATIONS_SIZE - room)
     namespace.patch_deployment({"metadata": {"annotations": {"note": note}}})
     before = namespace.deployment()["spec"]
 
@@ -97,7 +97,7 @@ def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
 
 def test_annotations_of_a_deployment_with_little_room(namespace):
     namespace.make_deployment(1)
-    note = "x" * (ANNOTATIONS_LIMIT - 2048)
+    note = "x" * (MAX_ANNOTATIONS_SIZE - 2048)
     namespace.patch_deployment({"metadata": {"annotations": {"note": note}}})
     for request in ({"image": "myimage:v2", "pause_at": "1"}, {"state": "rolled_back"},
                     {"image": "myimage:v2"}):

@@ -15,11 +15,11 @@ import math
 import typing as t
 
 from ..model.fields import Json
-from ..model.kinds import Word
+from ..model.kinds import StrEnum
 from .spec import RELATIVE, Analysis, Metric, OnEmpty
 
 
-class Outcome(Word):
+class Outcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     INCONCLUSIVE = "inconclusive"

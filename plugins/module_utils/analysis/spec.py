@@ -18,7 +18,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.identity import is_name
-from ..model.kinds import Word
+from ..model.kinds import StrEnum
 from ..model.options import ARGUMENT_SPEC as ROLLOUT_OPTIONS
 from ..model.options import duration
 from . import queries
@@ -34,21 +34,21 @@ MAX_PATTERN_LENGTH, MAX_CONTAINERS = 1000, 10
 DEFAULT_PATTERN = r"(?i)\b(error|fatal|panic|critical|exception|traceback)\b"
 
 
-class MetricType(Word):
+class MetricType(StrEnum):
     SUCCESS_RATE = "success_rate"
     LATENCY = "latency"
     QUERY = "query"
     ERROR_LINES = "error_lines"
 
 
-class Per(Word):
+class Per(StrEnum):
     """The unit of the number of lines with errors: per minute and pod, or per line of the logs."""
 
     MINUTE = "minute"
     LINE = "line"
 
 
-class OnEmpty(Word):
+class OnEmpty(StrEnum):
     """The outcome of a measurement without a number, such as a query without data."""
 
     INCONCLUSIVE = "inconclusive"

@@ -19,7 +19,7 @@ from ..model import object_meta
 from ..model.fields import Json, mapping, objects, text
 from ..model.observed import Controller
 from ..model.request import Request
-from ..model.server_driven import StatefulSet, pod_number
+from ..model.server_driven import StatefulSet, pod_ordinal
 from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
@@ -65,7 +65,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
     """Return the kind of cause of each old pod that is not ready, by name, in ordinal order."""
     kinds = {}
-    for pod in sorted(pods, key=lambda pod: pod_number(_name(pod))):
+    for pod in sorted(pods, key=lambda pod: pod_ordinal(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
         is_ready = any(text(condition, "type") == "Ready" and text(condition, "status") == "True"
                        for condition in objects(mapping(pod, "status"), "conditions"))

@@ -12,7 +12,7 @@ import typing as t
 from ..model.errors import RolloutError, list_alternatives
 from ..model.fields import pairs
 from ..model.kinds import State
-from ..model.object_meta import ANNOTATIONS_LIMIT, Revision
+from ..model.object_meta import MAX_ANNOTATIONS_SIZE, Revision
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import image_names, images_of
@@ -93,10 +93,10 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
     more: the size in bytes of further annotations.
     """
     size = more + sum(len(text.encode()) for pair in annotations.items() for text in pair)
-    if size > ANNOTATIONS_LIMIT:
+    if size > MAX_ANNOTATIONS_SIZE:
         raise RolloutError("its annotations leave no room for the annotations of the update: the "
                            f"total would be {size} bytes, and the API server allows "
-                           f"{ANNOTATIONS_LIMIT}", where=request.where, why=why,
+                           f"{MAX_ANNOTATIONS_SIZE}", where=request.where, why=why,
                            next_command=("remove some of its annotations:",
                                          f"{request.kubectl} get {request.kind.short} "
                                          f"{primary.name} -o yaml"))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parsers and type checks of the values of annotations and of stored objects. Pure."""
+"""Parsers and type checks for the values of annotations and of stored objects. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import typing as t
 from .fields import Json
 from .identity import is_name
 
-#: Upper limits for a text in a record, in characters, and for a mapping, in entries.
-TEXT_LIMIT, ENTRIES_LIMIT = 4096, 100
+#: Maximum length of a text, and maximum number of entries of a mapping, in a record.
+MAX_TEXT_LENGTH, MAX_ENTRIES = 4096, 100
 
 LABEL_KEY = re.compile(
     r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def json_object(text: str | None) -> Json | None:
-    """Return the JSON object of an annotation's value; None for any other value."""
+    """Return the JSON object in the value of an annotation; None for any other value."""
     try:
         value = json.loads(text or "null")
     except (TypeError, ValueError, RecursionError):
@@ -30,13 +30,13 @@ def json_object(text: str | None) -> Json | None:
 
 
 def canonical_text(value: t.Any) -> str:
-    """Return JSON in the one spelling of all encoders, with Go's escapes of &, < and >."""
+    """Return JSON in the format of Go's encoder, which escapes &, < and >."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
 def is_template(value: Json) -> bool:
-    """Return whether all fields of a pod template that are read later have their types."""
+    """Return whether the fields of a pod template that the collection reads have valid types."""
     spec = value.get("spec")
     if not isinstance(spec, dict):
         return False
@@ -54,7 +54,7 @@ def _is_container(value: t.Any) -> bool:
 
 
 def is_text(value: t.Any) -> bool:
-    return isinstance(value, str) and len(value) <= TEXT_LIMIT
+    return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH
 
 
 def are_texts(value: t.Any) -> bool:
@@ -62,13 +62,13 @@ def are_texts(value: t.Any) -> bool:
 
 
 def is_images(value: t.Any) -> bool:
-    """Return whether the value can be used as images by container name."""
-    return (isinstance(value, dict) and len(value) <= ENTRIES_LIMIT
+    """Return whether the value is a mapping of container names to images."""
+    return (isinstance(value, dict) and len(value) <= MAX_ENTRIES
             and all(is_name(name) and is_text(image) for name, image in value.items()))
 
 
 def count(text: str | None) -> int | None:
-    """Return a number of replicas, or None; the API's integers end at 2^31 - 1."""
+    """Return the number of replicas in a text, or None for any other text (int32 in the API)."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None
     return int(text) if int(text) < 2**31 else None

@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Unavailable pods that PodDisruptionBudgets allow, as a limit for updates. Pure."""
+"""The limits that PodDisruptionBudgets set for an update. Pure.
+
+Budgets protect pods from evictions only: an update that scales or deletes pods has to obey them by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -20,30 +24,31 @@ from .thresholds import resolve_fenceposts
 
 
 def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
-    """Return the budgets that select a template's pods; an empty selector selects all."""
+    """Return the budgets that select the pods of a template."""
     labels = labels_of(template)
     return [budget for budget in budgets or ()
             if _selects(_map(budget, "spec").get("selector"), labels)]
 
 
-def surge_and_unavailable(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int,
-                                                                                              int]:
-    """Return surge and unavailable pods of an update, limited by the budgets."""
+def surge_and_unavailable(
+        request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
+    """Return max_surge and max_unavailable in pods, with max_unavailable limited by the budgets."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     return surge, limit_unavailable(budgets, desired, unavailable)
 
 
 def limit_unavailable(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
-    """Return the number of pods that may be unavailable, limited by each budget."""
+    """Return the number of pods that may be unavailable, limited by the budgets."""
     return min([unavailable, *(allowed_disruptions(budget, desired) for budget in budgets)])
 
 
 def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int, surge: int,
                       unavailable: int,
                       may_surge: bool = True) -> None:
-    """Raise RolloutError if budgets allow no unavailable pod and the update has no surge.
+    """Raise RolloutError if no pod may be unavailable and the update has no surge.
 
-may_surge: whether a surge is possible.
+    may_surge is False for a controller that cannot surge, so that the error does not suggest a
+    surge.
     """
     if surge == unavailable == 0 < desired:
         name = next(budget["metadata"]["name"] for budget in budgets
@@ -51,26 +56,26 @@ may_surge: whether a surge is possible.
         what = f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable"
         if not may_surge:
             patch = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
-            raise RolloutError(f"{what}, and an old pod has to go before the new one in its place "
-                               f"can come", where=request.where,
-                               next_command=("let it allow one:",
+            raise RolloutError(f"{what}, and an old pod is deleted before its replacement is "
+                               f"created", where=request.where,
+                               next_command=("allow one unavailable pod:",
                                              f"{request.kubectl} patch pdb {name} {patch}"))
         raise RolloutError(f"{what}, and max_surge is 0, so no pod could ever be replaced",
                            where=request.where,
-                           next_command="add max_surge=1 to the task, so that a new pod is there "
-                                        "before an old one goes")
+                           next_command="add max_surge=1 to the task, so that a new pod is "
+                                        "available before an old pod is deleted")
 
 
 def allowed_disruptions(budget: Json, desired: int) -> int:
-    """Return the unavailable pods that a budget allows for a controller of the desired size."""
+    """Return the number of pods of a controller that a budget allows to be unavailable."""
     return max(0, desired - desired_healthy(budget, desired))
 
 
 def desired_healthy(budget: Json, expected: int) -> int:
-    """Return the desired healthy pods of a budget for a number of expected pods; 0 if unreadable.
+    """Return desiredHealthy of a budget, or 0 for an invalid budget.
 
-    expected: the sizes of all controllers of the selected pods. Percentages, also of
-    maxUnavailable, are rounded up. Source: getExpectedPodCount
+    expected is the sum of the sizes of all controllers with selected pods. Percentages are rounded
+    up, also of maxUnavailable. Source: getExpectedPodCount of the disruption controller
     (pkg/controller/disruption/disruption.go).
     """
     spec = _map(budget, "spec")
@@ -79,8 +84,8 @@ def desired_healthy(budget: Json, expected: int) -> int:
     return _scaled(spec.get("minAvailable"), expected, otherwise=0)
 
 
-#: Operators of matchExpressions, on a label's value (None for no label) and the expression's
-#: values. Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
+#: The operators of matchExpressions, with the value of the label (None without the label) and the
+#: values of the expression. Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
 _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
     "In": lambda value, values: value is not None and value in values,
     "NotIn": lambda value, values: value not in values,
@@ -90,7 +95,7 @@ _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
 
 
 def _selects(selector: t.Any, labels: Json) -> bool:
-    """Return whether a label selector selects the labels; an unreadable selector selects none."""
+    """Return whether a label selector selects the labels; an invalid selector selects nothing."""
     if not isinstance(selector, dict):
         return False
     expressions = [(_OPERATORS.get(_text(expression, "operator")),
@@ -102,7 +107,10 @@ def _selects(selector: t.Any, labels: Json) -> bool:
 
 
 def _scaled(value: t.Any, total: int, otherwise: int) -> int:
-    """GetScaledValueFromIntOrPercent, rounded up (apimachinery/pkg/util/intstr)."""
+    """Return a number or percentage of the total, rounded up.
+
+    Source: GetScaledValueFromIntOrPercent (apimachinery/pkg/util/intstr).
+    """
     if isinstance(value, int):
         return value
     percent = re.fullmatch(r"([0-9]{1,9})%", value) if isinstance(value, str) else None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reader of the options definition and src: the manifest of a whole successor, validated."""
+"""The options definition and src: read and validate the manifest of the successor."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .kinds import Kind
 
 
 def read_definition(provided: Json, kind: Kind) -> Json | None:
-    """Return the definition of src or definition with metadata and spec. Raises RolloutError.
+    """Return the manifest from src or definition, or None. Raises RolloutError if invalid.
 
-    src_content: the text of src, if already read; else src is the path of a file.
+    src_content is the text of src if the text is read already; otherwise src is a path.
     """
     source = "src" if "src" in provided else "definition"
     text = provided.get("definition")
@@ -55,10 +55,10 @@ def _read(path: str) -> str:
 
 
 def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
-    """Return the only document of a definition, of the task's kind. Raises RolloutError."""
+    """Return the only YAML document. Raises RolloutError for several, or for another kind."""
     documents = text if isinstance(text, list) else [text]
     if isinstance(text, str):
-        import yaml  # here, because ansible-test imports this file without PyYAML
+        import yaml  # ansible-test imports this module without PyYAML.
 
         try:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
@@ -80,27 +80,28 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
 
 def _check_labels(source: str, kind: Kind, metadata: Json, spec: Json,
                   template: Json) -> tuple[Json, Json]:
-    """Return labels of the template and selector of a definition. Raises RolloutError."""
-    inner = template.get("metadata") or {}
-    labels, selector = inner.get("labels") if isinstance(inner,
-                                                         dict) else inner, spec.get("selector")
+    """Return the labels of the template and the selector. Raises RolloutError if invalid."""
+    pod_metadata = template.get("metadata") or {}
+    labels = pod_metadata.get("labels") if isinstance(pod_metadata, dict) else pod_metadata
+    selector = spec.get("selector")
     if isinstance(selector, dict):
         selector = kind.labels(selector)
     mappings = {"metadata.labels": metadata.get("labels"),
                 "metadata.annotations": metadata.get("annotations"),
                 "spec.selector": selector, "spec.template.metadata.labels": labels}
     for field, value in mappings.items():
-        are_texts = isinstance(value,
-                               dict) and all(isinstance(text, str) for text in value.values())
-        if value is not None and not are_texts:
+        are_strings = isinstance(value, dict) and all(
+            isinstance(text, str) for text in value.values())
+        if value is not None and not are_strings:
             raise RolloutError(f"{field} in {source} must map strings to strings")
     return labels or {}, selector or {}
 
 
 def refuse_non_json(option: str, value: t.Any) -> t.Any:
-    """Refuse YAML without a JSON form: dates, sets, keys other than strings, recursive structures.
+    """Return the value. Raises RolloutError for YAML that JSON cannot represent.
 
-    YAML escapes also allow a lone surrogate, which UTF-8 cannot encode.
+    Examples are dates, sets, keys other than strings, recursive structures, and unpaired
+    surrogates, which UTF-8 cannot encode.
     """
     try:
         json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()

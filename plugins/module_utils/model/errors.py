@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Errors shown to users.
+"""The errors that a task reports to the user.
 
-    RolloutError            raised by request, planner, handover, driver, gateway and connection;
-    |                       caught once, in a module's main()
-    ├── NoSuchController    raised by planner; the driver adds what else has that name
-    └── InternalError       made of any other exception by the driver, a fleet and the modules
+    RolloutError            raised everywhere; caught once, in a module's main()
+    ├── RolloutFailed       raised if new pods do not become available
+    ├── NoSuchController    raised by a planner; the driver adds the reason or a similar name
+    └── InternalError       raised for any other exception: a defect of the collection
 
-cluster/http.py has internal errors for the API server's answers; only answers that the driver
-cannot handle become a RolloutError.
+cluster/http.py has exceptions of its own for responses of the API server. A response becomes a
+RolloutError only if the driver cannot handle it.
 """
 
 from __future__ import annotations
@@ -19,43 +19,45 @@ import typing as t
 
 from .fields import escape_unprintable
 
-#: Upper limits for an internal error: shown calls, and characters of the text.
-FRAMES_LIMIT, TEXT_LIMIT = 30, 1000
+#: Maximum number of stack frames and of characters in an internal error.
+MAX_FRAMES, MAX_TEXT_LENGTH = 30, 1000
 
 
 class RolloutError(Exception):
-    """Failure with object, reason in the cluster's own words, and the next command.
+    """A failure of the task: the object, the cluster's reason, and the next command.
 
-    The driver adds the steps and the state of the rollout, so a failure reports as much as a
-    success.
+    The driver adds the applied steps and the status of the rollout.
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "",
                  next_command: str | t.Iterable[str] = "") -> None:
-        """Create an error; next_command: one element per line, so that commands can be copied."""
+        """Create an error. next_command has one command or hint per element."""
         super().__init__(what)
+        #: The failure, in one sentence.
         self.what = what
+        #: The object: kind, namespace and name.
         self.where = where
-        #: Reasons, one per line.
+        #: The reasons, one per line.
         self.why = why
-        #: Commands and hints, one per line.
+        #: The commands and hints, one per line.
         self.next_command = as_lines([next_command] if isinstance(next_command, str)
                                      else next_command)
+        #: The task's result so far, with the applied steps.
         self.progress: dict[str, t.Any] = {}
-        #: Progress of the update.
+        #: The status of the update, in one sentence.
         self.status = ""
-        #: Causes of unavailable pods.
+        #: The causes of unavailable pods.
         self.causes: list[dict[str, t.Any]] = []
 
     @property
     def message(self) -> str:
-        """Whole error for readers of msg: failure, reasons, progress and next command."""
+        """The full text of the error, for the result key msg."""
         first = _one_line(f"{self.where}: {self.what}" if self.where else self.what)
         lines = [first if first.endswith((".", "!", "?")) else f"{first}."]
         reasons = [reason.strip() for reason in self.why.splitlines() if reason.strip()]
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
         lines += [f"So far: {self.status}."] if self.status else []
-        # Only our own line begins with "Next:": continuation lines of other texts are indented.
+        # Lines of other texts are indented, so that no other line begins with "Next:".
         return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
     def as_result(self) -> dict[str, t.Any]:
@@ -67,48 +69,48 @@ class RolloutError(Exception):
 
 
 class NoSuchController(RolloutError):
-    """Neither the user's controller nor a possible successor exists."""
+    """Neither the controller that the user names nor a successor of it exists."""
 
-    #: Whether the controller existed at the start of the task and was deleted since.
+    #: Whether another client has deleted the controller during the task.
     was_deleted = False
 
 
 class InternalError(RolloutError):
-    """Defect of the collection, independent of request and cluster."""
+    """A defect of the collection."""
 
     @classmethod
-    def from_exception(cls, surprise: Exception, where: str = "",
+    def from_exception(cls, exception: Exception, where: str = "",
                        command: str = "") -> InternalError:
         """Return the error for an unexpected exception, with the traceback as the reason."""
         import traceback
 
         frames = [f"{frame.filename.rpartition('ansible_collections/')[2]}:{frame.lineno} in "
                   f"{frame.name}"
-                  for frame in traceback.extract_tb(surprise.__traceback__)]
-        text = " ".join(f"{type(surprise).__name__}: {surprise}".split())
-        what = escape_unprintable(text)[:TEXT_LIMIT]
-        return cls(f"internal error: {what}", where=where, why="\n".join(frames[-FRAMES_LIMIT:]),
+                  for frame in traceback.extract_tb(exception.__traceback__)]
+        text = " ".join(f"{type(exception).__name__}: {exception}".split())
+        what = escape_unprintable(text)[:MAX_TEXT_LENGTH]
+        return cls(f"internal error: {what}", where=where, why="\n".join(frames[-MAX_FRAMES:]),
                    next_command=(
             "run the same task again:" if command else "run the same task again", command,
             "if that fails as well, report this whole message as a bug of baton.kubernetes"))
 
 
 class RolloutFailed(RolloutError):
-    """New pods do not become available: the case for on_failure."""
+    """New pods do not become available, so that on_failure applies."""
 
-    #: Whether failing pods are replaced at once, without end.
+    #: Whether the controller manager creates failing pods again and again.
     is_endless = False
-    #: Whether on_failure skips the rollback, which would wait for the same pods or has no effect.
+    #: Whether on_failure must not roll back: the rollback is impossible, or would fail as well.
     skips_rollback = False
 
 
 def as_lines(texts: t.Iterable[str]) -> str:
-    """Join texts as lines, without the line breaks inside texts."""
+    """Join the texts, one per line; line breaks inside a text become spaces."""
     return "\n".join(filter(None, map(_one_line, texts)))
 
 
 def list_alternatives(*commands: str) -> list[str]:
-    """Return the lines for alternative commands."""
+    """Return the commands, with "or:" between two commands."""
     return [line for command in dict.fromkeys(commands) for line in ("or:", command)][1:]
 
 

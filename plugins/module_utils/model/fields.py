@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Access to fields of untrusted objects: a missing field or a wrong type counts as empty.
+"""Readers of fields in untrusted objects, and the display of untrusted text. Pure.
 
-For explanations and warnings, which must never make a task fail; and the display of untrusted text.
-Pure.
+A missing field, or a field of another type, counts as empty, so that an object of another client
+never makes a task fail.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import typing as t
 
 Json = dict[str, t.Any]
 
-#: Upper limits for a text of the cluster, in characters, and for the depth of a value.
-TEXT_LIMIT, DEPTH_LIMIT = 4096, 64
+#: Maximum length of a displayed text.
+MAX_TEXT_LENGTH = 4096
+#: Maximum depth of a displayed JSON value.
+MAX_DEPTH = 64
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def mapping(item: t.Any, *path: str) -> Json:
-    """Return the mapping at the end of a path of keys."""
+    """Return the mapping at a path of keys."""
     for key in path:
         item = item.get(key) if isinstance(item, dict) else None
     return item if isinstance(item, dict) else {}
@@ -49,7 +51,7 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
 
 
 def is_size(value: t.Any) -> bool:
-    """Return whether the value is a number of replicas; JSON's true is not."""
+    """Return whether the value is a number of replicas. bool is a subclass of int."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
@@ -73,7 +75,7 @@ def pairs(labels: t.Mapping[str, t.Any]) -> str:
 
 
 def escape_unprintable(text_: str, but: str = "") -> str:
-    """Return the text with escaped unprintable characters: terminal sequences, bidi marks."""
+    """Return the text with unprintable characters escaped: terminal sequences, bidi controls."""
     if text_.isprintable():
         return text_
     return "".join(char if char.isprintable() or char in but else repr(char)[1:-1]
@@ -81,15 +83,16 @@ def escape_unprintable(text_: str, but: str = "") -> str:
 
 
 def display_text(text_: str) -> str:
-    """Return untrusted text of the cluster for display: one line, printable, of limited length.
+    """Return untrusted text for display: one line, printable, of limited length.
 
-    A long text loses its middle: the object is at the beginning, the innermost reason at the end.
+    The middle of a long text is cut out, since an error begins with the object and ends with the
+    innermost reason.
     """
     return _cut(escape_unprintable(_cut(text_.rstrip())))
 
 
-def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = DEPTH_LIMIT) -> t.Any:
-    """Return a JSON value with each text and key changed; levels that are too deep become "..."."""
+def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:
+    """Return a JSON value with each string and key changed; deeper levels become "..."."""
     if isinstance(value, str):
         return change(value)
     if not isinstance(value, (dict, list, tuple)):
@@ -103,5 +106,5 @@ def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = DEPTH_L
 
 
 def _cut(text_: str) -> str:
-    half = TEXT_LIMIT // 2 - 3
-    return text_ if len(text_) <= TEXT_LIMIT else f"{text_[:half]} ... {text_[-half:]}"
+    half = MAX_TEXT_LENGTH // 2 - 3
+    return text_ if len(text_) <= MAX_TEXT_LENGTH else f"{text_[:half]} ... {text_[-half:]}"

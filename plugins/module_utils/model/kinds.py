@@ -12,8 +12,8 @@ import typing as t
 from . import object_meta
 
 
-class Word(str, enum.Enum):
-    """An enumeration of strings. enum.StrEnum needs Python 3.11, plugins run on 3.9."""
+class StrEnum(str, enum.Enum):
+    """An enumeration of strings, as enum.StrEnum of Python 3.11; plugins run on Python 3.9."""
 
     def __str__(self) -> str:
         return self.value
@@ -22,7 +22,7 @@ class Word(str, enum.Enum):
         return format(self.value, specification)
 
 
-class Kind(Word):
+class Kind(StrEnum):
     """A kind of controller, by its name in a manifest."""
 
     REPLICATION_CONTROLLER = "ReplicationController"
@@ -162,7 +162,7 @@ _WORDS = {word: kind for kind in KINDS
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 
 
-class State(Word):
+class State(StrEnum):
     """The requested state at the end of a task."""
 
     #: The pods of the user's controller have the desired template.

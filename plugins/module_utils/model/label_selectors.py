@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Label selectors in kubectl's syntax, for deleted objects only. Pure.
+"""Label selectors in kubectl's syntax, for objects that no longer exist. Pure.
 
-Source: labels.Parse of k8s.io/apimachinery. What the API server would refuse matches nothing.
+The API server evaluates selectors for existing objects. Source: labels.Parse of
+k8s.io/apimachinery. An invalid selector matches nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TERM = re.compile(r"\s*(?P<absent>!)?\s*(?P<key>[^\s=!<>(),]+)\s*"
 
 
 def matches(selectors: t.Iterable[str], labels: t.Mapping[str, str]) -> bool:
-    """Return whether labels match all of the selectors."""
+    """Return whether the labels match all selectors."""
     return all(_matches(term, labels) for selector in selectors
                for term in re.split(r",(?![^(]*\))", selector) if selector.strip())
 

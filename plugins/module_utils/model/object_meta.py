@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keys and values of all annotations and labels that the collection keeps on objects. Pure.
+"""All annotations and labels that the collection reads and writes, with their parsers. Pure.
 
-Readers raise nothing: a value that is missing or does not parse is None; a record, which has no
-fixed fields, is {}. Whether a value can be trusted is decided by the flows. Every user with
-annotate permission can write a text of any length or JSON of any depth.
+Every user with annotate permission can write any value, of any length. A parser therefore raises
+nothing, and returns None for a missing or invalid value; last_rollout() returns {}. The flows
+decide whether to trust a valid value.
 """
 
 from __future__ import annotations
@@ -22,98 +22,99 @@ from .settings import are_settings
 from .soaks import Soak
 from .template import images_of
 
-#: Label that separates the pods of primary and successor: on metadata, selector, template and pods.
+#: Label that distinguishes the pods of primary and successor: on metadata, selector, template and
+#: pods.
 DEPLOYMENT_LABEL = "kubernetes.io/deployment"
-#: On primary and successor: the replicas to reach, "0" on the shrinking controller. Gives the
-#: direction after a crash.
+#: On primary and successor: the size at the end of the update; "0" on the shrinking controller. The
+#: annotation shows the direction after a crash.
 DESIRED = "kubernetes.io/desired-replicas"
-#: On primary and successor: the name of the other controller. Finds the successor of a task without
-#: next_name.
+#: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
-#: On primary and successor: the uid of the other controller. A partner that was deleted and created
-#: again is refused.
+#: On primary and successor: the uid of the other controller, to detect that it was recreated.
 PARTNER_UID = "baton.kubernetes/partner-uid"
-#: On primary and successor: the size when the update began, so that losing either controller does
-#: not lose the size.
+#: On primary and successor: the size at the start of the update. If another client deletes one of
+#: the controllers, the other still has the size.
 ORIGINAL = "baton.kubernetes/original-replicas"
-#: On the user's controller: a hash of the successor's pod spec as stored by the API server, after
-#: admission.
+#: On the primary: the hash of the successor's pod spec as stored by the API server.
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
-#: On the user's controller: the number of new pods at which the update has been paused (pause_at).
+#: On the primary: the number of new pods at which the update is paused (pause_at).
 PAUSED = "baton.kubernetes/paused"
-#: On the user's controller: start of the soak, and the number of new pods that have already soaked
-#: long enough.
+#: On the primary: the start of the soak, and the number of pods that have passed the soak.
 SOAK = "baton.kubernetes/soak"
-#: On a HorizontalPodAutoscaler frozen during the update: JSON of the previous fields.
+#: On a HorizontalPodAutoscaler that is frozen during the update: its previous fields, as JSON.
 FROZEN = "baton.kubernetes/frozen"
-#: On the user's controller, later also on the successor: JSON that is enough to finish a handover
-#: from either of them.
+#: On the primary, and later also on the successor: everything that a task needs to finish the
+#: handover, as JSON.
 TAKEOVER = "baton.kubernetes/takeover"
-#: On the growing controller, then on the survivor: JSON with outcome, from, to and time.
+#: On the growing controller, and at the end on the remaining controller: the record of the update,
+#: as JSON with outcome, from, to and time.
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 #: On the pod template: makes the template of `state: restarted` differ from the previous template.
 RESTART = "baton.kubernetes/restart"
-#: On the pod template: JSON with the checksum of each ConfigMap and Secret of roll_on.
+#: On the pod template: the checksum of each ConfigMap and Secret of roll_on, as JSON.
 CHECKSUMS = "baton.kubernetes/checksums"
-#: Label on a ControllerRevision that stores a previous template: the uid of the controller. Selects
-#: the history.
+#: Label on a ControllerRevision with a previous template: the uid of the controller.
 HISTORY = "baton.kubernetes/history-of"
 #: Label on the ControllerRevision of a migration in progress: the uid of the ReplicationController.
 MIGRATION = "baton.kubernetes/migration-of"
 #: Label that the Deployment controller sets on ReplicaSets and pods: a hash of the template.
 HASH_LABEL = "pod-template-hash"
-#: Label on the pods of a StatefulSet or DaemonSet that identifies the ControllerRevision of their
-#: template: by name for a StatefulSet, for a DaemonSet by a hash that is also a label of the
-#: ControllerRevision.
+#: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template. For a
+#: StatefulSet the value is its name; for a DaemonSet, a hash that is a label of the
+#: ControllerRevision as well.
 POD_REVISION = "controller-revision-hash"
-#: Label on the pods of a DaemonSet, and annotation of the DaemonSet: the number of the template.
-#: Both are deprecated, but the server still counts a pod with the current number as updated. A
-#: recreated DaemonSet counts from 1 again, so that older pods can carry the current number.
+#: Label on the pods of a DaemonSet: the generation of the template. The label is deprecated, but
+#: the DaemonSet controller still counts a pod with the current generation as updated. A recreated
+#: DaemonSet starts at 1 again, so an old pod can have the current generation.
 POD_GENERATION = "pod-template-generation"
+#: Annotation of a DaemonSet: the current generation of the template.
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-#: Label on the server's own ControllerRevisions: a hash of the data.
+#: Label on the ControllerRevisions of the controller manager: a hash of the data.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
-#: On a Deployment and its ReplicaSets: the number of the template, counted by the server.
+#: On a Deployment and its ReplicaSets: the revision of the template.
 REVISION = "deployment.kubernetes.io/revision"
-#: On a ReplicaSet of a Deployment: earlier numbers of a template that came back. The server writes
-#: this annotation and REVISION itself, and does not copy them from the Deployment's annotations.
+#: On a ReplicaSet of a Deployment: the earlier revisions of the template. The Deployment controller
+#: writes this annotation and REVISION, and never copies them from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
-#: On a DeploymentConfig: paused by its migration. A rollback of the migration resumes the
-#: DeploymentConfig.
+#: On a DeploymentConfig: a migration has paused it, and a rollback of the migration resumes it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On the Lease: the process that holds the Lease, for other processes on the same machine.
+#: On a Lease: the processes of the holders, for tasks on the same machine.
 HOLDER = "baton.kubernetes/holder"
 
-#: Annotations of an update in progress, all removed at its end.
+#: Annotations of an update in progress. The last step of the update removes all of them.
 UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
-#: Annotations that are never copied from primary to successor or back.
+#: Annotations that are not copied between primary and successor.
 NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION,
               "kubectl.kubernetes.io/last-applied-configuration")
 
-#: Annotations of OpenShift on the ReplicationController of a rollout and on its pods: name of the
-#: DeploymentConfig, number and phase of the rollout, name of the ReplicationController.
-#: ROLLOUT_LABEL on the pods repeats the last.
+# Annotations of OpenShift on the ReplicationController of a rollout, and on its pods.
+
+#: The name of the DeploymentConfig.
 ROLLOUT_OF = "openshift.io/deployment-config.name"
+#: The number of the rollout.
 ROLLOUT_NUMBER = "openshift.io/deployment-config.latest-version"
+#: The phase of the rollout.
 ROLLOUT_PHASE = "openshift.io/deployment.phase"
+#: The name of the ReplicationController.
 ROLLOUT_NAME = "openshift.io/deployment.name"
+#: Label on the pods: the name of the ReplicationController.
 ROLLOUT_LABEL = "deployment"
 
-#: Annotations that an interrupted `kubectl rolling-update` (before 1.18) leaves on the old and on
-#: the new controller.
+#: Annotations of an interrupted `kubectl rolling-update` (before Kubernetes 1.18) on the old and on
+#: the new ReplicationController.
 KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
 KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
-#: Upper limit for all annotations of an object, in bytes of keys and values.
-ANNOTATIONS_LIMIT = 256 * 1024
+#: Maximum size of all annotations of an object in the API, in bytes of keys and values.
+MAX_ANNOTATIONS_SIZE = 256 * 1024
 
-#: Upper limit for a uid, in characters: longer than any uid of an API server.
-UID_LIMIT = 128
+#: Maximum length of a uid. The API server creates shorter uids.
+MAX_UID_LENGTH = 128
 
 Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
-#: Annotation of a handover: the successor, the number of pods, and the fields to write when the
-#: template is opened.
+#: The value of TAKEOVER: the successor, the number of pods, and the fields that a step writes when
+#: it opens the template of the primary.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
     "template": str, "priorityClassName": "str | None"})
@@ -121,9 +122,10 @@ Takeover = t.TypedDict("Takeover", {
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """Record of an update in progress that the server's own controller carries out.
+    """The record of a server-driven update in progress.
 
-    The record alone proves nothing: flows/recorded.py decides how far to trust its fields.
+    Another client may have written the record: flows/server_driven/recorded decides which fields to
+    trust.
     """
 
     UPDATING: t.ClassVar[str] = "updating"
@@ -133,22 +135,23 @@ class Rollout:
     outcome: str
     before: dict[str, str]
     after: dict[str, str]
-    #: Time of the last change of direction, in RFC 3339.
+    #: The time of the last change of direction, in RFC 3339.
     time: str
-    #: Name of the ReplicaSet or ControllerRevision of the previous template, "" if unknown; and the
-    #: number of the newest ReplicaSet or ControllerRevision at the start, 0 if irrelevant.
+    #: The name of the ReplicaSet or ControllerRevision with the previous template; "" if unknown.
     set: str
+    #: The newest revision at the start of the update; 0 if the update does not need it.
     revision: int
-    #: Changed fields of spec other than the template: values before the update, and values set by
-    #: the update.
+    #: The fields of spec that the update changes besides the template, with their previous values.
     original: Json
+    #: The same fields, with the values during the update.
     overrides: Json
-    #: Hash of the request.
+    #: The hash of the request.
     request: str
-    #: Hash of the template as stored by the server; "" before the template was first read back.
+    #: The hash of the template as stored by the API server; "" until the template is read again.
     template: str = ""
+    #: The revision that a rollback restores (to_revision).
     to_revision: int | None = None
-    #: Number of new pods at which the update has been paused.
+    #: The number of new pods at which the update is paused.
     paused: int | None = None
 
     @property
@@ -157,7 +160,7 @@ class Rollout:
 
     @property
     def text(self) -> str:
-        """Return the record as the annotation's value."""
+        """Return the value of the annotation."""
         record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time,
                   "set": self.set, "revision": self.revision, "original": self.original,
                   "paced": self.overrides, "request": self.request, "template": self.template,
@@ -166,53 +169,55 @@ class Rollout:
 
 
 class Frozen(t.TypedDict):
-    """Fields of an autoscaler before the freeze."""
+    """The fields of a HorizontalPodAutoscaler before the freeze."""
 
     behavior: Json | None
     minReplicas: int | None
 
 
 class StoredRevision(t.TypedDict):
-    """ReplicationController before its migration; manifest has metadata and spec."""
+    """A ReplicationController as stored during its migration."""
 
-    #: Hash of the template: a label value of the pods, and part of a ReplicaSet's name.
+    #: The hash of the template, as in the pod labels and in the name of the ReplicaSet.
     hash: str
     uid: str
+    #: metadata and spec.
     manifest: Json
 
 
 @dataclasses.dataclass(frozen=True)
 class Revision:
-    """Current or previous template of a controller."""
+    """A revision in the history of a controller: the current template or a previous template."""
 
     number: int
-    #: Without the label that separates the controller's pods from the pods of other controllers.
+    #: The template, without the deployment label.
     template: Json
-    #: Time of the first use, in RFC 3339.
+    #: The time of the first update to the template, in RFC 3339.
     time: str = ""
-    #: User who updated to the template, if known.
+    #: The user of that update, or "".
     who: str = ""
-    #: ControllerRevision with the template, and the uid of its owner; "" for the current template.
+    #: The name of the ControllerRevision; "" for the current template.
     name: str = ""
+    #: The uid of the controller that owns the ControllerRevision, or "".
     owner_uid: str = ""
-    #: Value of the label POD_REVISION on the pods that the server creates from the
-    #: ControllerRevision.
+    #: The value of the label POD_REVISION on the pods with this template.
     pods: str = ""
-    #: Whether the server renumbered the ControllerRevision since its creation, as happens when a
-    #: template comes back.
+    #: Whether the controller manager has changed the number of the ControllerRevision, as it does
+    #: when a rollback uses the template again.
     is_renumbered: bool = False
 
 
 def partner(annotations: Annotations) -> str | None:
-    """Return the other controller's name; None also for a value that is not a valid name."""
+    """Return the name of the other controller; None for a missing or invalid name."""
     name = annotations.get(PARTNER)
     return name if name and is_name(name) else None
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    """Return the other controller's uid; for an impossible uid, a text that matches no object."""
+    """Return the uid of the other controller; for an invalid uid, a text that matches none."""
     uid = annotations.get(PARTNER_UID)
-    return uid if uid is None or (len(uid) <= UID_LIMIT and uid.isprintable()) else "not readable"
+    is_valid = uid is None or (len(uid) <= MAX_UID_LENGTH and uid.isprintable())
+    return uid if is_valid else "not readable"
 
 
 def desired(annotations: Annotations) -> int | None:
@@ -236,12 +241,12 @@ def successor_spec(annotations: Annotations) -> str | None:
 
 
 def is_updating(annotations: Annotations) -> bool:
-    """Return whether any annotation of an update in progress is present."""
+    """Return whether the object has an annotation of an update in progress."""
     return any(key in annotations for key in UPDATE_ANNOTATIONS)
 
 
 def has_takeover(annotations: Annotations) -> bool:
-    """Return whether the annotation of a handover is present, readable or not."""
+    """Return whether the object has the annotation of a handover, valid or invalid."""
     return TAKEOVER in annotations
 
 
@@ -258,9 +263,10 @@ def takeover(annotations: Annotations) -> Takeover | None:
 
 
 def last_rollout(annotations: Annotations) -> Json:
-    """Return outcome, from, to, time and the flow's own fields of the last update, or {}.
+    """Return the record of the last update, or {}.
 
-    Common fields of a wrong type are left out.
+    A flow may add fields to the common fields outcome, from, to, time, who and request. Common
+    fields with invalid values are left out.
     """
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
@@ -290,18 +296,18 @@ def rollout(annotations: Annotations) -> Rollout | None:
 
 
 def former_revisions(annotations: Annotations) -> frozenset[int]:
-    """Return the numbers of a ReplicaSet's template before its current number."""
-    texts = annotations.get(FORMER_REVISIONS, "")[:values.TEXT_LIMIT].split(",")
+    """Return the earlier revisions of a ReplicaSet."""
+    texts = annotations.get(FORMER_REVISIONS, "")[:values.MAX_TEXT_LENGTH].split(",")
     return frozenset(filter(None, (values.count(text.strip()) for text in texts)))
 
 
 def revision(annotations: Annotations) -> int:
-    """Return the server's number of a template; 0 before the server has set the annotation."""
+    """Return the revision of a ReplicaSet; 0 before the Deployment controller has set it."""
     return values.count(annotations.get(REVISION)) or 0
 
 
 def is_frozen(annotations: Annotations) -> bool:
-    """Return whether the annotation of a frozen autoscaler is present, readable or not."""
+    """Return whether the autoscaler has the annotation of a freeze, valid or invalid."""
     return FROZEN in annotations
 
 
@@ -317,24 +323,24 @@ def frozen(annotations: Annotations) -> Frozen | None:
 
 
 def kubectl_next(annotations: Annotations) -> str:
-    """Return the target controller of an interrupted `kubectl rolling-update`, or ""."""
+    """Return the name of the new controller of an interrupted `kubectl rolling-update`, or ""."""
     name = annotations.get(KUBECTL_NEXT, "")
     return name if is_name(name) else ""
 
 
 def kubectl_source(annotations: Annotations) -> tuple[str, str]:
-    """Return name and uid of a `kubectl rolling-update`'s source controller, or "" for each."""
+    """Return name and uid of the old controller of a `kubectl rolling-update`, or ""."""
     name, _colon, uid = annotations.get(KUBECTL_SOURCE, "").partition(":")
     return name, uid
 
 
 def kubectl_original(annotations: Annotations) -> int | None:
-    """Return the size when `kubectl rolling-update` began."""
+    """Return the size of the old controller at the start of `kubectl rolling-update`."""
     return values.count(annotations.get(KUBECTL_ORIGINAL))
 
 
 def unreadable(annotations: Annotations) -> list[str]:
-    """Return the keys of annotations that are present and do not parse."""
+    """Return the keys of the annotations with invalid values."""
     readers: dict[str, t.Callable[[Annotations], t.Any]] = {
         DESIRED: desired, PARTNER: partner, ORIGINAL: original, PAUSED: paused, TAKEOVER: takeover,
         LAST_ROLLOUT: last_rollout}
@@ -343,7 +349,7 @@ def unreadable(annotations: Annotations) -> list[str]:
 
 
 def holder(annotations: t.Mapping[str, t.Any]) -> str:
-    """Return the process that holds a Lease, as written by run/lease; "" if not a text."""
+    """Return the processes of the holders of a Lease, or ""."""
     return fields.text(annotations, HOLDER)
 
 
@@ -362,7 +368,7 @@ def checksums(template: Json) -> dict[str, str]:
 
 
 def stored_revision(item: Json) -> Revision | None:
-    """Return the template that a ControllerRevision of the collection's own history stores."""
+    """Return the revision in a ControllerRevision of the collection; None if invalid."""
     template = values.json_object(fields.text(item.get("data"), "template"))
     number = item.get("revision")
     if not template or not values.is_template(template) or not fields.is_size(number):
@@ -373,15 +379,15 @@ def stored_revision(item: Json) -> Revision | None:
 
 
 def server_revision(item: Json) -> Revision | None:
-    """Return the template that a ControllerRevision of the server's own history stores."""
+    """Return the revision in a ControllerRevision of the controller manager; None if invalid."""
     template = dict(fields.mapping(item, "data", "spec", "template"))
     template.pop("$patch", None)
     metadata, number = item["metadata"], item.get("revision")
     if not values.is_template(template) or not fields.is_size(number):
         return None
     name, creation = metadata["name"], fields.text(metadata, "creationTimestamp")
-    # The number is the only field of a ControllerRevision that can change; all times are in UTC, to
-    # the second.
+    # Only the number of a ControllerRevision can change, so a later entry in managedFields means a
+    # new number. All times are in UTC, to the second.
     is_renumbered = any(fields.text(manager, "time") > creation
                         for manager in fields.objects(metadata, "managedFields"))
     return Revision(t.cast(int, number), template, creation, "", name, owner_uid(item),
@@ -395,34 +401,34 @@ def owner_uid(item: Json) -> str:
 
 
 def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
-    """Return the name of a pod's ControllerRevision, from the pod's labels, or ""."""
+    """Return the value of the label POD_REVISION, or ""."""
     return fields.text(labels, POD_REVISION)
 
 
 def template_generation(keys: t.Mapping[str, t.Any]) -> str:
-    """Return a template's number from a pod's labels or a DaemonSet's annotations, or ""."""
+    """Return the generation in the labels of a pod or in the annotations of a DaemonSet, or ""."""
     return fields.text(keys, POD_GENERATION) or fields.text(keys, TEMPLATE_GENERATION)
 
 
 def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
-    """Return metadata and data of a ControllerRevision for the history of owner_uid."""
+    """Return metadata and data of a ControllerRevision in the history of a controller."""
     record = {"to": images_of(revision.template), "time": revision.time, "who": revision.who}
     metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
     return metadata, {"template": values.canonical_text(revision.template)}
 
 
 def is_paused_for_migration(annotations: Annotations) -> bool:
-    """Return whether a DeploymentConfig was paused by its migration, and not by a user before."""
+    """Return whether a migration has paused the DeploymentConfig."""
     return annotations.get(PAUSED_FOR_MIGRATION) == "true"
 
 
 def rollout_phase(annotations: Annotations) -> str:
-    """Return the phase of a DeploymentConfig's rollout from its ReplicationController."""
+    """Return the phase of the rollout of a DeploymentConfig."""
     return annotations.get(ROLLOUT_PHASE, "")
 
 
 def stored_controller(item: Json) -> StoredRevision | None:
-    """Return the controller stored in a migration's ControllerRevision; None if invalid."""
+    """Return the controller stored in the ControllerRevision of a migration; None if invalid."""
     data = fields.mapping(item, "data")
     metadata, spec = (fields.mapping(data, "manifest", part) for part in ("metadata", "spec"))
     template = fields.mapping(spec, "template")
@@ -441,8 +447,7 @@ def stored_controller(item: Json) -> StoredRevision | None:
     return t.cast(StoredRevision, data) if is_valid else None
 
 
-#: Fields that the records of all flows have in common, with their types. A flow reads its further
-#: fields itself.
+#: The fields that the records of all flows have in common, with their type checks.
 _RECORD: dict[str, t.Callable[[t.Any], bool]] = {
     "outcome": values.is_text, "from": values.is_images, "to": values.is_images,
     "time": values.is_text, "who": values.is_text, "request": values.is_text}

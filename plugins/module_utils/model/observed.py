@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers and pods as parsed objects. Pure; missing status fields become 0 here alone."""
+"""Controllers and pods, parsed from objects of the API. Pure."""
 
 from __future__ import annotations
 
@@ -16,58 +16,56 @@ from .object_meta import Revision
 from .request import Request
 from .template import images_of
 
-#: progressDeadlineSeconds of a Deployment during an update with changed settings: 68 years, beyond
-#: any user's choice.
+#: progressDeadlineSeconds of a Deployment during an update: 68 years, a value that no user sets.
 UPDATE_DEADLINE = 2**31 - 2
-#: minReadySeconds of a pod that never counts as available; the API requires a larger deadline.
+#: minReadySeconds with which no pod ever counts as available. The API requires a value less than
+#: progressDeadlineSeconds.
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Controller:
-    """A controller of pods, in the API's words."""
+    """A workload resource that controls pods."""
 
     kind: Kind
     name: str
     uid: str
     resource_version: str
+    #: metadata.creationTimestamp.
     created: str
     labels: Json
     annotations: Json
-    #: The managers in metadata.managedFields: names that programs give themselves.
+    #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The controlling object, for instance "Deployment/foo", which would undo every step; or "".
+    #: The controller of this object, such as "Deployment/foo", or "". It would undo every step.
     owner: str
-    #: The uid of the controlling object, or "".
+    #: The uid of the controller of this object, or "".
     owner_uid: str
-    #: Whether the deletion has begun and waits for finalizers.
+    #: Whether the object has a deletionTimestamp.
     is_deleting: bool
     finalizers: tuple[str, ...]
     template: Json
     selector: Json
     #: Whether the selector has matchExpressions.
     has_expressions: bool
-    #: The requested number of pods (spec.replicas).
+    #: spec.replicas.
     replicas: int
-    #: Seconds a pod must be ready to count as available.
+    #: spec.minReadySeconds.
     min_ready_seconds: int
-    #: The server's count of changes of spec, and of a Deployment's annotations.
+    #: metadata.generation.
     generation: int
-    #: Whether the controller manager has acted upon the present spec, as the status requires.
+    #: Whether the status is up to date (status.observedGeneration).
     is_observed: bool
-    #: The number of pods, without terminating ones (status.replicas).
+    #: The number of pods except terminating pods (status.replicas).
     current: int
     ready: int
     available: int
-    #: The controller manager's reason for not creating pods (a quota, an admission), or "".
+    #: The reason why the controller manager cannot create pods (ReplicaFailure), or "".
     failure: str
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Controller:
-        """Return the controller of an object of the API.
-
-        kind: for an element of a list, which lacks the field; by default a ReplicationController.
-        """
+        """Parse an object of the API. An element of a list has no field kind, so pass the kind."""
         metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
         owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
         failures = [condition for condition in status.get("conditions") or []
@@ -96,20 +94,20 @@ class Controller:
             is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
             current=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),
-            # With NEVER_AVAILABLE, no pod counts as available, but ready pods serve.
+            # With NEVER_AVAILABLE no pod counts as available, so ready pods count instead.
             available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER_AVAILABLE
                                  else "availableReplicas", 0),
             failure=display_text(failures[0].get("message", "")) if failures else "",
         )
 
-    #: Whether a condition (ReplicaFailure) reports why pods are not created.
+    #: Whether the status of the kind has the condition ReplicaFailure.
     reports_failures: t.ClassVar[bool] = True
-    #: Whether a new pod has the name of an old pod, which has to end first.
+    #: Whether a new pod has the name of the old pod that it replaces.
     keeps_pod_names: t.ClassVar[bool] = False
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether another object manages the controller, as a Deployment its ReplicaSets."""
+        """Return whether another object manages the controller: a Deployment owns ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property
@@ -118,22 +116,31 @@ class Controller:
 
     @property
     def max_pods(self) -> int:
-        """The number of pods that exist or may be created at any moment, if is_observed."""
+        """The number of pods that exist, or that the controller manager may create at any moment.
+
+        Valid only if is_observed.
+        """
         return max(self.replicas, self.current)
 
     @property
     def is_settled(self) -> bool:
-        """Whether exactly the requested pods exist, all available (DeploymentComplete)."""
+        """Whether all desired pods and no other pods exist, and all are available.
+
+        Source: DeploymentComplete of the Deployment controller.
+        """
         return (self.is_observed and self.current == self.replicas
                 and self.available == self.replicas)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no pod but terminating ones exists, or will be created."""
+        """Whether no pod exists except terminating pods, and no pod will be created."""
         return self.has_at_most(0)
 
     def has_at_most(self, replicas: int) -> bool:
-        """Whether at most so many pods exist, without terminating ones, or will be created."""
+        """Return whether at most this number of pods exists now, and after pending creations.
+
+        Terminating pods do not count.
+        """
         return self.is_observed and self.replicas <= replicas and self.current <= replicas
 
     @property
@@ -146,12 +153,12 @@ class Controller:
 
     @property
     def desired(self) -> int | None:
-        """The size to reach in the update in progress; 0 for the controller that shrinks."""
+        """The size at the end of the update in progress; 0 for the shrinking controller."""
         return object_meta.desired(self.annotations)
 
     @property
     def original(self) -> int | None:
-        """The size of the user's controller when the update in progress began."""
+        """The size of the primary at the start of the update in progress."""
         return object_meta.original(self.annotations)
 
     @property
@@ -161,31 +168,36 @@ class Controller:
 
     @property
     def is_updating(self) -> bool:
-        """Whether an update is in progress, or a client died before the cleanup."""
+        """Whether an update is in progress."""
         return object_meta.is_updating(self.annotations)
 
     @property
     def is_successor(self) -> bool:
-        """Whether the annotations claim that an update in progress has created the controller."""
+        """Whether the annotations mark the controller as the successor of an update in progress.
+
+        Another client may have written the annotations: see primary().
+        """
         return self.is_updating and self.last_rollout.get("outcome") == "updating"
 
     @property
     def hashes(self) -> list[str]:
-        """The label values of the selector that an update may have set."""
+        """The values in the selector that may be values of the deployment label."""
         return [value for value in self.selector.values() if identity.is_label_value(value)]
 
     def is_named_for(self, primary: str) -> bool:
-        """Return whether an update of the primary would give its successor this name.
+        """Return whether the name is the name that an update gives the successor of the primary.
 
-        The proof is the selector: a user with annotate permission cannot change it.
+        The name contains the value of the deployment label in the selector, which a user with
+        annotate permission cannot change.
         """
         return any(self.name == identity.successor_name(primary, value) for value in self.hashes)
 
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
-        """Return the name of the primary, if more than the own annotations make it a successor.
+        """Return the name of the primary if the controller is certainly its successor, or None.
 
-        The proof is the name, or the annotations of the primary. Two controllers that claim each
-        other as primary prove nothing.
+        The annotations of the controller are not enough: its name or the annotations of the
+        primary must confirm them. Two controllers that both claim to be the successor of the other
+        do not confirm each other.
         """
         name = self.partner if self.is_successor and not self.owner else None
         if name is None or self.is_named_for(name):
@@ -197,40 +209,40 @@ class Controller:
 
     @property
     def takeover(self) -> object_meta.Takeover | None:
-        """The annotation of the handover in progress; None if missing or not readable."""
+        """The annotation of the handover in progress; None if missing or invalid."""
         return object_meta.takeover(self.annotations)
 
     @property
     def has_takeover(self) -> bool:
-        """Whether a handover is in progress, even with an annotation that is not readable."""
+        """Whether the controller has the annotation of a handover, valid or invalid."""
         return object_meta.has_takeover(self.annotations)
 
     @property
     def successor_spec(self) -> str | None:
-        """A hash of the successor's pod spec as first observed."""
+        """The hash of the successor's pod spec as stored by the API server."""
         return object_meta.successor_spec(self.annotations)
 
     @property
     def reference(self) -> Json:
-        """The owner reference for pods of the controller."""
+        """The owner reference of a pod of this controller."""
         return {"apiVersion": self.kind.api_version, "kind": str(self.kind), "name": self.name,
                 "uid": self.uid, "controller": True}
 
     @property
     def last_rollout(self) -> Json:
-        """The record of the last update (outcome, from, to, time), or {}."""
+        """The record of the last update, or {}."""
         return object_meta.last_rollout(self.annotations)
 
 
 class Pod(t.NamedTuple):
-    """A live pod, as far as a handover is concerned."""
+    """A live pod, with the fields that a handover needs."""
 
     name: str
     uid: str
     labels: Json
     #: The uid of the controller, or "".
     owner: str
-    #: The index of the controller among the owner references.
+    #: The index of the controller in metadata.ownerReferences.
     position: int = 0
 
     @classmethod
@@ -243,7 +255,7 @@ class Pod(t.NamedTuple):
 
 
 class TerminatingPod(t.NamedTuple):
-    """A pod after the start of its deletion; containers may still run."""
+    """A pod with a deletionTimestamp. Its containers may still run."""
 
     name: str
     #: Kind and uid of the controller, or "".
@@ -264,17 +276,17 @@ class TerminatingPod(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Terminating:
-    """The terminating pods that new pods await with pod_replacement_policy=TerminationComplete."""
+    """The terminating pods that pod_replacement_policy=TerminationComplete waits for."""
 
     count: int = 0
-    #: Names and finalizers, for messages.
+    #: The names and finalizers, for messages.
     text: str = ""
     #: The end of the last grace period, in RFC 3339 by the API server's clock, or "".
     grace_ends: str = ""
 
     @classmethod
     def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
-        """Sum up pods; the message names at most three."""
+        """Summarize the pods; the text has the names of at most three pods."""
         if not pods:
             return cls()
         first = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
@@ -292,44 +304,43 @@ NONE_TERMINATING = Terminating()
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """The observation that a planner decides upon; each flow adds fields."""
+    """The observation from which a planner decides. Each flow adds fields in a subclass."""
 
     primary: Controller | None
     successor: Controller | None
     #: The desired template as the API server would store it; None for a rollback.
     desired: Json | None = None
-    #: The present time in RFC 3339, for records.
+    #: The current time in RFC 3339, for records.
     now: str = ""
     #: Seconds since 1970 by the API server's clock.
     server_time: float = 0.0
     #: The user who runs the task, for records.
     who: str = ""
-    #: The pods that match the successor's selector; None unless a handover depends on the owners.
+    #: The pods that match the successor's selector; None outside a handover.
     pods: tuple[Pod, ...] | None = None
-    #: The terminating pods, if the next step depends on them.
+    #: The terminating pods, if the update waits for them.
     terminating: Terminating = NONE_TERMINATING
-    #: The HorizontalPodAutoscaler of the primary; None before the lookup too.
+    #: The HorizontalPodAutoscaler of the primary; also None before it is read.
     autoscaler: Json | None = None
-    #: The PodDisruptionBudgets of the pods; empty before the lookup.
+    #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: The size at the beginning, as observed by this task; None if an annotation alone claims one.
+    #: The size before the update, if this task has observed it and not only its annotation.
     size: int | None = None
-    #: Whether admission makes the present template of the desired one: a dry run has confirmed the
-    #: record.
+    #: Whether a dry run shows that admission turns the desired template into the current template.
     is_confirmed: bool = False
     #: The templates that a rollback can restore, the newest first.
     history: tuple[Revision, ...] = ()
-    #: The annotation of a soak that this task has seen pass (object_meta.SOAK), or None.
+    #: The annotation of a soak that has passed in this task (object_meta.SOAK), or None.
     passed_soak: str | None = None
 
     @property
     def stamp(self) -> Json:
-        """Time and author, for a record."""
+        """The time and the user, for a record."""
         return {"time": self.now, **({"who": self.who} if self.who else {})}
 
     @property
     def named_controller(self) -> Controller | None:
-        """Controller named by the user; a GitOps repository may have the manifest."""
+        """The controller that the user names, whose manifest may be in a GitOps repository."""
         return self.primary
 
     @property
@@ -340,17 +351,17 @@ class Observed:
 
 
 def revision_of(controller: Controller) -> int:
-    """Return the server's number for the template of a ReplicaSet; 0 if not yet numbered."""
+    """Return the revision of a ReplicaSet; 0 before the Deployment controller has set it."""
     return object_meta.revision(controller.annotations)
 
 
 def deployment_label(request: Request, primary: Controller) -> str | None:
-    """Return the deployment label's value on the primary, or None before the first update."""
+    """Return the value of the deployment label on the primary; None before the first update."""
     labels = primary.template.get("metadata", {}).get("labels") or {}
     return primary.selector.get(request.label_key, labels.get(request.label_key))
 
 
 def _labels(selector: Json) -> Json:
-    """Return the labels of a selector; every kind but ReplicationController has matchLabels."""
+    """Return the labels of a selector. Only the selector of a ReplicationController is flat."""
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

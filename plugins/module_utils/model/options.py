@@ -14,7 +14,7 @@ from .config_objects import parse_references
 from .definition import read_definition, refuse_non_json
 from .errors import RolloutError
 from .fields import Json
-from .identity import NAME_LIMIT, is_name
+from .identity import MAX_NAME_LENGTH, is_name
 from .impossible import TERMINATION_COMPLETE, TERMINATION_STARTED, refuse_impossible
 from .kinds import KINDS, Kind, State, kind_named
 from .request import PREVIOUS, Request
@@ -224,7 +224,7 @@ def _name(option: str, value: str) -> str:
     if not is_name(value):
         raise RolloutError(
             f"{option} {value!r} is not a valid object name: use lower-case letters, digits, '-' "
-            f"and '.', at most {NAME_LIMIT} characters"
+            f"and '.', at most {MAX_NAME_LENGTH} characters"
         )
     return value
 

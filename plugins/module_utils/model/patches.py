@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Application of JSON patches (RFC 6902) to copies of objects, for simulations. Pure."""
+"""JSON patches (RFC 6902), applied to objects of a simulated cluster. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .steps import Patch, keys
 
 
 class PreconditionFailed(Exception):
-    """A `test` operation of a JSON patch does not hold."""
+    """A `test` operation of a JSON patch has failed."""
 
 
 def apply_patch(item: Json, patch: Patch) -> Json:
-    """An object after a JSON patch. Raises PreconditionFailed."""
+    """Return the object after the patch. Raises PreconditionFailed."""
     for operation in patch.operations:
         item = _apply(item, keys(operation["path"]), operation)
     return item
 
 
 def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
-    """Apply an operation of a JSON patch; lists of a manifest are only replaced whole."""
+    """Apply one operation. Paths into lists are not supported; a list is replaced as a whole."""
     if not path:
-        current = None if value == {} else value  # the API server leaves out what is empty
+        current = None if value == {} else value  # The API server omits empty maps.
         if operation["op"] == "test" and current != operation["value"]:
             raise PreconditionFailed
         return operation["value"]

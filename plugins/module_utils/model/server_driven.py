@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parsed controllers with pods created and replaced by the server's own controllers. Pure."""
+"""Controllers whose pods the controller manager replaces, parsed from objects of the API. Pure."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from .settings import daemon_set_numbers, is_daemon_set_strategy, is_stateful_se
 
 @dataclasses.dataclass(frozen=True)
 class ServerDriven(Controller):
-    """Controller whose pods the server replaces, as requested by some fields of spec."""
+    """A controller whose pods the controller manager replaces after a change of the template."""
 
-    #: The number of pods with the present template (status.updatedReplicas).
+    #: The number of pods with the current template (status.updatedReplicas).
     updated: int
-    #: The values of SETTINGS in spec; None for a field omitted by the server.
+    #: The fields SETTINGS of spec; None for a missing field.
     settings: Json
 
     KIND: t.ClassVar[Kind]
-    #: The fields of spec that direct the server's controller, and the fields changed by an update.
+    #: The fields of spec that control the rolling update.
     SETTINGS: t.ClassVar[tuple[str, ...]]
+    #: The fields that the collection changes during an update.
     OVERRIDDEN: t.ClassVar[tuple[str, ...]]
 
     @classmethod
     def parse_fields(cls, item: Json) -> Json:
-        """Return the fields of this class from an object of the API."""
+        """Return the values of the fields of this class."""
         return {**vars(Controller.from_api(item, cls.KIND)),
                 "settings": {field: item["spec"].get(field) for field in cls.SETTINGS},
                 "updated": (item.get("status") or {}).get("updatedReplicas", 0)}
 
     @property
     def rollout(self) -> object_meta.Rollout | None:
-        """The stored record of the update in progress; None if its fields do not fit the kind."""
+        """The record of the update in progress; None if an update cannot have written it."""
         record = object_meta.rollout(self.annotations)
         return record if record and self.may_have_overridden(record) else None
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        """Return whether an update may have changed the settings as the record claims.
+        """Return whether an update can have changed the settings in the way of the record.
 
-        An update changes revisionHistoryLimit from 0 to 1 alone.
+        An update changes revisionHistoryLimit only from 0 to 1.
         """
         before, during = (settings.get("revisionHistoryLimit", default)
                           for settings, default in ((record.original, 0), (record.overrides, 1)))
@@ -54,7 +55,7 @@ class ServerDriven(Controller):
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause: the size has to be at least 1."""
+        """Whether an update can pause, for which it needs at least one pod."""
         return self.replicas > 0
 
     @property
@@ -67,13 +68,13 @@ class ServerDriven(Controller):
 
     @property
     def desired(self) -> int | None:
-        """The size during a rollback, when the old pods come back; else 0."""
+        """The number of old pods at the end: the size during a rollback, otherwise 0."""
         return self.replicas if self.rollout and self.rollout.is_back else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Deployment(ServerDriven):
-    """Deployment; the server's own controller creates and scales the ReplicaSets."""
+    """A Deployment."""
 
     KIND = Kind.DEPLOYMENT
     SETTINGS = OVERRIDDEN = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy",
@@ -85,14 +86,14 @@ class Deployment(ServerDriven):
 
     @property
     def has_update_settings(self) -> bool:
-        """Whether the settings are an update's; annotations alone cannot forge settings."""
+        """Whether an update has set these settings, which users with annotate permission cannot."""
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
                 or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class RevisionDriven(ServerDriven):
-    """Controller with templates stored by the server as ControllerRevisions."""
+    """A StatefulSet or DaemonSet, whose templates are stored in ControllerRevisions."""
 
     reports_failures = False
     SETTINGS = ("minReadySeconds", "updateStrategy", "revisionHistoryLimit")
@@ -100,38 +101,39 @@ class RevisionDriven(ServerDriven):
 
     @property
     def is_replaced_by_server(self) -> bool:
-        """Whether the server replaces old pods; with OnDelete, a client has to delete them."""
+        """Whether the controller manager replaces old pods (updateStrategy is not OnDelete)."""
         return text(self.settings["updateStrategy"], "type") != "OnDelete"
 
     @property
-    def numbers(self) -> Json:
-        """The numbers of updateStrategy: how many pods, and from which number, may be replaced."""
+    def rolling_update(self) -> Json:
+        """The field updateStrategy.rollingUpdate."""
         return mapping(self.settings["updateStrategy"], "rollingUpdate")
 
 
 def _strategies(record: object_meta.Rollout) -> list[t.Any]:
-    """Return updateStrategy during and before an update, as far as the record has both."""
+    """Return updateStrategy during and before an update; [] if the update does not change it."""
     return [settings["updateStrategy"] for settings in (record.overrides, record.original)
             if "updateStrategy" in settings]
 
 
 @dataclasses.dataclass(frozen=True)
 class StatefulSet(RevisionDriven):
-    """StatefulSet: numbered pods, with stable names and volumes.
+    """A StatefulSet.
 
-    The numbers of updateStrategy are partition and, with the feature gate
-    MaxUnavailableStatefulSet, maxUnavailable.
+    rollingUpdate has partition and, with the feature gate MaxUnavailableStatefulSet,
+    maxUnavailable.
     """
 
-    #: The ControllerRevisions of the templates before and after the update in progress.
+    #: status.currentRevision: the ControllerRevision before the update in progress.
     current_revision: str
+    #: status.updateRevision: the ControllerRevision of the current template.
     update_revision: str
-    #: The volumeClaimTemplates.
+    #: spec.volumeClaimTemplates.
     claims: tuple[Json, ...]
-    #: The number of the first pod.
+    #: The ordinal of the first pod (spec.ordinals.start).
     start: int
-    #: Whether the server creates and replaces no pod as long as a pod with a lower number is not
-    #: ready (podManagementPolicy OrderedReady).
+    #: Whether podManagementPolicy is OrderedReady: a pod that is not ready blocks the creation and
+    #: replacement of other pods.
     is_ordered: bool
 
     KIND = Kind.STATEFUL_SET
@@ -154,29 +156,29 @@ class StatefulSet(RevisionDriven):
 
     @property
     def partition(self) -> int:
-        """The number of pods, from number 0 up, with the template from before the update."""
-        return number(self.numbers, "partition")
+        """The first ordinal that gets the new template, counted from start."""
+        return number(self.rolling_update, "partition")
 
     def uses_previous_template(self, pod: str) -> bool:
-        """Return whether the server creates a pod of this name from the previous template."""
-        return self.is_replaced_by_server and pod_number(pod) < self.start + self.partition
+        """Return whether the controller manager would create the pod from the old template."""
+        return self.is_replaced_by_server and pod_ordinal(pod) < self.start + self.partition
 
 
-def pod_number(pod: str) -> int:
-    """Return the number in the name of a pod of a StatefulSet."""
+def pod_ordinal(pod: str) -> int:
+    """Return the ordinal in the name of a pod of a StatefulSet."""
     digits = pod.rpartition("-")[2]
     return int(digits) if digits.isdecimal() and len(digits) <= 10 else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSet(RevisionDriven):
-    """DaemonSet: one pod on each eligible node; the size is the number of eligible nodes.
+    """A DaemonSet, with the number of eligible nodes as its size.
 
-    The numbers of updateStrategy are maxSurge and maxUnavailable, exactly one of them 0.
+    rollingUpdate has maxSurge and maxUnavailable, exactly one of which is 0.
     """
 
-    #: The number of nodes with a pod but no longer eligible, because of a taint for instance.
-    misplaced: int
+    #: The number of pods on nodes that are not eligible (status.numberMisscheduled).
+    misscheduled: int
 
     KIND = Kind.DAEMON_SET
 
@@ -186,47 +188,47 @@ class DaemonSet(RevisionDriven):
         counts = {field: number(status, name) for field, name in (
             ("replicas", "desiredNumberScheduled"), ("current", "currentNumberScheduled"),
             ("ready", "numberReady"), ("available", "numberAvailable"),
-            ("updated", "updatedNumberScheduled"), ("misplaced", "numberMisscheduled"))}
+            ("updated", "updatedNumberScheduled"), ("misscheduled", "numberMisscheduled"))}
         return cls(**cls.parse_fields(item) | counts)
 
     @property
-    def numbers(self) -> Json:
+    def rolling_update(self) -> Json:
         return daemon_set_numbers(self.settings["updateStrategy"])
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause: True even without an eligible node.
-
-        Nodes that are no longer eligible keep their pods, and eligible nodes may come.
-        """
+        """Whether an update can pause: always, since nodes can become eligible meanwhile."""
         return True
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        return super().may_have_overridden(record) and all(map(is_daemon_set_strategy,
-                                                               _strategies(record)))
+        return (super().may_have_overridden(record)
+                and all(map(is_daemon_set_strategy, _strategies(record))))
 
 
 @dataclasses.dataclass(frozen=True)
 class DeploymentConfig(Controller):
-    """DeploymentConfig of OpenShift, with ReplicationControllers as rollouts.
+    """A DeploymentConfig of OpenShift.
 
-    OpenShift creates the rollouts and, unless the DeploymentConfig is paused, scales them.
+    OpenShift creates a ReplicationController for each rollout, and scales the
+    ReplicationControllers unless the DeploymentConfig is paused.
     """
 
-    #: The spec of the object, unparsed.
+    #: The spec as in the API.
     spec: Json
-    #: The number of the newest rollout, which may not have begun; 0 before the first.
+    #: status.latestVersion: the number of the newest rollout, or 0 before the first rollout.
     latest: int
 
-    #: The substitute for a missing pod template.
-    NONE: t.ClassVar[Json] = {"spec": {"containers": []}}
+    #: The template of a DeploymentConfig without a template.
+    EMPTY_TEMPLATE: t.ClassVar[Json] = {"spec": {"containers": []}}
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> DeploymentConfig:
         spec = mapping(item, "spec")
-        template = mapping(spec, "template") if mapping(spec, "template", "spec") else cls.NONE
-        whole = {**item, "spec": {**spec, "template": template}}
-        return cls(**vars(Controller.from_api(whole, Kind.DEPLOYMENT_CONFIG)), spec=spec,
+        has_template = mapping(spec, "template", "spec")
+        template = mapping(spec, "template") if has_template else cls.EMPTY_TEMPLATE
+        item_with_template = {**item, "spec": {**spec, "template": template}}
+        controller = Controller.from_api(item_with_template, Kind.DEPLOYMENT_CONFIG)
+        return cls(**vars(controller), spec=spec,
                    latest=number(item.get("status"), "latestVersion"))
 
     @property
@@ -239,9 +241,9 @@ class DeploymentConfig(Controller):
         return self.is_paused and object_meta.is_paused_for_migration(self.annotations)
 
     def rollout_number(self, controller: Controller) -> int:
-        """Return the number of a controller among the rollouts; 0 for another controller.
+        """Return the number of the rollout of a ReplicationController; 0 if it belongs to none.
 
-        Name and owner decide, which a user with annotate permission cannot change.
+        The name and the owner reference decide: users with annotate permission cannot change them.
         """
         digits = controller.name.removeprefix(f"{self.name}-")
         is_rollout = (controller.owner_uid == self.uid and digits != controller.name
@@ -249,12 +251,12 @@ class DeploymentConfig(Controller):
         return int(digits) if is_rollout and int(digits) <= self.latest else 0
 
 
-#: The kinds with fields beyond the fields of Controller.
+#: The kinds with a class of their own.
 _CLASSES: dict[Kind, type[Controller]] = {
     Kind.DEPLOYMENT: Deployment, Kind.DEPLOYMENT_CONFIG: DeploymentConfig,
     Kind.STATEFUL_SET: StatefulSet, Kind.DAEMON_SET: DaemonSet}
 
 
 def parse(kind: Kind, item: Json) -> Controller:
-    """Return the controller of the kind from an object of the API."""
+    """Return the controller of this kind, parsed from an object of the API."""
     return _CLASSES.get(kind, Controller).from_api(item, kind)

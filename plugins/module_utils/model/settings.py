@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validation of recorded spec fields that an update changes temporarily. Pure."""
+"""Validation of the spec fields that an update changes temporarily, as stored in a record. Pure."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from .fields import Json, is_size, mapping
 
 
 def are_settings(value: Json) -> bool:
-    """Return whether the fields and values are valid for temporary changes of an update."""
+    """Return whether an update may have changed these fields, and whether the values are valid."""
     return all(field in _SETTINGS and _SETTINGS[field](content) for field, content in value.items())
 
 
 def are_equal(first: t.Any, second: t.Any) -> bool:
-    """Return whether two values are equal, with maxUnavailable: 1 as the server's default."""
-    return bool(_plain(first) == _plain(second))
+    """Return whether two settings are equal, after the API server has set maxUnavailable to 1."""
+    return bool(_without_default(first) == _without_default(second))
 
 
-def _plain(value: t.Any) -> t.Any:
+def _without_default(value: t.Any) -> t.Any:
     numbers = mapping(value, "rollingUpdate")
     return value if numbers.get("maxUnavailable") != 1 else {
-        **value, "rollingUpdate": {field: number for field,
-                                   number in numbers.items() if field != "maxUnavailable"}}
+        **value, "rollingUpdate": {field: number for field, number in numbers.items()
+                                   if field != "maxUnavailable"}}
 
 
 def _is_rolling_update(value: t.Any) -> bool:
-    """Return whether the value is a valid RollingUpdate strategy."""
-    if (not isinstance(value, dict) or value.keys() != {"type",
-                                                        "rollingUpdate"}
+    """Return whether the value is a valid RollingUpdate strategy of a Deployment."""
+    if (not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"}
             or value["type"] != "RollingUpdate"):
         return False
     numbers = value["rollingUpdate"]
@@ -55,16 +54,18 @@ def is_stateful_set_strategy(value: t.Any) -> bool:
     is_rolling = value.get("type") == "RollingUpdate" and isinstance(numbers, dict)
     if not is_rolling or not numbers.keys() <= {"partition", "maxUnavailable"}:
         return False
-    most = numbers.get("maxUnavailable", 1)
+    limit = numbers.get("maxUnavailable", 1)
     return is_size(numbers.get("partition", 0)) and (
-        (is_size(most) and most > 0)
-        or (isinstance(most, str) and bool(_PERCENT.fullmatch(most)) and 0 < int(most[:-1]) <= 100))
+        (is_size(limit) and limit > 0)
+        or (isinstance(limit, str) and bool(_PERCENT.fullmatch(limit))
+            and 0 < int(limit[:-1]) <= 100))
 
 
 def is_daemon_set_strategy(value: t.Any) -> bool:
-    """Return whether the value is a valid updateStrategy of a DaemonSet: exactly one number is 0.
+    """Return whether the value is a valid updateStrategy of a DaemonSet.
 
-    The API server does not validate the numbers of OnDelete, which have no effect.
+    The API server requires that exactly one of maxSurge and maxUnavailable is 0. With OnDelete, the
+    API server ignores both.
     """
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
@@ -75,23 +76,23 @@ def is_daemon_set_strategy(value: t.Any) -> bool:
 
 
 def daemon_set_numbers(strategy: t.Any) -> Json:
-    """Return maxSurge and maxUnavailable of a DaemonSet, with the server's defaults."""
+    """Return maxSurge and maxUnavailable of a DaemonSet; the API's defaults if invalid."""
     numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
     return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS
 
 
 def _are_daemon_set_numbers(numbers: t.Any) -> bool:
     return (isinstance(numbers, dict) and numbers.keys() == DAEMON_SET_DEFAULTS.keys()
-            and all(map(_is_number_or_share, numbers.values()))
+            and all(map(_is_int_or_percent, numbers.values()))
             and sum(str(number).strip("0%") == "" for number in numbers.values()) == 1)
 
 
-def _is_number_or_share(value: t.Any) -> bool:
+def _is_int_or_percent(value: t.Any) -> bool:
     return is_size(value) or (isinstance(value, str) and bool(_PERCENT.fullmatch(value))
                               and int(value[:-1]) <= 100)
 
 
-#: The server's defaults for a DaemonSet.
+#: The API's defaults for a DaemonSet.
 DAEMON_SET_DEFAULTS: Json = {"maxSurge": 0, "maxUnavailable": 1}
 _PERCENT = re.compile(r"[0-9]{1,9}%")
 _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {

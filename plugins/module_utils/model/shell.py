@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands for users to paste into a shell, which evaluate no value, nor does Ansible. Pure.
+"""Commands that a user can paste into a shell, safe against injection. Pure.
 
-Ansible evaluates arguments of an ad-hoc command twice: as key=value, with its own quotes and
-escapes, and as a Jinja template.
+Neither the shell nor Ansible evaluates a value of these commands. Ansible evaluates the arguments
+of an ad-hoc command twice: as key=value, with quotes and escapes of its own, and as a Jinja
+template.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import typing as t
 from .fields import Json
 from .identity import canonical
 
-#: Texts that need no quotes in key=value.
+#: Values that need no quotes in key=value.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
-#: First characters of Jinja's braces and header.
+#: Characters with which a Jinja expression or header begins.
 _EVALUATED = set("{#")
-#: Options of other programs for the connection, by our options.
+#: The flags of other programs for the connection options of the module.
 _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"},
           "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig",
                    "host": "--kube-apiserver"}}
@@ -33,26 +34,26 @@ def is_plain(text: str) -> bool:
 
 
 def ansible(options: Json) -> str | None:
-    """Return the ad-hoc command for the module with the options.
+    """Return the ad-hoc command of the module with these options.
 
-    Values are texts, numbers, lists or mappings of texts. None without a safe command: a value
-    would be evaluated, or cannot be typed (None).
+    Returns None if there is no safe command, because Jinja would evaluate a value, or because a
+    value is None.
     """
     if None in options.values() or any(_EVALUATED & set(text) or not text.isprintable()
                                        for text in _texts(options)):
         return None
     has_mapping = any(isinstance(value, dict) for value in options.values())
-    fits = not has_mapping and all(map(is_plain, _texts(options)))
-    arguments = " ".join(f"{key}={_typed(value)}" for key,
-                         value in options.items()) if fits else canonical(options)
+    are_plain = not has_mapping and all(map(is_plain, _texts(options)))
+    arguments = (" ".join(f"{key}={_format(value)}" for key, value in options.items())
+                 if are_plain else canonical(options))
     return f"ansible localhost -m baton.kubernetes.rolling_update -a {shlex.quote(arguments)}"
 
 
 def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:
-    """Return the beginning of a kubectl command, for a namespace or for the cluster.
+    """Return the beginning of a kubectl command, with the connection of the task.
 
-    Without an option (a kubeconfig provided as content), the command fails instead of using another
-    cluster.
+    An option whose value is unknown, such as a kubeconfig passed as content, gets a placeholder:
+    the command then fails instead of using another cluster.
     """
     return _program("kubectl", connection, namespace)
 
@@ -63,16 +64,16 @@ def helm(connection: t.Mapping[str, str | None], namespace: str) -> str:
 
 
 def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) -> str:
-    values = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option,
-              value in connection.items()}
+    values = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
+              for option, value in connection.items()}
     flags = [f"{_FLAGS[name][option]}={value}" for option, value in values.items()]
     return shlex.join([name, *flags, *(["-n", namespace] if namespace else [])])
 
 
-def _typed(value: t.Any) -> str:
+def _format(value: t.Any) -> str:
     """Return a value in the format of key=value."""
     if isinstance(value, list):
-        return ",".join(map(_typed, value))
+        return ",".join(map(_format, value))
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.15g}" if isinstance(value, float) else str(value)

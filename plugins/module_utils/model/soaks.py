@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Annotation of a soak, on the user's controller: how long the new pods have been watched. Pure.
+"""The annotation of a soak on the primary: start and outcome. Pure.
 
-Every user with annotate permission can write the annotation. The flows therefore never trust more
-than the pods confirm: of a soak under way, only the time in which each pod has been ready
-(explain/pod_health); of a passed soak, only the absence of later pods.
+Every user with annotate permission can write the annotation, so run/soaking compares it with the
+pods. A running soak counts only while every pod is ready (explain/pod_health), and a passed soak
+counts only if no pod is younger.
 """
 
 from __future__ import annotations
@@ -17,54 +17,56 @@ from . import fields
 from .fields import Json
 from .identity import canonical
 
-#: Latest accepted time, in seconds since 1970: the year 9999.
-LATEST = 253_402_300_799
-#: Message for an incident with a watched pod.
+#: Maximum of a time, in seconds since 1970: the end of the year 9999.
+MAX_TIME = 253_402_300_799
+#: The error message for an incident.
 NOT_PASSED = "the new pods have not passed the soak"
-#: Upper limit for a hash, in characters.
-HASH_LIMIT = 128
-#: Upper limits for stored Event reasons, and for the characters of a reason (the API's limit).
-REASONS, REASON_LIMIT = 10, 128
+#: Maximum length of a hash.
+MAX_HASH_LENGTH = 128
+#: Maximum number of stored Event reasons, and the maximum length of a reason in the API.
+MAX_REASONS, MAX_REASON_LENGTH = 10, 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Soak:
-    """Start and result of a soak."""
+    """The start and the outcome of a soak."""
 
-    #: Hash of the template.
+    #: The hash of the new pods' template.
     template: str
-    #: Start by the API server's clock, in seconds since 1970.
+    #: The start by the API server's clock, in seconds since 1970.
     began: float
-    #: Number of pods and seconds of the passed soak; None before.
+    #: The number of pods that have passed the soak; None before the soak has passed.
     passed: int | None = None
+    #: The length of the passed soak.
     seconds: float = 0
-    #: Reasons of earlier Warning Events about old pods, alphabetically.
+    #: The reasons of Warning Events about old pods, which are no incidents of new pods.
     usual: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """Return the annotation's value."""
+        """Return the value of the annotation."""
         soak: Json = {"template": self.template, "began": fields.rfc3339(self.began)}
         if self.usual:
-            soak["usual"] = [reason[:REASON_LIMIT] for reason in sorted(self.usual)[:REASONS]]
+            soak["usual"] = [
+                reason[:MAX_REASON_LENGTH] for reason in sorted(self.usual)[:MAX_REASONS]]
         return canonical(soak if self.passed is None
                          else {**soak, "passed": self.passed, "seconds": self.seconds})
 
     @classmethod
-    def read(cls, mark: Json | None) -> Soak | None:
-        """Parse the annotation; None if missing or invalid."""
-        if mark is None:
+    def read(cls, value: Json | None) -> Soak | None:
+        """Parse the value of the annotation; return None for a missing or invalid value."""
+        if value is None:
             return None
-        template, began = fields.text(mark, "template"), fields.seconds(mark.get("began"))
-        passed, seconds = mark.get("passed"), mark.get("seconds", 0)
-        is_number = (isinstance(seconds, (int, float)) and not isinstance(seconds,
-                                                                          bool)
+        template, began = fields.text(value, "template"), fields.seconds(value.get("began"))
+        passed, seconds = value.get("passed"), value.get("seconds", 0)
+        is_number = (isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
                      and 0 <= seconds < 2**31)
-        usual = mark.get("usual", [])
-        are_reasons = isinstance(usual, list) and len(usual) <= REASONS and all(
-            isinstance(reason, str) and 0 < len(reason) <= REASON_LIMIT for reason in usual)
-        is_whole = 0 < len(template) <= HASH_LIMIT and began is not None and 0 <= began <= LATEST
-        if not is_whole or not is_number or not are_reasons or not (passed is None
-                                                                    or fields.is_size(passed)):
+        usual = value.get("usual", [])
+        are_reasons = isinstance(usual, list) and len(usual) <= MAX_REASONS and all(
+            isinstance(reason, str) and 0 < len(reason) <= MAX_REASON_LENGTH for reason in usual)
+        has_start = (0 < len(template) <= MAX_HASH_LENGTH
+                     and began is not None and 0 <= began <= MAX_TIME)
+        if not has_start or not is_number or not are_reasons or not (
+                passed is None or fields.is_size(passed)):
             return None
         return cls(template, began or 0.0, passed, seconds, tuple(usual))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Operations on pod templates. Pure."""
+"""Functions on pod templates: labels, images, comparisons. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 
 
 def without_label(template: Json, key: str) -> Json:
-    """Return the user's pod template, without the deployment label and empty metadata."""
-    metadata = {field: value for field,
-                value in template.get("metadata", {}).items() if value is not None}
-    labels = {label: value for label,
-              value in (metadata.get("labels") or {}).items() if label != key}
+    """Return the pod template without the deployment label, and without empty metadata."""
+    metadata = {field: value for field, value in template.get("metadata", {}).items()
+                if value is not None}
+    labels = {label: value for label, value in (metadata.get("labels") or {}).items()
+              if label != key}
     metadata.pop("labels", None)
     if labels:
         metadata["labels"] = labels
@@ -40,35 +40,35 @@ def same_template(first: Json, second: Json, key: str) -> bool:
     return canonical(without_label(first, key)) == canonical(without_label(second, key))
 
 
-#: Merge keys of a strategic merge patch for lists in which the API server allows duplicate keys.
-_MERGED_BY = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
+#: Lists with a merge key for strategic merge patches whose values need not be unique.
+_MERGE_KEYS = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
               "imagePullSecrets": "name",
               "topologySpreadConstraints": "topologyKey"}
 
 
 def replace_ambiguous_lists(partial: t.Any) -> t.Any:
-    """Return a partial template with complete replacements of lists with duplicate merge keys.
+    """Return the patch with `$patch: replace` for each list that has duplicate merge keys.
 
-    A merge of two ports with the same number, UDP and TCP, would silently drop one of the ports.
+    A merge would silently drop one of two ports with the same number, such as 53/TCP and 53/UDP.
     """
     if isinstance(partial, list):
         return [replace_ambiguous_lists(item) for item in partial]
     if not isinstance(partial, dict):
         return partial
-    written = {field: replace_ambiguous_lists(value) for field, value in partial.items()}
-    for field, key in _MERGED_BY.items():
-        entries = written.get(field)
+    patched = {field: replace_ambiguous_lists(value) for field, value in partial.items()}
+    for field, key in _MERGE_KEYS.items():
+        entries = patched.get(field)
         if isinstance(entries, list):
             values = [canonical(entry.get(key)) for entry in entries if isinstance(entry, dict)]
             if len(set(values)) < len(values):
-                written[field] = [{"$patch": "replace"}, *entries]
-    return written
+                patched[field] = [{"$patch": "replace"}, *entries]
+    return patched
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Return the labels of a template with string values."""
-    return {key: value for key,
-            value in mapping(template, "metadata", "labels").items() if isinstance(value, str)}
+    """Return the labels of a template; values other than strings are left out."""
+    return {key: value for key, value in mapping(template, "metadata", "labels").items()
+            if isinstance(value, str)}
 
 
 def images_of(template: Json) -> dict[str, str]:
@@ -79,18 +79,18 @@ def images_of(template: Json) -> dict[str, str]:
 
 
 def is_image(text: str) -> bool:
-    """Return whether the text can be an image name; the API server accepts any text."""
+    """Return whether the text can be an image name. The API server accepts any text."""
     return bool(_IMAGE.fullmatch(text))
 
 
 def image_names(images: t.Mapping[str, str]) -> str:
-    """Return the distinct images in words."""
+    """Return the distinct images for a message."""
     return ", ".join(dict.fromkeys(map(display_text, images.values()))) or "no image"
 
 
 def differences(first: t.Any, second: t.Any,
                 path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
-    """Return the paths of the differences between two JSON values."""
+    """Return the paths at which two JSON values differ."""
     if isinstance(first, dict) and isinstance(second, dict):
         return {difference for key in first.keys() | second.keys()
                 for difference in differences(first.get(key), second.get(key), (*path, key))}
@@ -101,29 +101,30 @@ def differences(first: t.Any, second: t.Any,
 
 
 def repository(image: str) -> str:
-    """Return the image's name without tag and digest."""
+    """Return the name of an image without tag and digest."""
     image = image.partition("@")[0]
     head, slash, last = image.rpartition("/")
     return head + slash + last.partition(":")[0]
 
 
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
-    """Return the pod template with the image in a container; "" for the image's own container.
+    """Return the pod template with the image in a container.
 
-    Raises RolloutError for a missing or ambiguous container of the controller.
+    Without a container, the repository of the image decides. Raises RolloutError for a missing
+    container, and if several containers are possible.
     """
     spec = template["spec"]
-    chosen = container or _container_for(image, template, controller)
-    if chosen not in images_of(template):
+    name = container or _container_for(image, template, controller)
+    if name not in images_of(template):
         raise RolloutError(
-            f"there is no container {chosen} in the template of {controller}; it has: "
-            f"{', '.join(images_of(template))}{did_you_mean(chosen, images_of(template))}"
+            f"there is no container {name} in the template of {controller}; it has: "
+            f"{', '.join(images_of(template))}{did_you_mean(name, images_of(template))}"
         )
 
-    def renewed(containers: list[Json]) -> list[Json]:
-        return [{**item, "image": image} if item["name"] == chosen else item for item in containers]
+    def with_new_image(containers: list[Json]) -> list[Json]:
+        return [{**item, "image": image} if item["name"] == name else item for item in containers]
 
-    changed = {field: renewed(spec[field])
+    changed = {field: with_new_image(spec[field])
                for field in ("initContainers", "containers") if spec.get(field)}
     return {**template, "spec": {**spec, **changed}}
 
@@ -131,14 +132,7 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
 def containers_with(image: str, template: Json) -> list[str]:
     """Return the containers that run the repository of an image.
 
-    | containers | init containers | it belongs to |
-    |---|---|---|
-    | one or more run it | - | those containers |
-    | none runs it | one or more run it | those init containers |
-    | none runs it | none runs it | none |
-
-    kubectl set image changes containers of both types by name; here, containers come before init
-    containers.
+    Init containers are returned only if no container runs the repository.
     """
     for field in ("containers", "initContainers"):
         running = [container["name"] for container in template["spec"].get(field) or ()
@@ -149,14 +143,14 @@ def containers_with(image: str, template: Json) -> list[str]:
 
 
 def _container_for(image: str, template: Json, controller: str) -> str:
-    """Return the container for an image: by the repository, or the only container."""
+    """Return the only container that runs the repository of the image, or the only container."""
     containers = [container["name"] for container in template["spec"]["containers"]]
     running = containers_with(image, template)
-    chosen = running or containers
-    if len(chosen) == 1:
-        return chosen[0]
+    candidates = running or containers
+    if len(candidates) == 1:
+        return candidates[0]
     raise RolloutError(
         f"which container of {controller} gets the image {image}? "
         f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one "
-        f"of {', '.join(chosen)}"
+        f"of {', '.join(candidates)}"
     )

@@ -384,7 +384,7 @@ def test_texts_come_in_as_they_may_be_told(gateway, api):
     for entry in (troubled, rc_list):
         assert entry["status"] == {"message": VISIBLE,
                                    "containerStatuses": [{"image": VISIBLE, "ready": False}]}
-    assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.TEXT_LIMIT
+    assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.MAX_TEXT_LENGTH
     assert gateway.log("a", "web", previous=False) == [
         "one", r"\x1b[2J\x9b31m\u202e", "Next:", "two"]
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
-    DEPTH_LIMIT,
-    TEXT_LIMIT,
+    MAX_DEPTH,
+    MAX_TEXT_LENGTH,
     display_text,
     escape_unprintable,
     map_texts,
@@ -46,7 +46,7 @@ def test_whatever_it_is_it_is_one_line_that_can_be_printed(text):
 
 @given(st.text(min_size=1, max_size=5), st.integers(0, 60_000))
 def test_it_is_never_longer_than_what_may_be_looked_at(text, times):
-    assert len(display_text(text * times)) <= TEXT_LIMIT
+    assert len(display_text(text * times)) <= MAX_TEXT_LENGTH
 
 
 def test_of_a_long_text_the_beginning_and_the_end_are_told():
@@ -67,7 +67,7 @@ def test_keys_are_texts_too_and_what_lies_too_deep_is_left_out():
         deep = {"a": deep}
 
     assert map_texts({"\x1b": ["\n"]}, display_text) == {r"\x1b": [""]}
-    assert str(map_texts(deep, display_text)).count("a") == DEPTH_LIMIT
+    assert str(map_texts(deep, display_text)).count("a") == MAX_DEPTH
     while deep:  # emptied by hand: Python does not exit cleanly with this depth either
         deep = deep["a"]
 

@@ -9,14 +9,14 @@ import pytest
 from forged import KEYS
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import LATEST, Soak
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import MAX_TIME, Soak
 
 WHOLE = {"template": "0123", "began": "2026-11-21T10:00:00Z"}
 
 
 @pytest.mark.parametrize("soak",
                          [Soak("0123", 1795255200.0), Soak("0123", 0.0, 2, 600),
-                          Soak("0123", float(LATEST), 0, 1.5),
+                          Soak("0123", float(MAX_TIME), 0, 1.5),
                           Soak("0123", 0.0, usual=("BackOff", "Unhealthy"))])
 def test_what_is_written_is_read(soak):
     assert object_meta.soak({object_meta.SOAK: soak.text}) == soak

@@ -49,7 +49,7 @@ class RevisionsSettings(Settings[RevisionsT]):
         primary = self.primary
         return "" if self.observed.is_witnessed or not self.observed.is_doubted else (
             f"maxUnavailable of the {primary.kind} {primary.name} is left at "
-            f"{primary.numbers.get('maxUnavailable')}: that it was "
+            f"{primary.rolling_update.get('maxUnavailable')}: that it was "
             f"more before the update says nothing but an annotation")
 
 

@@ -13,7 +13,7 @@ from ...model import identity, object_meta, observed
 from ...model.fields import Json, number
 from ...model.kinds import Kind
 from ...model.observed import Controller
-from ...model.server_driven import RevisionDriven, parse, pod_number
+from ...model.server_driven import RevisionDriven, parse, pod_ordinal
 from ...model.steps import REVISION, Delete, Write
 from ...model.template import labels_of, same_template
 from ..flow import Model
@@ -36,7 +36,7 @@ class Pod(t.NamedTuple):
 
     @property
     def number(self) -> int:
-        return pod_number(self.name)
+        return pod_ordinal(self.name)
 
 
 class State(t.NamedTuple):

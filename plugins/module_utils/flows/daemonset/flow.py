@@ -203,12 +203,12 @@ def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
     if not primary.is_replaced_by_server and not recorded.pauses(request, primary):
         yield (f"updateStrategy of DaemonSet {primary.name} is OnDelete: for this update, the "
                "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
-    if primary.misplaced:
-        yield (f"{primary.misplaced} pods of DaemonSet {primary.name} are on nodes that take no "
+    if primary.misscheduled:
+        yield (f"{primary.misscheduled} pods of DaemonSet {primary.name} are on nodes that take no "
                "new ones, because of a taint for "
                f"instance: if one of these is deleted for this update, no new one comes")
     most = (request.max_unavailable.for_api if request.overrides_strategy
-            else primary.numbers["maxUnavailable"])
+            else primary.rolling_update["maxUnavailable"])
     if most_missing({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
         yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} "
                "pods: all of them may be missing at "

@@ -111,7 +111,7 @@ class DaemonSetObserved(RevisionsObserved):
             return False
         numbers, size = daemon_set_numbers(mapping(record.original,
                                                    "updateStrategy")), max(1, primary.replicas)
-        return most_missing(numbers, size) > max(1, most_missing(primary.numbers, size))
+        return most_missing(numbers, size) > max(1, most_missing(primary.rolling_update, size))
 
     @property
     def is_rolling(self) -> bool:
@@ -189,7 +189,7 @@ def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObser
     if record is None:
         return observed
     if observed.is_doubted:
-        record = with_numbers(record, primary.numbers)
+        record = with_numbers(record, primary.rolling_update)
     has_turned = not observed.other_revisions or may_have_turned(
         observed.present, record.set, observed.history)
     if record.is_back and primary.is_observed and not has_turned:

@@ -158,7 +158,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         primary, pods, present = self.primary, self.observed.by_node, self.observed.present
         if pods is None or present is None:
             return self.progress()
-        size = primary.replicas + primary.misplaced
+        size = primary.replicas + primary.misscheduled
         live = [pod for pod in pods if not pod.is_going]
         new = [pod for pod in live if pod.revision == present.pods]
         if not self._is_counted(pods, len(new), present.pods):
@@ -173,7 +173,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             return self._delete(self._next(live, present.pods, may_lack), may_lack,
                                 record) or self._wait(late)
         # The status counts the pod of a deleted node for a while.
-        is_counted = primary.available + primary.misplaced >= min(ready, size)
+        is_counted = primary.available + primary.misscheduled >= min(ready, size)
         is_reached = sum(pod.is_ready for pod in new) >= goal and is_counted
         return self.pause(record, len(new), size) if is_reached else self._wait(late)
 
@@ -188,7 +188,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         # be new.
         updated = primary.updated - len(miscounted(primary, revision, pods))
         observed = sum(pod.revision == revision for pod in pods)
-        return new <= updated + primary.misplaced and updated <= observed
+        return new <= updated + primary.misscheduled and updated <= observed
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
         """Return the deletion of an old pod that the status counts as new; None without such a pod.
@@ -234,7 +234,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                         before=f"paused at {primary.paused}", after="resumed")
         write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
         state = "" if pod.is_ready else "it is not ready; "
-        condition = ", if that still takes pods" if primary.misplaced else ""
+        condition = ", if that still takes pods" if primary.misscheduled else ""
         promise = f"the cluster makes the new pod of node {pod.node}{condition}"
         return Step(Action.DELETE, pod.name, write, after=state + promise)
 

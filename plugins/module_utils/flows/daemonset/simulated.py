@@ -145,7 +145,7 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
         return (*pods, created._replace(node=empty))
     if not controller.is_replaced_by_server:
         return _without_second(pods)
-    surge = Size.from_api(controller.numbers["maxSurge"]).resolve(len(nodes), round_up=True)
+    surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
         return _with_surge(controller, pods, surge, created)
     return _without_surge(controller, pods, len(nodes), update)
@@ -172,7 +172,7 @@ def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, upda
     old, _new = _old_and_new(controller, pods, update)
     deleted = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)
-    if deleted is None and unavailable < most_missing(controller.numbers, size):
+    if deleted is None and unavailable < most_missing(controller.rolling_update, size):
         deleted = next(iter(old), None)
     return without(pods, deleted)
 

@@ -14,7 +14,7 @@ from ...model.fields import Json, mapping, objects, text
 from ...model.kinds import Kind
 from ...model.observed import Controller
 from ...model.request import Request
-from ...model.server_driven import StatefulSet, pod_number
+from ...model.server_driven import StatefulSet, pod_ordinal
 from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
 from .observed import StatefulSetObserved, StatefulSetPod, find
@@ -55,7 +55,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
                                        troubled=tuple(sorted(pods, key=lambda pod: pod.number)))
         if not observed.stuck:
             return observed
-        live = frozenset(pod_number(pod.name)
+        live = frozenset(pod_ordinal(pod.name)
                          for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)
         return dataclasses.replace(observed, live=live)
 
@@ -84,7 +84,7 @@ def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str
                f"updated: this update sets its own, and restores {primary.partition} at the end")
     most_missing = request.max_unavailable.resolve(primary.replicas, round_up=False)
     if (request.overrides_strategy and most_missing > 1
-            and "maxUnavailable" not in primary.numbers):
+            and "maxUnavailable" not in primary.rolling_update):
         yield ("max_unavailable has no effect: this cluster replaces the pods of a StatefulSet "
                "one at a time, since it does not have the feature gate MaxUnavailableStatefulSet, "
                f"or {primary.name} has no rollingUpdate in its updateStrategy")

@@ -31,7 +31,7 @@ from ...model import object_meta
 from ...model.fields import Json, mapping, objects, text
 from ...model.object_meta import Revision, Rollout
 from ...model.observed import Controller
-from ...model.server_driven import StatefulSet, pod_number
+from ...model.server_driven import StatefulSet, pod_ordinal
 from ...model.template import labels_of
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
@@ -66,7 +66,7 @@ class StatefulSetPod(t.NamedTuple):
     @property
     def number(self) -> int:
         """The number in the pod's name."""
-        return pod_number(self.name)
+        return pod_ordinal(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class StatefulSetObserved(RevisionsObserved):
             return False
         numbers, size = mapping(record.original, "updateStrategy",
                                 "rollingUpdate"), max(1, primary.replicas)
-        return most_missing(numbers, size) > most_missing(primary.numbers, size)
+        return most_missing(numbers, size) > most_missing(primary.rolling_update, size)
 
     @property
     def present_name(self) -> str:
@@ -166,7 +166,7 @@ def _credible(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | 
         return None
     if observed.is_doubted:
         present = {field: value for field,
-                   value in primary.numbers.items() if field == "maxUnavailable"}
+                   value in primary.rolling_update.items() if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
         record = with_numbers(record, {"partition": partition, **present})
     # The status names the previous revision until all pods have the rolled back one.

@@ -47,18 +47,18 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         most = most_missing(strategy.get("rollingUpdate") or {}, size)
         if request.overrides_strategy:
             most = max(1, request.max_unavailable.resolve(size, round_up=False))
-        allowed = budgets.limit_unavailable(self.observed.budgets, size,
-                                            most if "maxUnavailable" in self.primary.numbers else 1)
+        limit = most if "maxUnavailable" in self.primary.rolling_update else 1
+        allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
         return 0, max(allowed, request.state.undoes)
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
         primary, missing = self.primary, self.bounds[1]
-        numbers = {**primary.numbers, "partition": self._partition(has_template)}
+        numbers = {**primary.rolling_update, "partition": self._partition(has_template)}
         budgets.refuse_standstill(
             self.request, self.observed.budgets, primary.replicas, 0, missing, may_surge=False)
         if "maxUnavailable" in numbers and most_missing(numbers, primary.replicas) != missing:
             numbers["maxUnavailable"] = missing
-        if primary.is_replaced_by_server and numbers == {"partition": 0, **primary.numbers}:
+        if primary.is_replaced_by_server and numbers == {"partition": 0, **primary.rolling_update}:
             return primary.settings["updateStrategy"]
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 

@@ -378,7 +378,7 @@ def test_the_way_back_is_no_surge_where_pods_of_both_templates_use_one_port_of_t
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     broken(model).settle()
     assert go(BACK, model, until="update") == ["update"]
-    assert primary(model).numbers == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
+    assert primary(model).rolling_update == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
     go(BACK, model)
     assert versions(model) == ["v1"] * 3 and strategy_of(model) == SURGE
 
@@ -416,7 +416,7 @@ def test_numbers_are_those_of_the_task_while_it_lasts(params, numbers):
     model = cluster()
     request = asked(image="myimage:v2", **params)
     go(request, model, until="update")
-    assert primary(model).numbers == numbers
+    assert primary(model).rolling_update == numbers
     assert go(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
 
 
@@ -670,7 +670,7 @@ def test_taints_during_a_pause_do_not_end_it(count):
     go(two, model)
     pods = model.pods("foo")
     tainted(model, *[f"node {number}" for number in range(count)])
-    assert primary(model).misplaced == count
+    assert primary(model).misscheduled == count
     assert "already paused: 2 of its 4 pods are new" in decide(two, model).message
     assert (go(two, model) == [] and model.pods("foo") == pods
             and strategy_of(model)["type"] == "OnDelete")
@@ -757,7 +757,7 @@ def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
     decision = decide(careful, model)
     assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
     assert (model.write(decision.write)
-            and primary(model).numbers == {"maxSurge": 0, "maxUnavailable": 1})
+            and primary(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
 
 
 @pytest.mark.parametrize("wish",
@@ -827,7 +827,7 @@ def test_the_way_back_is_open_whatever_a_budget_says():
     model.settle()
     decision = decide(BACK, model, budgets=(budget(minAvailable=3),))
     assert (model.write(decision.write)
-            and primary(model).numbers == {"maxSurge": 0, "maxUnavailable": 1})
+            and primary(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
     model.settle()
     assert decide(BACK, model, budgets=(budget(minAvailable=3),)).after == "rolled_back"
 

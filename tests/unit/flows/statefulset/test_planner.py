@@ -746,7 +746,7 @@ def test_more_than_one_may_be_missing_where_the_server_has_that(budgets, params,
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
     model = cluster(4, strategy)
     decision = decide(asked(image="myimage:v2", **params), model, budgets=budgets)
-    assert model.write(decision.write) and primary(model).numbers["maxUnavailable"] == most
+    assert model.write(decision.write) and primary(model).rolling_update["maxUnavailable"] == most
 
 
 def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
@@ -757,7 +757,7 @@ def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
     model.settle()
     decision = decide(careful, model)
     assert "maxUnavailable of the StatefulSet foo is left at 1" in decision.warning
-    assert model.write(decision.write) and primary(model).numbers["maxUnavailable"] == 1
+    assert model.write(decision.write) and primary(model).rolling_update["maxUnavailable"] == 1
 
 
 def test_more_than_before_is_restored():

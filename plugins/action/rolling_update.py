@@ -2,23 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the module rolling_update, or its code, with progress lines on the terminal."""
+"""Run the module rolling_update, or its code, and print progress lines."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils import here
-from ..plugin_utils.with_progress import ActionWithProgress
+from ..plugin_utils import in_process
+from ..plugin_utils.progress_action import ProgressAction
 
 
-class ActionModule(ActionWithProgress):
+class ActionModule(ProgressAction):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
         params, diff = self.parameters("UPDATE", task_vars), self._task.diff
         if not self._task.check_mode:
             return self.execute(task_vars, "update", params, diff=diff)
-        answer = (params
-                  and here.answer("update", params, self._loader.get_basedir(), diff=diff,
-                                  check_mode=True))
-        return answer or self.execute(task_vars, "update", None, diff=diff)
+        result = (params
+                  and in_process.read("update", params, self._loader.get_basedir(), diff=diff,
+                                      check_mode=True))
+        return result or self.execute(task_vars, "update", None, diff=diff)

@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the module rollout_analysis with progress lines on the terminal."""
+"""Run the module rollout_analysis, or its code, and print progress lines."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils.with_progress import ActionWithProgress
+from ..plugin_utils.progress_action import ProgressAction
 
 
-class ActionModule(ActionWithProgress):
-    says_in_check_mode = True  # an analysis measures in check mode, too
+class ActionModule(ProgressAction):
+    prints_in_check_mode = True  # an analysis also measures in check mode
 
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)

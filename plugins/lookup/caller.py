@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Return the user and the host that run Ansible; documented in caller.yml."""
+"""Return the user who runs Ansible, and the host; caller.yml documents the lookup."""
 
 from __future__ import annotations
 

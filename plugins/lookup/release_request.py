@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the request of a role from its variables and files; documented in release_request.yml."""
+"""Read the request of a role from its variables and files.
+
+release_request.yml documents the lookup.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ class LookupModule(LookupBase):
 
 
 class Variables:
-    """Variables of a role, perhaps templates, by their long and, in a playbook, short names."""
+    """The variables of a role, which may be templates.
+
+    In a playbook, a variable also has a short name, without the name of the role.
+    """
 
     def __init__(self, role: str, variables: t.Mapping[str, t.Any],
                  template: t.Callable[[t.Any], t.Any], extra: t.Container[str] = ()) -> None:
@@ -55,7 +61,7 @@ class Variables:
                       else "playbook")
 
     def value(self, *names: str, default: t.Any = "") -> t.Any:
-        """Return the first value that is not empty; record the error of a template."""
+        """Return the first value that is not empty; record the error of an invalid template."""
         for name in names:
             if name in self.variables:
                 try:
@@ -68,11 +74,11 @@ class Variables:
         return default
 
     def own(self, option: str, default: t.Any = "") -> t.Any:
-        """Return the value of a variable of the role that is not an option of the module."""
+        """Return the value of a variable that is not an option of the module."""
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
-        """Return the request as JSON for release/request.py; load reads a file of YAML."""
+        """Return the request, which release/request.py parses; load reads a YAML file."""
         files = {hook: [self._file(path, load) for path in self._entries(f"{hook}_tasks")]
                  for hook in HOOKS}
         selection = {"name": self.own("name"), "names": self._entries("names", comma=True),
@@ -87,7 +93,7 @@ class Variables:
             parsed = requested
             self.errors.append(f"{self.role}_analysis is not YAML: {error}")
         if isinstance(parsed, list) and all(isinstance(analysis, dict) for analysis in parsed):
-            self.errors += [f"{self.role}_analysis: {error}" for error in analyses.refused(parsed)]
+            self.errors += [f"{self.role}_analysis: {error}" for error in analyses.validate(parsed)]
         page = report_path(str(self.own("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
                 "previous": self._dictionary(f"{self.role}_previous_images"),
@@ -98,10 +104,10 @@ class Variables:
                 "check_mode": bool(self.value("ansible_check_mode", default=False)),
                 "host": "" if self._is_only_host
                 else str(self.variables.get("inventory_hostname", "")),
-                "errors": list(map(self._in_words_of_layer, dict.fromkeys(self.errors)))}
+                "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
-    def _in_words_of_layer(self, error: str) -> str:
-        """Return an error with the variable names that the user has typed."""
+    def _with_user_names(self, error: str) -> str:
+        """Replace the names of the role's variables by the names that the user has typed."""
         if self.layer != "role":
             for name in sorted(specs(self.role), key=len, reverse=True):
                 error = error.replace(name,
@@ -110,15 +116,15 @@ class Variables:
 
     @property
     def _is_only_host(self) -> bool:
-        """Return whether the play runs on localhost alone.
+        """Return whether localhost is the only host of the play.
 
-        Any other host is a cluster of an inventory, and so is a localhost among others.
+        Otherwise, each host of the play represents a cluster.
         """
         hosts = self.variables.get("ansible_play_hosts_all") or []
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
 
     def options(self) -> Json:
-        """Return the module options of the user; record values that the role's spec refuses."""
+        """Return the user's options of the module; record invalid values as errors."""
         values = {name: value for name, spec in specs(self.role).items()
                   if not is_empty(value := self.value(
                       *self._names(name), default=spec.get("default")))}
@@ -132,7 +138,7 @@ class Variables:
         return self._read(name, self.value(name, default={}))
 
     def _read(self, name: str, value: t.Any) -> Json:
-        """Return a dictionary, parsed if a survey gives text."""
+        """Return a dictionary, which may be text from a survey."""
         try:
             return check_type_dict(value)
         except TypeError as error:
@@ -140,9 +146,10 @@ class Variables:
             return {}
 
     def _names(self, name: str) -> list[str]:
-        """Return the names of a variable by precedence: a typed name (-e) before a short name."""
+        """Return the names of a variable by precedence: an extra variable (-e), the short name."""
         option = _short(name, self.role)
-        # The playbook rollback chooses between `image` and the images that the job before replaced.
+        # The playbook rollback sets rollback_image itself: either to `image`, or to the images that
+        # the previous job replaced.
         short = (short_names(option) if self.is_short
                  and not (self.role == "rollback" and option in IMAGES) else [])
         return [name, *short] if name in self.extra else [*short, name]
@@ -151,7 +158,8 @@ class Variables:
         return entries.entries(self.own(option), comma)
 
     def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Return a task file from the playbook's folder, its tasks folder or the current folder."""
+        """Find a task file in the folder of the playbook, its folder tasks, or the current folder.
+        """
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, typed), os.path.join(folder, "tasks", typed), typed]
         path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")
@@ -168,7 +176,7 @@ class Variables:
 
 @functools.cache
 def specs(role: str) -> dict[str, Json]:
-    """Return the specs of the role's variables that are options of the module."""
+    """Return the argument specs of the role's variables that are options of the module."""
     try:
         path = ROLES / role / "meta" / "argument_specs.yml"
         documented = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -180,7 +188,7 @@ def specs(role: str) -> dict[str, Json]:
 
 
 def short_names(option: str) -> list[str]:
-    """Return the names that the playbooks use for an option of the module, by precedence."""
+    """Return the variables of the playbooks for an option of the module, by precedence."""
     return [*filter(None, [PLAYBOOK_NAMES.get(option)]), option]
 
 
@@ -189,5 +197,5 @@ def _short(name: str, role: str) -> str:
 
 
 def is_empty(value: t.Any) -> bool:
-    """Return whether a value is unset or an empty answer of a survey; 0 and false are answers."""
+    """Return whether a value is missing, or an empty answer in a survey; 0 and false are not."""
     return value is None or value in ("", [], {})

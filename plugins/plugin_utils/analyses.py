@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the options of analyses before anything is changed."""
+"""Validate the options of analyses before the first write."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import pl
 Json = dict[str, t.Any]
 
 
-def refused(analyses: list[Json]) -> list[str]:
-    """Return one sentence for each analysis that the module would refuse.
+def validate(analyses: list[Json]) -> list[str]:
+    """Return one sentence for each analysis with invalid options.
 
-    A required option may come from module_defaults, and a file may be on another machine: only the
-    options in the dictionaries are validated.
+    Only the provided options are validated: module_defaults may contain a required option, and a
+    file may exist only on the machine that runs the module.
     """
-    errors = [_refused(plain(analysis)) for analysis in analyses]
+    errors = [_error(plain(analysis)) for analysis in analyses]
     return [f"analysis {number}: {error}" for number, error in enumerate(errors, 1) if error]
 
 
-def _refused(options: Json) -> str:
-    """Return why the module would refuse these options, without secrets; "" if it would not."""
+def _error(options: Json) -> str:
+    """Return the error of invalid options, without secrets, or ""."""
     from ansible_collections.baton.kubernetes.plugins.module_utils import task
     from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
     from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
@@ -36,10 +36,11 @@ def _refused(options: Json) -> str:
         secrets,
     )
 
-    spec = {option: {**of, "required": False} for option, of in task.ANALYSIS_OPTIONS.items()}
-    valid = ArgumentSpecValidator(spec).validate({**options, "name": "any"})
-    params = valid.validated_parameters
-    message = "; ".join(valid.error_messages)
+    spec = {option: {**details, "required": False}
+            for option, details in task.ANALYSIS_OPTIONS.items()}
+    validation = ArgumentSpecValidator(spec).validate({**options, "name": "any"})
+    params = validation.validated_parameters
+    message = "; ".join(validation.error_messages)
     try:
         if not message and params.get("metrics") is not None:
             parse_analysis(params)
@@ -47,6 +48,6 @@ def _refused(options: Json) -> str:
             prometheus.check_address(params)
     except RolloutError as error:
         message = ": ".join(filter(None, [error.what, error.why]))
-    except ImportError:  # the machine that runs the module may have more packages
+    except ImportError:  # the machine that runs the module may have the missing package
         return ""
     return secrets.mask(message, connection.secrets(params) | prometheus.secrets(params))

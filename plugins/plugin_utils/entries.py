@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read values of variables: lists that may be texts from a survey, and Ansible's own containers."""
+"""Convert values of variables: texts from a survey to lists, Ansible's containers to Python's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ansible.errors import AnsibleFilterError
 
 
 def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str]:
-    """Return the entries of a list, or of a text with one entry a line (comma: or between commas).
+    """Return the entries of a list, or of a text with one entry per line.
 
-    inside: raise AnsibleFilterError for a path that leads out of the folders to search.
+    comma: commas separate entries, too. inside: raise AnsibleFilterError for an entry that is an
+    absolute path, or contains "..".
     """
     texts = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
     lines = (texts.replace(",", "\n") if comma else texts).split("\n")
@@ -29,7 +30,7 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
 
 
 def plain(value: t.Any) -> t.Any:
-    """Return a copy without Ansible's own containers, which evaluate values when read."""
+    """Return a copy with Python's own containers: Ansible's evaluate templates when read."""
     if isinstance(value, t.Mapping):
         return {str(key): plain(element) for key, element in value.items()}
     return [plain(element) for element in value] if isinstance(value, list | tuple) else value

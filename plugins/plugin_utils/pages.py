@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Name the pages of a report: for one cluster, and for many."""
+"""Determine the paths of the pages of a report, for one cluster or for several."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pathlib
 
 
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
-    """Return the path of the page for one of many clusters, next to the page for all clusters.
+    """Return the path of the page for one cluster, next to the page for all clusters.
 
-    A path that already names the host is returned unchanged. A localhost that is not alone is a
-    cluster like the others. Two hosts never share a page.
+    A path that contains the name of the host is returned unchanged, and so is the path for
+    localhost, if it is the only host. Two hosts never share a page.
 
     >>> host_page("out/europe.html", "eu"), host_page("", "eu")
     ('out/europe-eu.html', '')
@@ -32,10 +32,10 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
 
 def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
-    """Return the page for all clusters as {path: data}, or {} if every cluster has only its page.
+    """Return the data of the page for all clusters by its path, or {} without such a page.
 
-    data is the report's data of each host, {} for a host whose run has not ended. host_path is the
-    path of this host's page, and regions the hosts of each region.
+    data are the data of each host, {} for a host whose run has not ended. host_path is the path of
+    the page of this host, and regions are the hosts of each region.
     """
     if len(hosts) < 2 or not path or host_path == path:
         return {}
@@ -43,5 +43,5 @@ def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
 
 
 def report_path(path: str) -> str:
-    """Return the absolute path of a report (relative to the working directory) or ""."""
+    """Return the absolute path of a report, or ""; a path is relative to the working directory."""
     return os.path.join(os.path.realpath("."), os.path.expanduser(path)) if path else ""

@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils import basic
 
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
 def as_done(planned):
@@ -49,8 +49,9 @@ class TaskRunner:
 
     def in_process(self, **arguments):
         """Return the answer in Ansible's own process; None if the module has to run."""
-        params = here.parameters("UPDATE", arguments, ".")
-        result = here.answer("update", params, ".", diff=False, only_look=True) if params else None
+        params = in_process.parameters("UPDATE", arguments, ".")
+        result = (in_process.read("update", params, ".", diff=False, only_look=True) if params
+                  else None)
         if result:
             result.pop("invocation")
         return result

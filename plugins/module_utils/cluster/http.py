@@ -30,8 +30,7 @@ from .connection import Connection
 
 #: Timeouts in seconds: for a connection, and between two reads of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
-#: Maximum seconds between two attempts; the actual pause is between half and all of them. A request
-#: fails after about 25 s.
+#: Seconds between two attempts, reduced by up to a half at random; in sum about 25 s.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
 #: Pauses before the first response of the server: the address is probably wrong.
 FIRST_BACKOFF = BACKOFF[:3]
@@ -46,8 +45,8 @@ MAX_RETRY_AFTER = 30.0
 BODY_TIMEOUT = 120.0
 #: Maximum size of a response in bytes: about ten pages of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
-#: Seconds; a connection has a high latency if even its fastest response takes longer. Requests in
-#: the background then save more time than the handshakes of their connections cost.
+#: Seconds of the fastest response from which on requests in the background save more time than the
+#: handshakes of their connections cost.
 HIGH_LATENCY = 0.1
 #: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8
@@ -290,10 +289,7 @@ class Http:
         return response.status, response.headers, data
 
     def page(self, path: str, query: Json, accept: str = JSON, token: str = "") -> Json:
-        """Return the first page of a list, or the page of a continue token.
-
-        Raises the exceptions of send().
-        """
+        """Return the first page of a list, or the page of a token; raise as send() does."""
         def send(limit: int) -> Json:
             parameters = {**query, "limit": limit, **({"continue": token} if token else {})}
             return self.send("GET", f"{path}?{urlencode(parameters)}", accept=accept)
@@ -304,10 +300,7 @@ class Http:
             return send(SMALL_PAGE_SIZE)
 
     def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
-        """Return all objects of a list, and its resourceVersion for a watch.
-
-        Raises the exceptions of send().
-        """
+        """Return all objects of a list, and its resourceVersion; raise as send() does."""
         items: list[Json] = []
         token, is_repeated = "", False
         while len(items) <= MAX_OBJECTS:

@@ -92,7 +92,7 @@ def test_a_release_turn_by_turn():
      "window '********' is not a duration"),
 ])
 def test_what_is_wrong_with_an_analysis_is_known_before(analysis, message):
-    errors = analyses.refused([{"metrics": [{"min": 1}]}, analysis])
+    errors = analyses.validate([{"metrics": [{"min": 1}]}, analysis])
 
     assert len(errors) == (message is not None)
     assert all(error.startswith("analysis 2: ") and message in error and "s3cret" not in error

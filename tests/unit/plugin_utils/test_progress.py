@@ -91,7 +91,7 @@ def another_user_s(path, secret):
                               os.geteuid() != 0, reason="only root gives files away"))])
 def test_what_somebody_else_has_put_in_its_place_is_neither_read_nor_touched(
         source, tmp_path, monkeypatch, put, is_last):
-    monkeypatch.setattr(progress.RemoteFile, "first_turns", 1)
+    monkeypatch.setattr(progress.RemoteFile, "max_first_polls", 1)
     secret = tmp_path / "secret"
     secret.write_text("only for us\n")
     os.utime(secret, (1, 1))
@@ -164,12 +164,12 @@ class Played:
 @pytest.fixture
 def output(monkeypatch):
     lines = []
-    monkeypatch.setattr(progress, "_show", lines.append)
+    monkeypatch.setattr(progress, "_print_to_stderr", lines.append)
     return lines
 
 
 def follow(source):
-    follower = progress.Follower(source, NAME, prefix="h1")
+    follower = progress.Printer(source, NAME, prefix="h1")
     follower._thread.join(0.5)  # as long as a module runs
     follower.stop(has_lines=True)
     assert not follower._thread.is_alive()
@@ -186,11 +186,11 @@ def test_only_whole_lines_are_shown_and_the_rest_is_read_again(output):
 def test_what_could_harm_a_terminal_is_left_out(output):
     follow(Played(b"\x1b[31mred\r\x07\n" + b"x" * 1000 + b"\n"))
 
-    assert output == ["h1 | [31mred", f"h1 | {'x' * progress.LONGEST_LINE}"]
+    assert output == ["h1 | [31mred", f"h1 | {'x' * progress.MAX_LINE_LENGTH}"]
 
 
 def test_a_look_that_fails_is_tried_again(output, monkeypatch):
-    monkeypatch.setattr(progress, "WATCH", 0.01)
+    monkeypatch.setattr(progress, "CHECK_PERIOD", 0.01)
 
     follow(Played(None, b"one\n"))
 
@@ -202,7 +202,7 @@ def test_lines_that_cannot_be_shown_are_read_all_the_same(monkeypatch):
     def show(line):
         raise BrokenPipeError(line)
 
-    monkeypatch.setattr(progress, "_show", show)
+    monkeypatch.setattr(progress, "_print_to_stderr", show)
     source = Played(b"one\n", b"two\n", b"three\n")
 
     follow(source)

@@ -17,7 +17,7 @@ import types
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.action import rolling_update, rolling_update_info
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
 def code(work):
@@ -35,13 +35,13 @@ def code(work):
 @pytest.fixture
 def task(monkeypatch):
     def use(work):
-        monkeypatch.setattr(here, "task", code(work))
+        monkeypatch.setattr(in_process, "task", code(work))
 
     return use
 
 
 def end(params, folder, **environment):
-    return here.Process("update", params, str(folder), environment, diff=True).result()
+    return in_process.Process("update", params, str(folder), environment, diff=True).result()
 
 
 def test_its_result_comes_back(task, tmp_path):
@@ -74,7 +74,7 @@ def test_the_action_sends_no_request_before_the_process_of_an_update():
     """Check mode has no separate process: the worker sends the requests."""
     source = inspect.getsource(rolling_update.ActionModule.run)
     assert source.index("if not self._task.check_mode:") < source.index(
-        "self.execute(") < source.index("here.answer(")
+        "self.execute(") < source.index("in_process.read(")
 
 
 @pytest.mark.parametrize("work, message", [
@@ -100,7 +100,7 @@ def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
         raise TimeoutError
 
     task(work)
-    process = here.Process("update", {}, str(tmp_path), {}, diff=False)
+    process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
@@ -116,22 +116,22 @@ def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
 
 def test_what_the_module_has_something_to_say_about_is_left_to_it(task, tmp_path):
     task(None)
-    assert here.parameters("INFO", {"name": "a", "size": "3"}, str(tmp_path)) == {
+    assert in_process.parameters("INFO", {"name": "a", "size": "3"}, str(tmp_path)) == {
         "name": "a", "size": 3, "other": None}
     for args in ({}, {"name": "a", "size": 3, "other": "x"}, {"name": "a", "size": "x"},
                  {"name": "a", "nonsense": 1}, {"name": object()}):
-        assert here.parameters("INFO", args, str(tmp_path)) is None
-    assert here.parameters("INFO", {"name": "a"}, str(tmp_path / "gone")) is None
+        assert in_process.parameters("INFO", args, str(tmp_path)) is None
+    assert in_process.parameters("INFO", {"name": "a"}, str(tmp_path / "gone")) is None
 
 
 def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_path):
     task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd()} if only_look
          else {}["no"])
     before = os.getcwd()
-    result = here.answer("update", {}, str(tmp_path), only_look=True)
+    result = in_process.read("update", {}, str(tmp_path), only_look=True)
     assert (result is not None and (result["pid"], result["folder"]) == (os.getpid(), str(tmp_path))
             and result["warnings"] == ["beware"])
-    assert (here.answer("update", {}, str(tmp_path), only_look=False) is None
+    assert (in_process.read("update", {}, str(tmp_path), only_look=False) is None
             and os.getcwd() == before)
 
 
@@ -148,7 +148,7 @@ def test_what_a_library_says_is_not_ansible_s(task, tmp_path, caplog, capsys):
 
     task(work)
     before = logging.getLogger().handlers[:]
-    assert here.answer("update", {}, str(tmp_path), only_look=True)["interactive"] is False
+    assert in_process.read("update", {}, str(tmp_path), only_look=True)["interactive"] is False
     assert (caplog.text == "" and capsys.readouterr() == ("", "")
             and logging.getLogger().handlers == before)
 

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prepare the options of a task, with their secrets, for a module or its code."""
+"""Define the base class of the action plugins, which prepares the arguments of a task.
+
+Secrets among the arguments are not written to files, if the connection allows that.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +21,30 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.cluster import secrets
 from ..module_utils.model.fields import Json
-from . import here
+from . import in_process
 
 
-class ActionWithSecrets(ActionBase):
+class ModuleAction(ActionBase):
+    """Base class of an action plugin that runs a module, or its code in this process."""
+
     _supports_async = True
     _supports_check_mode = True
     _supports_diff = True
 
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
-        """Complete the arguments of the task, and keep secrets out of files where possible.
-
-        Every action calls this method first.
-        """
+        """Complete and check the arguments of the task. Each action calls this method first."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template under a name. Ansible warns of a template in
-        # the place of the arguments, since facts of a machine could add options; here only options
-        # of the role's argument_specs.yml are possible.
+        # The roles pass all options as one template in the argument _arguments. Ansible warns of a
+        # template in place of the arguments, because facts could inject options. The options here
+        # come only from the argument_specs.yml of the role.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
-        except TypeError:  # the module would show the whole value in its invocation
+        except TypeError:  # the invocation in the result of the module would contain the value
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
-        self._refuse_jinja_file(self._task.args.get("template"))
+        self._reject_jinja_file(self._task.args.get("template"))
         src = self._task.args.get("src")
         if self._connection.transport == "local" and isinstance(src, str) and src:
             self._task.args |= self._manifest(src)
@@ -50,16 +52,16 @@ class ActionWithSecrets(ActionBase):
         if (self._connection.transport == "local" and isinstance(kubeconfig, str)
                 and secrets.is_path(kubeconfig)):
             self._task.args["kubeconfig"] = self._kubeconfig(kubeconfig.split(os.pathsep))
-        if self._is_known() and not self._connection.become:
-            # else Ansible writes the options, secrets too, to a file
+        if self._is_local_or_ssh() and not self._connection.become:
+            # Without pipelining, Ansible writes the options to a file, including secrets.
             self._connection.set_option("pipelining", True)
 
     def parameters(self, module: str, task_vars: dict[str, t.Any] | None) -> Json | None:
-        """Return the options as the module would see them, or None if the module has to run.
+        """Return the validated options, or None if the module must run.
 
-        The code runs in this process (here.py) if the module would run as this user on this
-        machine, with this Python and this environment. The connection knows whether the task or the
-        variable ansible_become asks for another user; the task knows only the former.
+        The code can run in this process (in_process.py) only if the module would run as the same
+        user, on the same machine, and with the same Python and environment. connection.become also
+        includes the variable ansible_become.
         """
         host_vars = task_vars or {}
         if delegate := self._task.delegate_to:
@@ -69,11 +71,11 @@ class ActionWithSecrets(ActionBase):
         if (connection.transport != "local" or connection.become or self._task.async_val
                 or any(self._task.environment or ()) or interpreter != sys.executable):
             return None
-        return here.parameters(module, self._task.args, self._loader.get_basedir())
+        return in_process.parameters(module, self._task.args, self._loader.get_basedir())
 
     @staticmethod
-    def _refuse_jinja_file(template: t.Any) -> None:
-        """Refuse the path of a Jinja file, which kubernetes.core.k8s takes as `template`."""
+    def _reject_jinja_file(template: t.Any) -> None:
+        """Reject the path of a Jinja file, which kubernetes.core.k8s accepts as `template`."""
         try:
             parts = check_type_dict(template or {})
         except TypeError:
@@ -85,10 +87,10 @@ class ActionWithSecrets(ActionBase):
                 "definition: \"{{ lookup('ansible.builtin.template', 'foo.yml.j2') }}\"")
 
     def _manifest(self, src: str) -> Json:
-        """Return the option for a manifest: the path of the file, or the content of a vault.
+        """Return the argument for a manifest: the path, or the content of an encrypted file.
 
-        files/ of the role and of the playbook are searched, too. A path that does not exist, and a
-        URL, are returned unchanged: the module reads the URL, and reports errors.
+        The folders files/ of the role and of the playbook are searched, too. A missing file, or a
+        URL, is returned unchanged: the module reads the URL, or reports the missing file.
         """
         with contextlib.suppress(AnsibleError):
             src = self._find_needle("files", src)
@@ -104,10 +106,10 @@ class ActionWithSecrets(ActionBase):
         return False
 
     def _kubeconfig(self, paths: list[str]) -> str:
-        """Return the paths of the kubeconfig files, or the content of a vault.
+        """Return the paths of the kubeconfig files, or the content of an encrypted file.
 
-        files/ of the role and of the playbook are searched, too. A path that does not exist is
-        returned unchanged: the module reports the error.
+        The folders files/ of the role and of the playbook are searched, too. The path of a missing
+        file is returned unchanged, and the module reports the error.
         """
         for number, path in enumerate(paths):
             with contextlib.suppress(AnsibleError):
@@ -116,9 +118,9 @@ class ActionWithSecrets(ActionBase):
             if len(paths) > 1:
                 raise AnsibleActionFail(
                     f"kubeconfig {path} is encrypted: it cannot be combined with others")
-            # decrypted in memory; get_real_file() would write a file
+            # Decrypt in memory, because get_real_file() would write a file.
             return self._loader._get_file_contents(path)[0].decode()
         return os.pathsep.join(paths)
 
-    def _is_known(self) -> bool:
+    def _is_local_or_ssh(self) -> bool:
         return self._connection.transport in ("local", "ssh")

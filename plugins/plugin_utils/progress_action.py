@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a module or its code, show progress lines meanwhile, and end the run with Ansible.
+"""Define the base class of the action plugins that print progress lines.
 
-The result is the same without this file. Only an action plugin can print while a task runs.
+Only an action plugin can print while a task runs. The class also ends the task when Ansible ends.
 """
 
 from __future__ import annotations
@@ -17,35 +17,38 @@ from ansible import constants as C
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.model.fields import Json
-from . import here, progress
-from .with_secrets import ActionWithSecrets
+from . import in_process, progress
+from .module_action import ModuleAction
 
-#: A folder that every user of a machine can write to, for sudo and the remote end of ssh.
+#: A folder that all users can write to, for a module that runs as another user or over ssh.
 SHARED_FOLDER = "/tmp"
-#: Stdout callbacks whose whole output a program reads.
-MACHINES_READ = ("json", "jsonl")
+#: Stdout callbacks with output for programs.
+MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
 
 
-class ActionWithProgress(ActionWithSecrets):
-    #: Whether check mode shows progress lines, too.
-    says_in_check_mode = False
+class ProgressAction(ModuleAction):
+    """Base class of an action plugin that prints progress lines."""
+
+    #: Whether progress lines are printed in check mode, too.
+    prints_in_check_mode = False
 
     def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None,
-                **more: bool) -> dict[str, t.Any]:
-        """Run a function of module_utils.task with the parameters, or the module without any."""
+                **flags: bool) -> dict[str, t.Any]:
+        """Run a function of module_utils.task, or the module if the parameters are None."""
         if self._task.async_val:
             return self._execute_module(task_vars=task_vars, wrap_async=True)
         path = (f"{self._folder()}/baton-progress-{secrets.token_hex(16)}" if self._shows_progress()
                 else "")
         environment = {"BATON_PROGRESS": path} if path else {}
-        process = (here.Process(function, params, self._loader.get_basedir(), environment, **more)
-                   if params else None)
-        with progress.ends_with_ansible(), self._shown(path, task_vars or {}) as ended:
-            ended.update(process.result() if process else self._run_module(environment, task_vars))
-        return ended
+        process = (in_process.Process(function, params, self._loader.get_basedir(), environment,
+                                      **flags) if params else None)
+        with progress.ends_with_ansible(), self._printer(path, task_vars or {}) as result:
+            result.update(process.result() if process
+                          else self._run_module(environment, task_vars))
+        return result
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
-        """Return whether the module must have written progress lines."""
+        """Return whether the module must have written progress lines, by its result."""
         return bool(result.get("changed") or result.get("failed"))
 
     def _run_module(self, environment: dict[str, str],
@@ -64,8 +67,8 @@ class ActionWithProgress(ActionWithSecrets):
         return str(C.DEFAULT_LOCAL_TMP) if is_own else SHARED_FOLDER
 
     @contextlib.contextmanager
-    def _shown(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        """Print the lines of the file while the body runs, which fills in the result."""
+    def _printer(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
+        """Print the lines of a file while the task runs; yield the dictionary for its result."""
         result: dict[str, t.Any] = {}
         if not path:
             yield result
@@ -73,19 +76,20 @@ class ActionWithProgress(ActionWithSecrets):
         user = str(self.get_become_option("become_user") or "") if self._connection.become else ""
         source = (progress.LocalFile(path, user) if self._connection.transport == "local"
                   else progress.RemoteFile(self, path, user))
-        follower = progress.Follower(source, path.rpartition("/")[2],
-                                     prefix=str(task_vars.get("inventory_hostname", "")))
+        printer = progress.Printer(source, path.rpartition("/")[2],
+                                   prefix=str(task_vars.get("inventory_hostname", "")))
         try:
             yield result
         finally:
-            follower.stop(has_lines=not result or self.has_lines(result))
+            printer.stop(has_lines=not result or self.has_lines(result))
 
     def _shows_progress(self) -> bool:
-        """Return whether a person reads the output, wants progress, and can have the file."""
+        """Return whether the output is for a person, and progress lines are enabled and possible.
+        """
         return not (
-            (self._task.check_mode and not self.says_in_check_mode)
+            (self._task.check_mode and not self.prints_in_check_mode)
             or self._task.no_log
-            or not self._is_known()
-            or C.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] in MACHINES_READ
+            or not self._is_local_or_ssh()
+            or C.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] in MACHINE_READABLE_CALLBACKS
             or not boolean(self._task.args.get("progress", True), strict=False)
         )

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A module's code in Ansible's own process: no transfer, and no second Python.
+"""Run the code of a module without starting another Python interpreter.
 
-The start of a module is most of the time of a short task. A task that only reads is answered in
-the worker process; a task that may take long has a process of its own, which behaves towards the
-worker as a module's does: it notices when Ansible ends, and can be killed alone. Ansible loads this
-file, and all that these processes need, before it forks its workers: once for all hosts.
+To start a module takes most of the time of a short task. A task that only reads therefore runs in
+the worker process of Ansible. A task that writes runs in a forked process: like a module, it ends
+when Ansible ends, and can be killed alone. Ansible imports this file before it forks its workers,
+so the packages are imported once for all hosts.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
 
 
 def parameters(module: str, args: t.Any, folder: str) -> Json | None:
-    """Return a module's parameters; None for arguments that the module itself must report.
+    """Return the parameters of a module, or None for arguments about which the module must report.
 
-    module: UPDATE, INFO or ANALYSIS.
+    module is UPDATE, INFO or ANALYSIS.
     """
     try:
         with _in_folder(folder):
-            valid = _validator(module).validate(json.loads(json.dumps(args)))
-    except Exception as error:  # the module reports any error better
+            validation = _validator(module).validate(json.loads(json.dumps(args)))
+    except Exception as error:  # the module then reports the error
         Display().vvv(f"left to the module: {error!r}")
         return None
-    if valid.error_messages or valid._warnings:
+    if validation.error_messages or validation._warnings:
         return None
-    params: Json = valid.validated_parameters
+    params: Json = validation.validated_parameters
     return params
 
 
@@ -57,31 +57,31 @@ def _validator(module: str) -> ArgumentSpecValidator:
     return ArgumentSpecValidator(task.ANALYSIS_OPTIONS)
 
 
-def answer(function: str, params: Json, folder: str, **more: bool) -> Json | None:
-    """Return the answer of a function of task.py that only reads; None leaves it to the module."""
+def read(function: str, params: Json, folder: str, **flags: bool) -> Json | None:
+    """Return the result of a function of task.py without a write; None if the module must run."""
     try:
         with _in_folder(folder):  # the working directory of a module
-            return _result(function, params, more)
-    except Exception as error:  # the module reports any error better
+            return _result(function, params, flags)
+    except Exception as error:  # the module then reports the error
         Display().vvv(f"left to the module: {error!r}")
         return None
 
 
 class Process:
-    """A function of task.py that changes the cluster, in a process of its own.
+    """A forked process that runs a function of task.py which may change the cluster.
 
-    The process must be started before any thread, and so before the first request: a fork has no
-    threads, but for ever the locks that they held, such as OpenSSL's during a connect.
+    The fork must precede the first thread, and so the first request: a lock that another thread
+    holds at the time of a fork, for example in OpenSSL, stays locked forever in the child.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
-                 **more: bool) -> None:
+                 **flags: bool) -> None:
         self._output, end = os.pipe()
         self._pid = os.fork()
         if self._pid:
             os.close(end)
             return
-        try:  # the worker's code must not run here: the last line is the only way out
+        try:  # os._exit() in any case: the code of the worker must not run in the child
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDWR)
@@ -92,14 +92,14 @@ class Process:
             os.chdir(folder)
             os.environ.update(environment)
             with open(1, "w", encoding="utf-8") as output:
-                result = (_unchanged(function, params, more)
-                          or _result_or_error(function, params, more))
+                result = (_result_without_change(function, params, flags)
+                          or _result_or_error(function, params, flags))
                 json.dump(result, output)
         finally:
             os._exit(0)
 
     def result(self) -> Json:
-        """Wait for the result; an interrupted wait ends the process at its next output."""
+        """Wait for the result. After an interrupted wait, the process ends at its next output."""
         with open(self._output, encoding="utf-8") as output:
             text = output.read()
         status = os.waitpid(self._pid, 0)[1]
@@ -111,10 +111,10 @@ class Process:
             return {"failed": True, "msg": f"the task ended without a result (exit code {code})"}
 
 
-def _result(function: str, params: Json, more: dict[str, bool]) -> Json | None:
+def _result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     warnings: list[str] = []
     with _silence():
-        result = task.answer(lambda arguments: _call(function, arguments, more), params,
+        result = task.answer(lambda arguments: _call(function, arguments, flags), params,
                              warnings.append)
     if not result:
         return result
@@ -122,24 +122,24 @@ def _result(function: str, params: Json, more: dict[str, bool]) -> Json | None:
             **({"warnings": warnings} if warnings else {})}
 
 
-def _call(function: str, params: Json, more: dict[str, bool]) -> Json | None:
+def _call(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     if function == "update":
-        return task.update(params, **more)
+        return task.update(params, **flags)
     return task.info(params) if function == "info" else task.analysis(params)
 
 
-def _unchanged(function: str, params: Json, more: dict[str, bool]) -> Json | None:
-    """Return the answer of an update with nothing to do, or None for the update to answer."""
+def _result_without_change(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
+    """Return the result of an update without a change, or None if the update must run."""
     if function != "update":
         return None
     with contextlib.suppress(Exception):
-        return _result(function, params, {**more, "only_look": True})
+        return _result(function, params, {**flags, "only_look": True})
     return None
 
 
-def _result_or_error(function: str, params: Json, more: dict[str, bool]) -> Json | None:
+def _result_or_error(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     try:
-        return _result(function, params, more)
+        return _result(function, params, flags)
     except Exception as error:
         return {"failed": True, "msg": f"unexpected error: {error!r}",
                 "exception": traceback.format_exc()}
@@ -147,10 +147,9 @@ def _result_or_error(function: str, params: Json, more: dict[str, bool]) -> Json
 
 @contextlib.contextmanager
 def _silence() -> t.Iterator[None]:
-    """Discard all output and logs of libraries, as in a module: they may contain secrets.
+    """Discard the output and the logs of libraries, which may contain secrets.
 
-    Ansible's own handler writes every record to its log file. A credential plugin behaves
-    differently when it sees a terminal.
+    Ansible's own log handler would write each record to its log file.
     """
     handlers = logging.getLogger().handlers
     before = handlers[:]
@@ -164,7 +163,7 @@ def _silence() -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def _in_folder(path: str) -> t.Iterator[None]:
-    """Change the working directory: Python 3.10 (ansible-core 2.16) has no contextlib.chdir."""
+    """Change the working directory; Python 3.10 (ansible-core 2.16) has no contextlib.chdir."""
     before = os.getcwd()
     os.chdir(path)
     try:

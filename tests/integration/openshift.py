@@ -1,12 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""OpenShift's DeploymentConfigs without OpenShift: a CustomResourceDefinition, and a stand-in for
-the controllers.
+"""Simulate DeploymentConfigs of OpenShift by a CustomResourceDefinition and simplified controllers.
 
-In one namespace, the stand-in does the work of pkg/apps/deploymentconfig and pkg/apps/deployer of
-openshift/openshift-controller-manager, in the order of Handle(). docs/openshift.md lists the
-omissions.
+The controllers work in one namespace, and follow Handle() in pkg/apps/deploymentconfig and
+pkg/apps/deployer of openshift/openshift-controller-manager. docs/openshift.md lists the omissions.
 """
 
 from __future__ import annotations
@@ -29,13 +27,15 @@ CONFIG, VERSION, PHASE = ("openshift.io/deployment-config.name",
 ENCODED = "openshift.io/encoded-deployment-config"
 
 
-def serve(namespace: Namespace) -> None:
-    """Let the API server know the kind."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+def install_crd(namespace: Namespace) -> None:
+    """Create the CustomResourceDefinition, and wait until the API server and the garbage collector
+    know the kind.
+    """
+    any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1", "served": True, "storage": True,
         "schema": {"openAPIV3Schema": {"type": "object",
-                                       "properties": {"spec": anything, "status": anything}}},
+                                       "properties": {"spec": any_object, "status": any_object}}},
         "subresources": {"status": {},
                          "scale": {"specReplicasPath": ".spec.replicas",
                                    "statusReplicasPath": ".status.replicas"}}}
@@ -48,22 +48,22 @@ def serve(namespace: Namespace) -> None:
         namespace.call("POST", DEFINITION.rpartition("/")[0], body)
     eventually(lambda: status_of(namespace, collection(namespace)) == 200,
                "the API of DeploymentConfigs")
-    # The garbage collector looks for new kinds every 30 s. Before that it ignores the dependents of
-    # a deleted DeploymentConfig.
+    # The garbage collector discovers new kinds every 30 s. Until then, it ignores the dependents
+    # of a deleted DeploymentConfig.
     path = collection(namespace, "probe")
     namespace.call("POST", collection(namespace), {
         "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"},
         "spec": {}})
     namespace.call("DELETE", path, {"propagationPolicy": "Orphan"})
     eventually(lambda: status_of(namespace, path) == 404,
-               "the garbage collector's knowledge of DeploymentConfigs")
+               "the discovery of DeploymentConfigs by the garbage collector")
 
 
-def serve_no_more(namespace: Namespace) -> None:
+def uninstall_crd(namespace: Namespace) -> None:
     with contextlib.suppress(ApiException):
         namespace.call("DELETE", DEFINITION)
     eventually(lambda: status_of(namespace, collection(namespace)) == 404,
-               "the end of the API of DeploymentConfigs")
+               "the removal of the API of DeploymentConfigs")
 
 
 def status_of(namespace: Namespace, path: str) -> int:
@@ -80,12 +80,12 @@ def collection(namespace: Namespace, name: str = "") -> str:
 
 
 class OpenShift:
-    """The two controllers at work in a namespace, and a test's actions on DeploymentConfigs."""
+    """The simulated controllers of a namespace, and helpers of tests for DeploymentConfigs."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
-        #: Rollouts do not come to their end.
-        self.holds_rollouts = False
+        #: Whether rollouts stop before their completion.
+        self.blocks_rollouts = False
         #: Name and new size of each scaled ReplicationController, in order.
         self.scaled: list[tuple[str, int]] = []
         self._stop, self._errors = threading.Event(), list[BaseException]()
@@ -100,11 +100,11 @@ class OpenShift:
         self._thread.join()
         assert exception[0] or not self._errors, self._errors
 
-    # Actions of a test
+    # Helpers of tests
 
     def make(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
              **spec: t.Any) -> Json:
-        """Create a DeploymentConfig and wait until its first rollout is complete, with all pods
+        """Create a DeploymentConfig, and wait until its first rollout is complete and all pods are
         available.
         """
         self.create(replicas, name, metadata, **spec)
@@ -138,8 +138,8 @@ class OpenShift:
         self.namespace.call("DELETE", collection(self.namespace, name),
                             {"propagationPolicy": policy})
 
-    def roll(self, image: str, name: str = "foo") -> None:
-        """Change the template, which begins another rollout unless blocked."""
+    def change_image(self, image: str, name: str = "foo") -> None:
+        """Change the image, which triggers a rollout unless the DeploymentConfig is paused."""
         template = manifest(0, image, name)["spec"]["template"]
         self.patch({"spec": {"template": template}}, name)
 
@@ -148,13 +148,13 @@ class OpenShift:
         self.namespace.until_available(f"{name}-{number}", replicas)
 
     def until_phase(self, phase: str, number: int, name: str = "foo") -> None:
-        def is_so() -> bool:
+        def has_phase() -> bool:
             rc = self.namespace.rc(f"{name}-{number}") or {"metadata": {"annotations": {}}}
             return rc["metadata"]["annotations"].get(PHASE) == phase
 
-        eventually(is_so, f"the rollout {number} of {name}: {phase}", seconds=60)
+        eventually(has_phase, f"the rollout {number} of {name}: {phase}", seconds=60)
 
-    # The stand-in
+    # The controllers
 
     def _work(self) -> None:
         while not self._stop.wait(0.05):
@@ -162,43 +162,45 @@ class OpenShift:
                 for config in self.namespace.call("GET", collection(self.namespace))["items"]:
                     self._handle(config)
             except ApiException as error:
-                if error.status not in (404, 409, 422):  # another client was faster: observe again
+                if error.status not in (
+                    404,
+                    409,
+                    422,
+                ):  # another client has changed an object: retry
                     self._errors.append(error)
 
     def _handle(self, config: Json) -> None:
-        """DeploymentConfigController.Handle, and for rollouts in progress
-        DeploymentController.handle.
-        """
-        mine = self._claimed(config)
-        for rc in mine:
+        """Reconcile like DeploymentConfigController.Handle and DeploymentController.handle."""
+        owned = self._claimed(config)
+        for rc in owned:
             if _phase(rc) not in ("Complete", "Failed"):
-                self._deploy(config, rc, mine)  # a pause does not stop a running rollout
-                mine = self._claimed(config)
+                self._deploy(config, rc, owned)  # a pause does not stop a running rollout
+                owned = self._claimed(config)
         if "deletionTimestamp" in config["metadata"] or config["spec"].get("paused"):
-            self._update_status(config, mine)
+            self._update_status(config, owned)
             return
         number = config.get("status", {}).get("latestVersion", 0)
-        newest = mine[0] if mine else None
-        is_there = newest is not None and _number(newest) == number
+        newest = owned[0] if owned else None
+        exists = newest is not None and _number(newest) == number
         if ((newest and _number(newest) > number)
-                or self._is_triggered(config, newest if is_there else None, number)):
-            self._update_status(config, mine, latestVersion=number + 1)
-        elif is_there and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
-            active = next((rc for rc in mine if _phase(rc) == "Complete"), None)
-            for rc in mine:
+                or self._is_triggered(config, newest if exists else None, number)):
+            self._update_status(config, owned, latestVersion=number + 1)
+        elif exists and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
+            active = next((rc for rc in owned if _phase(rc) == "Complete"), None)
+            for rc in owned:
                 size = (config["spec"]["replicas"] if rc is active
                         and not config["spec"].get("test") else 0)
                 self._scale(rc, size)
-            self._update_status(config, mine)
-        elif not is_there and number:
+            self._update_status(config, owned)
+        elif not exists and number:
             self._make(config, number)
 
     def _claimed(self, config: Json) -> list[Json]:
-        """Return its ReplicationControllers, newest first, after adoption of labelled ones without
-        an owner.
+        """Adopt orphans with the label of the DeploymentConfig, and return its
+        ReplicationControllers, newest first.
         """
         name, uid = config["metadata"]["name"], config["metadata"]["uid"]
-        mine = []
+        owned = []
         for rc in self.namespace.call("GET",
                                       self.namespace.path("replicationcontrollers"))["items"]:
             owners = rc["metadata"].get("ownerReferences") or []
@@ -208,18 +210,18 @@ class OpenShift:
                     "uid": rc["metadata"]["uid"], "ownerReferences": [_reference(config)]}})
                 owners = rc["metadata"]["ownerReferences"]
             if any(ref["uid"] == uid for ref in owners):
-                mine.append(rc)
-        return sorted(mine, key=_number, reverse=True)
+                owned.append(rc)
+        return sorted(owned, key=_number, reverse=True)
 
     def _may_adopt(self, config: Json, rc: Json) -> bool:
-        """Return whether an adoption is allowed.
+        """Return whether an adoption is allowed (RecheckDeletionTimestamp).
 
-        RecheckDeletionTimestamp: a DeploymentConfig in deletion takes no object back from the
-        garbage collector, which orphans the object.
+        A DeploymentConfig in deletion does not adopt the objects that the garbage collector
+        orphans.
         """
-        now = self.config(config["metadata"]["name"])
-        return (now is not None and now["metadata"]["uid"] == config["metadata"]["uid"]
-                and all("deletionTimestamp" not in item["metadata"] for item in (now, rc)))
+        current = self.config(config["metadata"]["name"])
+        return (current is not None and current["metadata"]["uid"] == config["metadata"]["uid"]
+                and all("deletionTimestamp" not in item["metadata"] for item in (current, rc)))
 
     def _is_triggered(self, config: Json, newest: Json | None, number: int) -> bool:
         if all(trigger["type"] != "ConfigChange" for trigger in config["spec"]["triggers"]):
@@ -228,11 +230,13 @@ class OpenShift:
             return True
         if newest is None:
             return False
-        then = json.loads(newest["metadata"]["annotations"][ENCODED])
-        return then["spec"]["template"] != config["spec"]["template"]
+        stored_config = json.loads(newest["metadata"]["annotations"][ENCODED])
+        return stored_config["spec"]["template"] != config["spec"]["template"]
 
     def _make(self, config: Json, number: int) -> None:
-        """MakeDeployment (openshift/library-go, pkg/apps/appsutil)."""
+        """Create the ReplicationController of a rollout, like MakeDeployment of
+        openshift/library-go.
+        """
         name, spec = config["metadata"]["name"], config["spec"]
         rollout = f"{name}-{number}"
         labels = {"deploymentconfig": name, "deployment": rollout}
@@ -249,23 +253,23 @@ class OpenShift:
             "replicas": 0, "selector": {**spec.get("selector", {}), **labels}, "template": template,
             "minReadySeconds": spec.get("minReadySeconds", 0)}})
 
-    def _deploy(self, config: Json, rc: Json, mine: list[Json]) -> None:
-        """Do one turn of a rollout: the new one grows, then the old ones shrink, then the rollout
-        is complete.
+    def _deploy(self, config: Json, rc: Json, owned: list[Json]) -> None:
+        """Make the next step of a rollout: scale up the new ReplicationController, scale down the
+        old ones, set the phase to Complete.
         """
         if _phase(rc) == "New":
             self._set_phase(rc, "Running")
             return
         size = config["spec"]["replicas"]
-        if self.holds_rollouts:
+        if self.blocks_rollouts:
             return
         if rc["spec"]["replicas"] != size:
             self._scale(rc, size)
         elif rc.get("status", {}).get("availableReplicas", 0) == size:
-            for old in mine:
+            for old in owned:
                 if old is not rc:
                     self._scale(old, 0)
-            if all(old.get("status", {}).get("replicas", 0) == 0 for old in mine if old is not rc):
+            if all(old.get("status", {}).get("replicas", 0) == 0 for old in owned if old is not rc):
                 if config["spec"].get("test"):
                     self._scale(rc, 0)
                 self._set_phase(rc, "Complete")
@@ -282,8 +286,8 @@ class OpenShift:
                                  {"metadata": {"uid": rc["metadata"]["uid"]},
                                   "spec": {"replicas": size}})
 
-    def _update_status(self, config: Json, mine: list[Json], **changes: int) -> None:
-        counts = {field: sum(rc.get("status", {}).get(field, 0) for rc in mine)
+    def _update_status(self, config: Json, owned: list[Json], **changes: int) -> None:
+        counts = {field: sum(rc.get("status", {}).get(field, 0) for rc in owned)
                   for field in ("replicas", "readyReplicas", "availableReplicas")}
         status = {"latestVersion": config.get("status", {}).get("latestVersion", 0), **counts,
                   "observedGeneration": config["metadata"]["generation"], **changes}

@@ -75,7 +75,7 @@ def test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing(namespac
                           "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1",
                           "state=rolled_back"])
 def test_action_plugin_and_module_return_the_same_error(namespace, run, arguments):
-    """With another Python interpreter, the action plugin executes the module in a new process."""
+    """The action plugin executes the module in a new process if the Python interpreter differs."""
     namespace.make_primary(1)
     arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
 

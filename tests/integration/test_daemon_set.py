@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""DaemonSets: the server's controller replaces the pods or, with OnDelete, only the pods that the
-task deletes, node by node.
+"""Test updates of DaemonSets, whose pods the controller manager replaces.
+
+At a pause, the task sets the strategy OnDelete and deletes the pods node by node.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-pytestmark = pytest.mark.fake_nodes("nodes of the test's own")
+pytestmark = pytest.mark.fake_nodes("nodes that the test creates")
 
 SIZE = 5
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 STRATEGIES = {
-    "usual": {},
+    "default strategy": {},
     "OnDelete": {"updateStrategy": {"type": "OnDelete"}},
-    "a half": {"updateStrategy": {"type": "RollingUpdate",
-                                  "rollingUpdate": {"maxUnavailable": "50%"}}},
+    "maxUnavailable 50 %": {"updateStrategy": {"type": "RollingUpdate",
+                                               "rollingUpdate": {"maxUnavailable": "50%"}}},
 }
-ALL = {**STRATEGIES, "a surge": {"updateStrategy": SURGE}}
+ALL_STRATEGIES = {**STRATEGIES, "maxSurge 1": {"updateStrategy": SURGE}}
 
 
 @pytest.fixture
 def nodes(namespace):
-    """Nodes of the test's own, by their numbers."""
+    """Create SIZE nodes for the namespace, and provide their names."""
     yield namespace.add_nodes(SIZE)
     namespace.remove_nodes()
 
 
-def roll(namespace, **params):
+def update(namespace, **params):
     return namespace.roll(**{"kind": "DaemonSet", "image": "myimage:v2", **params})
 
 
-def back(namespace, **params):
+def roll_back(namespace, **params):
     return namespace.roll(kind="DaemonSet", state="rolled_back", **params)
 
 
@@ -59,13 +60,13 @@ def node_of(pod):
 
 
 def versions(namespace):
-    """Return the version of each pod in the order of the nodes, with "!" if not ready."""
+    """Return the image tag of each pod in the order of the nodes, with "!" for an unready pod."""
     pods = sorted(namespace.pods(), key=node_of)
     return [pod["spec"]["containers"][0]["image"].rpartition(":")[2]
             + ("" if is_ready(pod) else "!") for pod in pods]
 
 
-def by_node(namespace):
+def uids_by_node(namespace):
     return {node_of(pod): pod["metadata"]["uid"] for pod in namespace.pods()}
 
 
@@ -74,7 +75,7 @@ def strategy(namespace):
 
 
 def set_image(namespace, image):
-    """As kubectl set image."""
+    """Change the image like `kubectl set image`."""
     namespace.patch_daemon_set(
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
 
@@ -84,13 +85,13 @@ def actions(result):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("spec", ALL_STRATEGIES.values(), ids=ALL_STRATEGIES)
 def test_update_of_the_image_and_no_write_in_a_rerun(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
     with namespace.observer() as observer:
-        result = roll(namespace)
+        result = update(namespace)
 
-    again = roll(namespace)
+    rerun = update(namespace)
     assert versions(namespace) == ["v2"] * SIZE and namespace.is_rolled_out_on(SIZE)
     assert result["msg"] == f"foo is updated to myimage:v2: {SIZE} of {SIZE} replicas available"
     assert actions(result) == ["update", "annotate"]
@@ -100,28 +101,28 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace, nodes, spec):
     if not spec:
         assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (SIZE - 1, SIZE)
         assert observer.max_pods <= SIZE and observer.min_ready >= SIZE - 1
-    assert not again["changed"] and set(again["requests"]) == {"GET"}
+    assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_pause_is_exact_and_stable(namespace, nodes, spec):
+def test_update_pauses_at_the_exact_number_of_new_pods(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
-    old = by_node(namespace)
+    old_uids = uids_by_node(namespace)
     with namespace.observer() as observer:
-        result = roll(namespace, pause_at="20%", max_unavailable="1")
+        result = update(namespace, pause_at="20%", max_unavailable="1")
         time.sleep(3)
     assert versions(namespace) == ["v2", "v1", "v1", "v1", "v1"] and len(observer.new_pods) == 1
-    assert ({node: uid for node, uid in by_node(namespace).items() if node}
-            == {node: uid for node, uid in old.items() if node})
-    again = roll(namespace, pause_at="20%", max_unavailable="1")
+    assert ({node: uid for node, uid in uids_by_node(namespace).items() if node}
+            == {node: uid for node, uid in old_uids.items() if node})
+    rerun = update(namespace, pause_at="20%", max_unavailable="1")
     with namespace.observer() as observer:
-        more = roll(namespace, pause_at="3", max_unavailable="1")
+        next_pause = update(namespace, pause_at="3", max_unavailable="1")
     assert (versions(namespace) == ["v2"] * 3 + ["v1"] * 2 and len(observer.new_pods) == 2
             and observer.min_ready >= SIZE - 1)
-    assert ({node: by_node(namespace)[node] for node in (3, 4)}
-            == {node: old[node] for node in (3, 4)})
-    done = roll(namespace, max_unavailable="1")
+    assert ({node: uids_by_node(namespace)[node] for node in (3, 4)}
+            == {node: old_uids[node] for node in (3, 4)})
+    completion = update(namespace, max_unavailable="1")
 
     name = f"foo-{namespace.pods()[0]['metadata']['labels'][object_meta.POD_REVISION]}"
     assert (result["rollout"]["phase"] == "paused"
@@ -132,17 +133,15 @@ def test_pause_is_exact_and_stable(namespace, nodes, spec):
     deletion = result["steps"][1]
     assert (deletion["kind"] == "Pod"
             and deletion["to"] == f"the cluster makes the new pod of node {nodes[0]}")
-    assert (not again["changed"] and "already paused" in again["msg"]
-            and not again["requests"]["PATCH"])
-    assert actions(more) == ["pace", "delete", "delete", "annotate"]
-    assert done["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
+    assert (not rerun["changed"] and "already paused" in rerun["msg"]
+            and not rerun["requests"]["PATCH"])
+    assert actions(next_pause) == ["pace", "delete", "delete", "annotate"]
+    assert completion["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
-def may_list_nodes(namespace):
-    """Give the code under test the ClusterRole of docs/permissions.md, and return a function that
-    revokes the role.
-    """
+def allow_listing_nodes(namespace):
+    """Grant the ClusterRole of docs/permissions.md, and return a function that revokes the role."""
     name = f"baton-nodes-{namespace.name}"
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     namespace.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
@@ -152,69 +151,71 @@ def may_list_nodes(namespace):
         "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
     eventually(lambda: namespace.is_allowed([{**rules[0]}]), "the ClusterRole")
 
-    def take_away():
+    def revoke():
         for kind in ("clusterrolebindings", "clusterroles"):
             namespace.call("DELETE", f"{RBAC}/{kind}/{name}")
 
-    return take_away
+    return revoke
 
 
 def test_requested_nodes_are_updated_first(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, pause_at="2", nodes="number in (3,4)")
+        update(namespace, pause_at="2", nodes="number in (3,4)")
     assert ("nodes" in f"{caught.value.what} {caught.value.why}"
             and "403" in str(caught.value.as_result())), caught.value.as_result()
-    take_away = may_list_nodes(namespace)
+    revoke = allow_listing_nodes(namespace)
     try:
         with pytest.raises(RolloutError,
                            match="none of its pods is on a node with the labels that nodes "
                                  "asks for"):
-            roll(namespace, pause_at="2", nodes="type=fake")
+            update(namespace, pause_at="2", nodes="type=fake")
         with pytest.raises(RolloutError, match="cannot be listed"):
-            roll(namespace, pause_at="2", nodes="((")
+            update(namespace, pause_at="2", nodes="((")
         assert (versions(namespace) == ["v1"] * SIZE
                 and object_meta.LAST_ROLLOUT
                 not in namespace.daemon_set()["metadata"]["annotations"])
-        roll(namespace, pause_at="2", nodes="number in (3,4)")
+        update(namespace, pause_at="2", nodes="number in (3,4)")
         assert versions(namespace) == ["v1"] * 3 + ["v2"] * 2
-        roll(namespace, pause_at="3", nodes="number in (3,4)")
+        update(namespace, pause_at="3", nodes="number in (3,4)")
         assert versions(namespace) == ["v2"] + ["v1"] * 2 + ["v2"] * 2
     finally:
-        take_away()
+        revoke()
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_from_a_pause(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
-    old = uids(namespace.pods())
-    roll(namespace, pause_at="2")
-    result = back(namespace)
+    old_uids = uids(namespace.pods())
+    update(namespace, pause_at="2")
+    result = roll_back(namespace)
 
-    again = back(namespace)
+    rerun = roll_back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
-    assert versions(namespace) == ["v1"] * SIZE and len(old & uids(namespace.pods())) == SIZE - 2
+    assert (
+        versions(namespace) == ["v1"] * SIZE and len(old_uids & uids(namespace.pods())) == SIZE - 2
+    )
     assert strategy(namespace) == before["spec"]["updateStrategy"]
-    assert not again["changed"] and "already rolled back" in again["msg"]
+    assert not rerun["changed"] and "already rolled back" in rerun["msg"]
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("spec", ALL_STRATEGIES.values(), ids=ALL_STRATEGIES)
 @pytest.mark.parametrize("params", [{}, {"pause_at": "2", "max_unavailable": "1"}],
-                         ids=["on its way", "to a pause"])
-def test_rollback_of_pods_that_never_become_ready(namespace, nodes, spec, params):
+                         ids=["update", "update to a pause"])
+def test_rollback_replaces_pods_that_never_become_ready(namespace, nodes, spec, params):
     before = namespace.make_daemon_set(SIZE, **spec)
-    old = uids(namespace.pods())
+    old_uids = uids(namespace.pods())
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, image="myimage:absent", progress_deadline=4, failure_grace=1, **params)
+        update(namespace, image="myimage:absent", progress_deadline=4, failure_grace=1, **params)
     assert ("the new pods cannot become available" in caught.value.what
             and "ImagePull" in caught.value.why)
     assert "absent!" in versions(namespace) and "absent" not in versions(namespace)
     if params:
         assert (versions(namespace).count("absent!") == 1
-                and len(old & uids(namespace.pods())) == SIZE - 1)
-    result = back(namespace)
+                and len(old_uids & uids(namespace.pods())) == SIZE - 1)
+    result = roll_back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
     assert (versions(namespace) == ["v1"] * SIZE
             and strategy(namespace) == before["spec"]["updateStrategy"])
@@ -223,32 +224,32 @@ def test_rollback_of_pods_that_never_become_ready(namespace, nodes, spec, params
 def test_failed_update_is_rolled_back_automatically(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
-             on_failure="rollback", pause_at="1")
+        update(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
+               on_failure="rollback", pause_at="1")
     assert "is rolled back to myimage:v1" in caught.value.what
     assert versions(namespace) == ["v1"] * SIZE
 
 
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
     namespace.make_daemon_set(SIZE)
-    before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], by_node(namespace)
+    before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], uids_by_node(namespace)
     paused = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2",
                              max_unavailable="1")
-    whole = namespace.check(kind="DaemonSet", image="myimage:v2")
+    full_update = namespace.check(kind="DaemonSet", image="myimage:v2")
 
     assert (actions(paused) == ["update", "delete", "delete", "annotate"]
-            and actions(whole) == ["update", "annotate"])
+            and actions(full_update) == ["update", "annotate"])
     names = {pod["metadata"]["name"]: node_of(pod) for pod in namespace.pods()}
     assert [names[step["name"]] for step in paused["steps"][1:3]] == [0, 1]
     assert paused["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
-    assert (whole["msg"]
+    assert (full_update["msg"]
             == f"foo would be updated to myimage:v2: {SIZE} of {SIZE} replicas available")
     assert (namespace.daemon_set()["metadata"]["resourceVersion"] == before
-            and by_node(namespace) == pods)
-    roll(namespace, pause_at="1")
-    undone = namespace.check(kind="DaemonSet", state="rolled_back")
-    assert (actions(undone) == ["update", "annotate"]
-            and undone["msg"].startswith("foo would be rolled back to myimage:v1"))
+            and uids_by_node(namespace) == pods)
+    update(namespace, pause_at="1")
+    rollback = namespace.check(kind="DaemonSet", state="rolled_back")
+    assert (actions(rollback) == ["update", "annotate"]
+            and rollback["msg"].startswith("foo would be rolled back to myimage:v1"))
 
 
 @pytest.mark.full
@@ -258,21 +259,21 @@ def test_surge_with_a_host_port_is_refused(namespace, nodes):
                               template={"containers": [{"name": "web", "image": "myimage:v1",
                                                         "ports": ports}]})
     with pytest.raises(RolloutError, match="they use port 8080 of the node"):
-        roll(namespace, max_surge="1")
-    assert roll(namespace)["changed"] and versions(namespace) == ["v2"] * SIZE
+        update(namespace, max_surge="1")
+    assert update(namespace)["changed"] and versions(namespace) == ["v2"] * SIZE
     namespace.patch_daemon_set({"spec": {"updateStrategy": SURGE}})
     with pytest.raises(RolloutError):
-        roll(namespace, image="myimage:absent", max_unavailable="1", progress_deadline=4,
-             failure_grace=1)
-    result = back(namespace, progress_deadline=20)
+        update(namespace, image="myimage:absent", max_unavailable="1", progress_deadline=4,
+               failure_grace=1)
+    result = roll_back(namespace, progress_deadline=20)
     assert versions(namespace) == ["v2"] * SIZE and strategy(namespace) == SURGE
     assert any("which rules out a surge" in warning for warning in result["warnings"])
 
 
-def test_surge_of_one_update(namespace, nodes):
+def test_max_surge_applies_to_one_update(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
     with namespace.observer() as observer:
-        result = roll(namespace, max_surge="1")
+        result = update(namespace, max_surge="1")
     assert (versions(namespace) == ["v2"] * SIZE
             and strategy(namespace) == before["spec"]["updateStrategy"])
     assert observer.min_ready >= SIZE and result["rollout"]["ceiling"] == SIZE + 1
@@ -280,14 +281,14 @@ def test_surge_of_one_update(namespace, nodes):
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because its updateStrategy lets no pod be "
                              "missing"):
-        roll(namespace, image="myimage:v3", pause_at="1")
-    roll(namespace, image="myimage:v3", pause_at="1", max_unavailable="1")
+        update(namespace, image="myimage:v3", pause_at="1")
+    update(namespace, image="myimage:v3", pause_at="1", max_unavailable="1")
     assert versions(namespace) == ["v3"] + ["v2"] * 4
-    roll(namespace, image="myimage:v3")
+    update(namespace, image="myimage:v3")
     assert versions(namespace) == ["v3"] * SIZE and strategy(namespace) == SURGE
 
 
-# Interrupted, and other hands
+# Killed tasks, and changes of other clients
 
 
 @pytest.mark.sample(2)
@@ -295,14 +296,17 @@ def test_surge_of_one_update(namespace, nodes):
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, number, after):
     before = namespace.make_daemon_set(SIZE)
-    old = uids(namespace.pods())
+    old_uids = uids(namespace.pods())
     with pytest.raises(Killed):
-        roll(namespace, pause_at="2", fault=kill_at_write(number, after))
-    roll(namespace, pause_at="2")
-    assert versions(namespace) == ["v2"] * 2 + ["v1"] * 3 and len(old & uids(namespace.pods())) == 3
+        update(namespace, pause_at="2", fault=kill_at_write(number, after))
+    update(namespace, pause_at="2")
+    assert (
+        versions(namespace) == ["v2"] * 2 + ["v1"] * 3
+        and len(old_uids & uids(namespace.pods())) == 3
+    )
     with pytest.raises(Killed):
-        back(namespace, fault=kill_at_write(1 + number % 2, after))
-    back(namespace)
+        roll_back(namespace, fault=kill_at_write(1 + number % 2, after))
+    roll_back(namespace)
     assert (versions(namespace) == ["v1"] * SIZE
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
@@ -310,98 +314,101 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, 
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(Killed):
-        roll(namespace, fault=kill_at_write(1, True))
+        update(namespace, fault=kill_at_write(1, True))
     eventually(lambda: versions(namespace) == ["v2"] * SIZE and namespace.is_rolled_out_on(SIZE),
                "the end of the update")
-    result = back(namespace)
+    result = roll_back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
     assert versions(namespace) == ["v1"] * SIZE
 
 
-def test_image_of_another_client_in_an_update_is_refused_by_name(namespace, nodes):
+def test_image_changed_by_another_client_during_an_update_is_refused(namespace, nodes):
     namespace.make_daemon_set(SIZE)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     set_image(namespace, "myimage:v3")
 
     with pytest.raises(RolloutError) as caught:
-        roll(namespace)
+        update(namespace)
     assert "another update is in progress: to myimage:v3" in caught.value.what
     assert "during an update to myimage:v2" in caught.value.what
-    back(namespace)
+    roll_back(namespace)
     assert versions(namespace) == ["v1"] * SIZE
 
 
 def test_rollback_completes_after_another_client_restored_the_template(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
-    roll(namespace, pause_at="1")
-    set_image(namespace, "myimage:v1")  # as `kubectl apply` of the old manifest does
+    update(namespace, pause_at="1")
+    set_image(namespace, "myimage:v1")  # like `kubectl apply` of the old manifest
 
-    result = back(namespace)
+    result = roll_back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
     assert (versions(namespace) == ["v1"] * SIZE
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
 @pytest.mark.full
-def test_nodes_added_and_removed_during_a_pause(namespace, nodes):
+def test_update_completes_after_a_node_was_removed_during_a_pause(namespace, nodes):
     namespace.make_daemon_set(SIZE)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     namespace.remove_nodes(nodes[:1])
     eventually(lambda: namespace.daemon_set()["status"]["desiredNumberScheduled"] == SIZE - 1,
-               "a node less")
-    roll(namespace, pause_at="1")
-    present = {node: uid for node, uid in by_node(namespace).items() if node}
+               "the removal of a node")
+    update(namespace, pause_at="1")
+    remaining_pods = {node: uid for node, uid in uids_by_node(namespace).items() if node}
     assert ([pod["spec"]["containers"][0]["image"]
              for pod in sorted(namespace.pods(), key=node_of) if node_of(pod)] == [
-        "myimage:v2", *["myimage:v1"] * 3] and len(present) == 4)
-    roll(namespace)
+        "myimage:v2", *["myimage:v1"] * 3] and len(remaining_pods) == 4)
+    update(namespace)
     assert strategy(namespace)["type"] == "RollingUpdate"
 
 
 def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
     namespace.make_daemon_set(SIZE)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     (last,) = [pod for pod in namespace.pods() if node_of(pod) == 4]
     namespace.remove(last["metadata"]["name"], "pods")
-    eventually(lambda: versions(namespace) == ["v2", "v1", "v1", "v1", "v2"], "the pod again")
-    roll(namespace, pause_at="2")
+    eventually(
+        lambda: versions(namespace) == ["v2", "v1", "v1", "v1", "v2"], "the replacement of the pod"
+    )
+    update(namespace, pause_at="2")
     assert versions(namespace) == ["v2", "v1", "v1", "v1", "v2"]
 
 
 @pytest.mark.full
 def test_rollback_of_an_update_to_an_old_template(namespace, nodes):
-    """The server has renumbered the restored revision, and only its managedFields show the order.
+    """The controller manager renumbers the old revision; only managedFields show the original
+    order.
     """
     namespace.make_daemon_set(SIZE)
-    time.sleep(1.1)  # times are in seconds
-    roll(namespace)
+    time.sleep(1.1)  # timestamps have a resolution of one second
+    update(namespace)
     time.sleep(1.1)
-    roll(namespace, image="myimage:v1", pause_at="1")
-    result = back(namespace)
+    update(namespace, image="myimage:v1", pause_at="1")
+    result = roll_back(namespace)
     assert actions(result) == ["update", "annotate"] and versions(namespace) == ["v2"] * SIZE
 
 
-def test_taints_during_a_pause_delete_no_pod(namespace, nodes):
+def test_pods_on_tainted_nodes_are_not_deleted_during_a_pause(namespace, nodes):
     namespace.make_daemon_set(SIZE)
-    roll(namespace, pause_at="1")
-    before = by_node(namespace)
+    update(namespace, pause_at="1")
+    before = uids_by_node(namespace)
     for name in nodes:
         taints = [{"key": key, "value": namespace.name, "effect": "NoSchedule"}
                   for key in ("test", "maintenance")]
         namespace.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}},
                        "application/merge-patch+json")
     time.sleep(1)
-    namespace.patch_daemon_set({"metadata": {"annotations": {"look": "again"}}})
+    namespace.patch_daemon_set({"metadata": {"annotations": {"trigger": "reconcile"}}})
     eventually(lambda: namespace.daemon_set()["status"]["numberMisscheduled"] == SIZE,
-               "no node takes its pods")
-    assert f"already paused: 1 of its {SIZE} pods are new" in roll(namespace, pause_at="1")["msg"]
-    assert by_node(namespace) == before and strategy(namespace)["type"] == "OnDelete"
+               "all pods misscheduled")
+    assert f"already paused: 1 of its {SIZE} pods are new" in update(namespace, pause_at="1")["msg"]
+    assert uids_by_node(namespace) == before and strategy(namespace)["type"] == "OnDelete"
 
 
 def test_restart_replaces_all_pods_once(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before = uids(namespace.pods())
-    result = roll(namespace, image=None, state="restarted")
+    result = update(namespace, image=None, state="restarted")
     assert (result["changed"] and not before & uids(namespace.pods())
             and versions(namespace) == ["v1"] * SIZE)
 
@@ -409,21 +416,21 @@ def test_restart_replaces_all_pods_once(namespace, nodes):
 def test_rollback_to_a_revision_resumes_after_a_kill(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     for image in ("myimage:v2", "myimage:v3"):
-        roll(namespace, image=image)
+        update(namespace, image=image)
     with pytest.raises(Killed):
-        back(namespace, to_revision=1, fault=kill_at_write(1, True))
-    result = back(namespace, to_revision=1)
+        roll_back(namespace, to_revision=1, fault=kill_at_write(1, True))
+    result = roll_back(namespace, to_revision=1)
     assert versions(namespace) == ["v1"] * SIZE
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
-    assert not back(namespace, to_revision=1)["changed"]
+    assert not roll_back(namespace, to_revision=1)["changed"]
     with pytest.raises(RolloutError, match="it has no revision 9") as caught:
-        back(namespace, to_revision=9)
+        roll_back(namespace, to_revision=9)
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
 def test_info_shows_pods_and_commands_of_the_update(namespace, nodes, monkeypatch):
     namespace.make_daemon_set(SIZE)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name,
               "kubeconfig": namespace.kubeconfig, "pods": True}
     (rollout,) = task.info(params)["rollouts"]
@@ -455,16 +462,16 @@ def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(names
     rules = [rule for rule in role("baton-daemon-sets") if "pods" not in rule["resources"]]
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
     pods = [rule for rule in role("baton-daemon-sets") if "pods" in rule["resources"]]
-    eventually(lambda: not namespace.is_allowed(pods), "a permission less")
+    eventually(lambda: not namespace.is_allowed(pods), "the revoked permission")
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, pause_at="1")
+        update(namespace, pause_at="1")
     assert caught.value.why == "not allowed: delete on pods"
     assert namespace.daemon_set()["metadata"]["resourceVersion"] == before
-    roll(namespace)
+    update(namespace)
     assert versions(namespace) == ["v2"] * SIZE
 
 
-def test_forged_record_raises_no_max_unavailable(namespace, nodes):
+def test_forged_record_does_not_increase_max_unavailable(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     forged = {"outcome": "updating", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
               "revision": 0, "set": "foo-v0",
@@ -475,32 +482,32 @@ def test_forged_record_raises_no_max_unavailable(namespace, nodes):
     namespace.patch_daemon_set(
         {"metadata": {"annotations": {object_meta.LAST_ROLLOUT: json.dumps(forged)}}})
     with namespace.observer() as observer:
-        roll(namespace)
+        update(namespace)
     assert versions(namespace) == ["v2"] * SIZE and observer.min_ready >= SIZE - 1
     assert strategy(namespace)["rollingUpdate"]["maxUnavailable"] == 1
 
 
-ALL_AT_ONCE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
+UNLIMITED = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
 
 
 @pytest.mark.full
 def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
-    """The server deletes the ControllerRevision of a template with the last pod."""
-    namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=ALL_AT_ONCE)
+    """The controller manager deletes the ControllerRevision of a template without pods."""
+    namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=UNLIMITED)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
-             on_failure="rollback")
+        update(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
+               on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what
     assert (versions(namespace) == ["v1"] * SIZE
             and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0)
 
-    roll(namespace, pause_at="100%")
+    update(namespace, pause_at="100%")
     assert versions(namespace) == ["v2"] * SIZE
     params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name,
               "kubeconfig": namespace.kubeconfig}
     (rollout,) = task.info(params)["rollouts"]
     assert "state=rolled_back" in rollout["rollback_command"]
-    back(namespace)
+    roll_back(namespace)
     assert (versions(namespace) == ["v1"] * SIZE
             and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0)
 
@@ -509,11 +516,13 @@ def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
 @pytest.mark.parametrize("params, version", [
     ({"image": "myimage:v2"}, "v2"), ({"image": "myimage:v2", "pause_at": "4"}, "v2"),
     ({"state": "rolled_back"}, "v1")],
-    ids=["update", "pause", "back"])
-def test_pods_wrongly_counted_as_new_are_replaced(namespace, nodes, params, version):
-    """A DaemonSet deleted with --cascade=orphan and created again counts its templates from 1."""
+    ids=["update", "pause", "rollback"])
+def test_old_pods_with_a_label_of_the_new_template_are_replaced(namespace, nodes, params, version):
+    """The template generation of a recreated DaemonSet restarts at 1 and may equal that of old
+    pods.
+    """
     namespace.make_daemon_set(SIZE)
-    roll(namespace, pause_at="2")
+    update(namespace, pause_at="2")
     item = namespace.daemon_set()
     generation = "1" if version == "v2" else "2"
     item = {**item, "metadata": {"name": "foo", "annotations": {
@@ -525,9 +534,9 @@ def test_pods_wrongly_counted_as_new_are_replaced(namespace, nodes, params, vers
         item["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
     path = namespace.apps_path("daemonsets", "foo")
     namespace.call("DELETE", path, {"propagationPolicy": "Orphan"})
-    eventually(lambda: namespace.daemon_set() is None, "the end of foo")
+    eventually(lambda: namespace.daemon_set() is None, "the deletion of foo")
     namespace.call("POST", namespace.apps_path("daemonsets"), item)
-    eventually(lambda: namespace.is_rolled_out_on(SIZE), "the server's word that all pods are new")
+    eventually(lambda: namespace.is_rolled_out_on(SIZE), "a status in which all pods are new")
     assert sorted(versions(namespace)) == ["v1"] * 3 + ["v2"] * 2
 
     with namespace.observer() as observer:
@@ -539,35 +548,35 @@ def test_pods_wrongly_counted_as_new_are_replaced(namespace, nodes, params, vers
     assert not namespace.roll(kind="DaemonSet", **params)["changed"]
 
 
-class WrongClock(driver.Clock):
-    """Clock of a client ahead of the server's, or behind."""
+class OffsetClock(driver.Clock):
+    """A client clock that differs from the server's clock."""
 
-    off = 0.0
+    offset = 0.0
 
     def instant(self):
-        now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self.off)
+        now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self.offset)
         return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("off", [-100, 100])
-def test_slow_termination_is_awaited_with_any_client_clock(
-        namespace, nodes, monkeypatch, off):
+@pytest.mark.parametrize("offset", [-100, 100])
+def test_update_waits_for_terminating_pods_with_a_wrong_client_clock(
+        namespace, nodes, monkeypatch, offset):
     namespace.make_daemon_set(SIZE)
     for pod in namespace.pods():
         namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/keep"]}},
                         "pods")
-    right = time.time
-    monkeypatch.setattr(WrongClock, "off", off)
-    monkeypatch.setattr(driver, "Clock", WrongClock)
-    monkeypatch.setattr(time, "time", lambda: right() + off)
+    real_time = time.time
+    monkeypatch.setattr(OffsetClock, "offset", offset)
+    monkeypatch.setattr(driver, "Clock", OffsetClock)
+    monkeypatch.setattr(time, "time", lambda: real_time() + offset)
 
     with pytest.raises(RolloutError):
-        roll(namespace, pause_at="1", max_unavailable="2", progress_deadline=5)
+        update(namespace, pause_at="1", max_unavailable="2", progress_deadline=5)
 
     pods = namespace.call("GET", namespace.path("pods"))["items"]
     for pod in pods:
         namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": None}}, "pods")
     assert sum("deletionTimestamp" in pod["metadata"] for pod in pods) == 1
-    roll(namespace, pause_at="1", max_unavailable="2")
+    update(namespace, pause_at="1", max_unavailable="2")
     assert versions(namespace).count("v2") == 1

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Deployments: the server's controller makes the steps, and stops at a pause."""
+"""Test updates of Deployments, whose pods the controller manager replaces."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
 
 
-def roll(namespace, **params):
+def update(namespace, **params):
     return namespace.roll(**{"kind": "Deployment", "image": "myimage:v2", **params})
 
 
-def back(namespace, **params):
+def roll_back(namespace, **params):
     return namespace.roll(kind="Deployment", state="rolled_back", **params)
 
 
@@ -37,16 +37,16 @@ def settings(item):
     return {field: item["spec"].get(field) for field in SETTINGS}
 
 
-# The server's controller counts sizes: as many terminating pods as a step's size may exist in
-# addition to the limit.
+# The Deployment controller ignores terminating pods, so the number of pods may exceed the limit of
+# the surge by the size of a step.
 
 
 def test_update_of_the_image_and_no_write_in_a_rerun(namespace):
     before = namespace.make_deployment(4)
     with namespace.observer() as observer:
-        result = roll(namespace)
+        result = update(namespace)
 
-    again = roll(namespace)
+    rerun = update(namespace)
     assert namespace.wait_for_rollout() and versions(namespace) == (0, 4)
     assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
     assert result["steps"][0]["action"] == "update"
@@ -56,33 +56,33 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace):
     assert (result["rollout"]["images"]
             == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert settings(namespace.deployment()) == settings(before)
-    # 25 % of 4, by the Deployment's default
+    # default: 25 % of 4
     assert observer.min_ready >= 3 and observer.max_pods <= 4 + 1 + 1
-    assert not again["changed"] and set(again["requests"]) == {"GET"}
+    assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
 
 @pytest.mark.full
-def test_pause_is_exact_and_stable(namespace):
+def test_update_pauses_at_the_exact_number_of_new_pods(namespace):
     before = namespace.make_deployment(20)
     with namespace.observer() as observer:
-        result = roll(namespace, pause_at="10%")
-        new = set(observer.new_pods)
-        assert versions(namespace) == (18, 2) and len(new) == 2
+        result = update(namespace, pause_at="10%")
+        new_uids = set(observer.new_pods)
+        assert versions(namespace) == (18, 2) and len(new_uids) == 2
         time.sleep(10)
-        assert observer.new_pods == new and versions(namespace) == (18, 2)
-        again = roll(namespace, pause_at="10%")
-        third = roll(namespace, pause_at="50%")
+        assert observer.new_pods == new_uids and versions(namespace) == (18, 2)
+        rerun = update(namespace, pause_at="10%")
+        next_pause = update(namespace, pause_at="50%")
         assert versions(namespace) == (10, 10) and len(observer.new_pods) == 10
-        done = roll(namespace)
+        completion = update(namespace)
 
-    assert result["rollout"]["phase"] == "paused" and third["rollout"]["phase"] == "paused"
+    assert result["rollout"]["phase"] == "paused" and next_pause["rollout"]["phase"] == "paused"
     name = namespace.replica_sets()[-1]["metadata"]["name"]
     assert (result["msg"]
             == f"foo is paused at 2 of 20 replicas of myimage:v2 ({name}), alongside 18 of "
                f"myimage:v1")
-    assert (not again["changed"] and "already paused" in again["msg"]
-            and not again["requests"]["PATCH"])
-    assert done["rollout"]["phase"] == "complete" and versions(namespace) == (0, 20)
+    assert (not rerun["changed"] and "already paused" in rerun["msg"]
+            and not rerun["requests"]["PATCH"])
+    assert completion["rollout"]["phase"] == "complete" and versions(namespace) == (0, 20)
     assert (len(observer.new_pods) == 20 and observer.min_ready >= 15
             and observer.max_pods <= 20 + 5 + 5)
     assert settings(namespace.deployment()) == settings(before)
@@ -92,19 +92,19 @@ def test_pause_is_exact_and_stable(namespace):
 @pytest.mark.parametrize("pause_at", ["1", "60%", "100%"])
 def test_rollback_from_a_pause(namespace, pause_at):
     before = namespace.make_deployment(5)
-    old = uids(namespace.pods())
+    old_uids = uids(namespace.pods())
     with namespace.observer() as observer:
-        roll(namespace, pause_at=pause_at, max_surge="2")
-        result = back(namespace, max_surge="2")
+        update(namespace, pause_at=pause_at, max_surge="2")
+        result = roll_back(namespace, max_surge="2")
 
-    again = back(namespace)
+    rerun = roll_back(namespace)
     assert (result["changed"] and versions(namespace) == (5, 0)
             and namespace.wait_for_rollout())
     assert result["msg"] == "foo is rolled back to myimage:v1: 5 of 5 replicas available"
     assert settings(namespace.deployment()) == settings(before)
     assert observer.min_ready >= 5 and observer.max_pods <= 5 + 2 + 2
-    assert not again["changed"] and not again["requests"]["PATCH"]
-    assert len(old & uids(namespace.pods())) == {"1": 4, "60%": 2, "100%": 0}[pause_at]
+    assert not rerun["changed"] and not rerun["requests"]["PATCH"]
+    assert len(old_uids & uids(namespace.pods())) == {"1": 4, "60%": 2, "100%": 0}[pause_at]
 
 
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
@@ -120,84 +120,84 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
             == 0)
 
 
-@pytest.mark.long  # tests/faults covers some of its points in every `make test`
+@pytest.mark.long  # tests/faults runs a sample in `make test`
 def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
-    """Continue from each death to the pause, to the next one, and to the end or back."""
+    """After each kill, rerun the task to the pause, to the next pause, and roll back."""
     before = namespace.make_deployment(3)
     for number in range(1, 100):
-        deaths = 0
+        kills = 0
         for after in (False, True):
-            for pause, expected in (("34%", (1, 2)), ("100%", (0, 3))):
-                deaths += _dies(namespace, number, after, pause_at=pause, max_surge="1")
-                roll(namespace, pause_at=pause, max_surge="1")
-                assert versions(namespace) == expected, f"killed at {number}, {after}"
-            deaths += _dies_back(namespace, number, after)
-            back(namespace)
+            for pause, expected_versions in (("34%", (1, 2)), ("100%", (0, 3))):
+                kills += _is_killed(namespace, number, after, pause_at=pause, max_surge="1")
+                update(namespace, pause_at=pause, max_surge="1")
+                assert versions(namespace) == expected_versions, f"killed at {number}, {after}"
+            kills += _is_rollback_killed(namespace, number, after)
+            roll_back(namespace)
             assert (versions(namespace) == (3, 0)
                     and settings(namespace.deployment()) == settings(before))
-        if not deaths:
+        if not kills:
             return
-    raise AssertionError("it writes without end")
+    raise AssertionError("each task was killed: the number of writes is not limited")
 
 
-def _dies(namespace, number, after, **params):
+def _is_killed(namespace, number, after, **params):
     try:
-        roll(namespace, fault=kill_at_write(number, after), **params)
+        update(namespace, fault=kill_at_write(number, after), **params)
     except Killed:
         return 1
     return 0
 
 
-def _dies_back(namespace, number, after):
+def _is_rollback_killed(namespace, number, after):
     try:
-        back(namespace, fault=kill_at_write(number, after))
+        roll_back(namespace, fault=kill_at_write(number, after))
     except Killed:
         return 1
     return 0
 
 
-def test_image_of_another_client_in_an_update_is_refused_by_name(namespace):
+def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     before = namespace.make_deployment(3)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     namespace.patch_deployment(
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
 
     with pytest.raises(RolloutError) as caught:
-        roll(namespace)
+        update(namespace)
     assert "another update is in progress: to myimage:v3" in caught.value.what
     assert "during an update to myimage:v2" in caught.value.what
     assert (namespace.command(kind="Deployment", image="myimage:v3", container="web")
             in caught.value.next_command)
     assert namespace.deployment()["spec"]["paused"]
 
-    back(namespace)
+    roll_back(namespace)
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
 def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_deployment(3)
-    roll(namespace, pause_at="1")
-    # as `kubectl apply` does
+    update(namespace, pause_at="1")
+    # like `kubectl apply` of the old manifest
     namespace.patch_deployment({"spec": {"template": before["spec"]["template"]}})
 
     with pytest.raises(RolloutError,
                        match="another update is in progress: to myimage:v1") as caught:
-        roll(namespace)
+        update(namespace)
     assert namespace.command(kind="Deployment", state="rolled_back") in caught.value.next_command
 
-    result = back(namespace)
+    result = roll_back(namespace)
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
-    assert not back(namespace)["changed"]
+    assert not roll_back(namespace)["changed"]
 
 
-def test_broken_image_is_diagnosed_and_rolled_back(namespace):
+def test_failed_update_is_rolled_back(namespace):
     before = namespace.make_deployment(3)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace,
-             template={"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
-                                "schedulerName": "none"}},
-             image=None, progress_deadline=3, on_failure="rollback")
+        update(namespace,
+               template={"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
+                                  "schedulerName": "none"}},
+               image=None, progress_deadline=3, on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
@@ -205,18 +205,18 @@ def test_broken_image_is_diagnosed_and_rolled_back(namespace):
 def test_restart_replaces_all_pods_once(namespace):
     namespace.make_deployment(3)
     before = uids(namespace.pods())
-    result = roll(namespace, image=None, state="restarted")
+    result = update(namespace, image=None, state="restarted")
     assert (result["changed"] and not before & uids(namespace.pods())
             and versions(namespace) == (3, 0))
 
 
-def test_settings_of_another_client_during_the_update_are_kept(namespace):
-    """The record is then also the only source of the value before the update."""
+def test_settings_changed_by_another_client_during_the_update_are_retained(namespace):
+    """Only changed settings are restored; the other client's value is retained."""
     namespace.make_deployment(3)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     namespace.patch_deployment({"spec": {"progressDeadlineSeconds": 2**31 - 1, "paused": False,
                                          "minReadySeconds": 1}})
-    roll(namespace)
+    update(namespace)
     item = namespace.deployment()
     assert item["spec"]["minReadySeconds"] == 1 and versions(namespace) == (0, 3)
     last = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
@@ -225,65 +225,68 @@ def test_settings_of_another_client_during_the_update_are_kept(namespace):
 
 def test_scaling_during_a_pause_allows_the_next_stages(namespace):
     before = namespace.make_deployment(4)
-    roll(namespace, pause_at="50%")
-    for replicas, expected in ((8, (4, 4)), (3, None)):
+    update(namespace, pause_at="50%")
+    for replicas, expected_versions in ((8, (4, 4)), (3, None)):
         namespace.patch_deployment({"spec": {"replicas": replicas}})
-        eventually(lambda size=replicas: sum(versions(namespace)) == size, "the new size")
-        roll(namespace, pause_at="50%")
-        assert expected in (None, versions(namespace)) and sum(versions(namespace)) == replicas
+        eventually(lambda size=replicas: sum(versions(namespace)) == size, "pods of the new size")
+        update(namespace, pause_at="50%")
+        assert (
+            expected_versions in (None, versions(namespace))
+            and sum(versions(namespace)) == replicas
+        )
         assert (versions(namespace)[1] >= replicas / 2 - 1
                 and namespace.deployment()["spec"]["paused"])
-    again = roll(namespace, pause_at="50%")
-    assert "already paused" in again["msg"] and not again["requests"]["PATCH"]
-    roll(namespace)
+    rerun = update(namespace, pause_at="50%")
+    assert "already paused" in rerun["msg"] and not rerun["requests"]["PATCH"]
+    update(namespace)
     assert versions(namespace) == (0, 3) and settings(namespace.deployment()) == settings(before)
 
 
 @pytest.mark.parametrize("strategy", [
     {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}},
     {"type": "Recreate"}],
-    ids=["a percentage", "Recreate"])
-def test_strategy_edited_during_a_pause_is_kept(namespace, strategy):
+    ids=["percentage", "Recreate"])
+def test_strategy_changed_during_a_pause_is_retained(namespace, strategy):
     namespace.make_deployment(4)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     namespace.patch_deployment({"spec": {"strategy": {"$patch": "replace", **strategy}}})
-    roll(namespace)
+    update(namespace)
     assert versions(namespace) == (0, 4) and namespace.deployment()["spec"]["strategy"] == strategy
 
 
-def test_budget_limits_unavailable_pods(namespace):
+def test_pod_disruption_budget_limits_unavailable_pods(namespace):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}}
     before = namespace.make_deployment(4, strategy=strategy)
     namespace.call("POST", f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets", {
         "metadata": {"name": "pdb"},
         "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
     with namespace.observer() as observer:
-        roll(namespace)
-    # terminating pods do not count as ready
+        update(namespace)
+    # terminating pods are not ready
     assert observer.min_ready >= 3 and versions(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
 
 def test_rollback_after_another_template_is_refused(namespace):
     namespace.make_deployment(2)
-    roll(namespace, pause_at="1")
-    back(namespace)
+    update(namespace, pause_at="1")
+    roll_back(namespace)
     namespace.patch_deployment(
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
     assert namespace.wait_for_rollout()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
-        back(namespace)
+        roll_back(namespace)
 
 
 def test_update_to_a_revision_pauses_and_rolls_back(namespace):
     namespace.make_deployment(3)
-    roll(namespace)
-    result = back(namespace, to_revision=1, pause_at="1")
+    update(namespace)
+    result = roll_back(namespace, to_revision=1, pause_at="1")
     assert versions(namespace) == (1, 2) and result["rollout"]["phase"] == "paused"
-    back(namespace)
+    roll_back(namespace)
     assert versions(namespace) == (0, 3)
-    back(namespace, to_revision=3, pause_at="1")
-    back(namespace, to_revision=3)
+    roll_back(namespace, to_revision=3, pause_at="1")
+    roll_back(namespace, to_revision=3)
     assert versions(namespace) == (3, 0) and namespace.wait_for_rollout()
 
 
@@ -293,9 +296,9 @@ def test_failed_revision_is_rolled_back_to_the_former_template(namespace):
     broken = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
                        "schedulerName": "none"}}
     with pytest.raises(RolloutError):
-        roll(namespace, image=None, template=broken, progress_deadline=2, on_failure="rollback")
+        update(namespace, image=None, template=broken, progress_deadline=2, on_failure="rollback")
     with pytest.raises(RolloutError) as caught:
-        back(namespace, to_revision=2, progress_deadline=2, on_failure="rollback")
+        roll_back(namespace, to_revision=2, progress_deadline=2, on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what and versions(namespace) == (3, 0)
 
 
@@ -303,30 +306,30 @@ def test_deployment_paused_by_another_client_is_refused(namespace):
     namespace.make_deployment(1, paused=False)
     namespace.patch_deployment({"spec": {"paused": True}})
     with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
-        roll(namespace)
+        update(namespace)
     assert versions(namespace) == (1, 0)
 
 
-def test_revision_numbers_are_those_of_kubectl(namespace):
+def test_revision_numbers_equal_those_of_kubectl(namespace):
     namespace.make_deployment(3)
     for image in ("myimage:v2", "myimage:v3"):
-        roll(namespace, image=image)
+        update(namespace, image=image)
     (rollout,) = info(namespace)["rollouts"]
     assert ([(revision["revision"], revision["images"]["web"]) for revision in rollout["history"]]
             == [
         (3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")])
 
-    result = back(namespace, to_revision=1)
-    again = back(namespace, to_revision=1)
+    result = roll_back(namespace, to_revision=1)
+    rerun = roll_back(namespace, to_revision=1)
 
     assert (result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
             and versions(namespace) == (3, 0))
     assert ([revision["revision"] for revision in info(namespace)["rollouts"][0]["history"]]
             == [4, 3, 2])
-    assert not again["changed"] and not again["requests"]["PATCH"]
+    assert not rerun["changed"] and not rerun["requests"]["PATCH"]
     with pytest.raises(RolloutError, match="it has no revision 1"):
-        back(namespace, to_revision=2)
-        back(namespace, to_revision=1)
+        roll_back(namespace, to_revision=2)
+        roll_back(namespace, to_revision=1)
 
 
 def info(namespace):
@@ -335,38 +338,40 @@ def info(namespace):
     return task.info(params)
 
 
-def test_autoscaler_is_frozen_until_the_end(namespace):
-    """Also while paused, when a change of its size would be shared with the canary."""
+def test_autoscaler_is_frozen_until_the_end_of_the_update(namespace):
+    """During a pause, the Deployment controller would distribute a size change over both
+    versions.
+    """
     namespace.make_deployment(3)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
     before = namespace.call("POST", path, {"metadata": {"name": "hpa"}, "spec": {
         "scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5}})["spec"]
 
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     frozen = namespace.call("GET", f"{path}/hpa")
     assert frozen["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
-    roll(namespace)
+    update(namespace)
 
     after = namespace.call("GET", f"{path}/hpa")
     assert (after["spec"] == before
             and object_meta.FROZEN not in (after["metadata"].get("annotations") or {}))
 
 
-@pytest.mark.fake_nodes("100 pods that are all ready at once; a kubelet takes them in turns")
-def test_requests_do_not_grow_with_pods(namespace):
-    """Apart from the server's own steps, each of which is reported."""
-    spent = []
+@pytest.mark.fake_nodes("pods that become ready simultaneously")
+def test_number_of_requests_does_not_depend_on_the_number_of_pods(namespace):
+    """The test compares Deployments of 4 and of 40 pods, without Events."""
+    request_counts = []
     for replicas in (4, 40):
         namespace.make_deployment(replicas, name=f"foo-{replicas}")
-        requests = roll(namespace, name=f"foo-{replicas}", record_events=False)["requests"]
-        spent.append(sum(requests.values()))
-    assert max(spent) <= 25, spent
+        requests = update(namespace, name=f"foo-{replicas}", record_events=False)["requests"]
+        request_counts.append(sum(requests.values()))
+    assert max(request_counts) <= 25, request_counts
 
 
 def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
     namespace.make_deployment(4)
-    roll(namespace, pause_at="25%")
+    update(namespace, pause_at="25%")
 
     (rollout,) = info(namespace)["rollouts"]
     assert (rollout["phase"], rollout["direction"], rollout["desired"]) == ("paused", "forward", 4)
@@ -376,8 +381,10 @@ def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
              rollout["successor"]["images"])
             == (1, 1, {"web": "myimage:v2"}))
     assert rollout["resume_command"].startswith("run the task that began it")
-    back = namespace.command(kind="Deployment", state="rolled_back").removesuffix("'")
-    assert rollout["rollback_command"] == f"{back} kubeconfig={namespace.kubeconfig}'"
+    rollback_command = namespace.command(kind="Deployment", state="rolled_back").removesuffix(
+        "'"
+    )
+    assert rollout["rollback_command"] == f"{rollback_command} kubeconfig={namespace.kubeconfig}'"
 
 
 
@@ -400,7 +407,7 @@ def test_without_wait_the_task_ends_and_the_next_one_follows_the_update(namespac
     options = {"kind": kind, "image": "myimage:v2", "max_unavailable": "2"}
 
     started = namespace.roll(**options, wait=False)
-    again = namespace.roll(**options, wait=False)
+    rerun = namespace.roll(**options, wait=False)
     followed = namespace.roll(**options)
 
     assert started["changed"] and started["rollout"]["phase"] == "progressing"
@@ -408,6 +415,6 @@ def test_without_wait_the_task_ends_and_the_next_one_follows_the_update(namespac
                                      "cluster continues it: ")
     assert " wait=" not in started["resume_command"]
     assert "state=rolled_back" in started["rollback_command"]
-    assert not again["changed"] and not again["requests"]["PATCH"]
+    assert not rerun["changed"] and not rerun["requests"]["PATCH"]
     assert followed["rollout"]["phase"] == "complete" and versions(namespace) == (0, 3)
     assert read()["spec"] | {"template": None} == before | {"template": None}

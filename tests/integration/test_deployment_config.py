@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From an OpenShift DeploymentConfig to a Deployment: the pods stay the same. openshift.py stands
-for OpenShift.
+"""Test the migration of an OpenShift DeploymentConfig to a Deployment, which retains all pods.
+
+openshift.py simulates the controllers of OpenShift.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import openshift
 import pytest
 from objects import eventually, owner, role, uids
 from task_runner import TaskRunner
-from test_same_answer import everybody_answers_alike
+from test_same_answer import assert_equal_answers
 from writes import (
     Killed,
     action_after_write,
@@ -29,54 +30,58 @@ from writes import (
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Far more than the writes of a migration.
-NEVER = 100
+#: More than the number of writes of a migration.
+MAX_WRITES = 100
 MIGRATE = {"kind": "DeploymentConfig", "state": "migrated", "to_kind": "Deployment"}
-BACK = {"kind": "DeploymentConfig", "state": "rolled_back"}
+ROLL_BACK = {"kind": "DeploymentConfig", "state": "rolled_back"}
 PAGE = Path(__file__).parents[2] / "docs" / "openshift.md"
 
 
 @pytest.fixture
-def allowed(namespace):
-    """The namespace, with the Roles for this migration."""
-    openshift.serve(namespace)
+def project(namespace):
+    """Provide a namespace (an OpenShift project) with the permissions for the migration."""
+    openshift.install_crd(namespace)
     for name in ("baton-migration", "baton-openshift"):
         namespace.allow(role(name), name)
     return namespace
 
 
 @pytest.fixture
-def stand_in(allowed):
-    with openshift.OpenShift(allowed) as stand_in:
-        yield stand_in
+def simulator(project):
+    with openshift.OpenShift(project) as simulator:
+        yield simulator
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_is_left(cluster):
-    """Delete the kind after these tests: all others run without OpenShift's API."""
+def delete_crd_afterwards(cluster):
+    """Delete the CustomResourceDefinition after these tests, since other tests expect no OpenShift
+    API.
+    """
     yield
     from namespace import Namespace
 
-    last = Namespace(cluster.kubeconfig, "no-more")
-    openshift.serve_no_more(last)
-    last.delete()
+    last_namespace = Namespace(cluster.kubeconfig, "after-openshift")
+    openshift.uninstall_crd(last_namespace)
+    last_namespace.delete()
 
 
 def migrate(namespace, **params):
     return namespace.roll(**{**MIGRATE, **params})
 
 
-def is_migrated(namespace, stand_in):
-    """Return whether only a Deployment with one ReplicaSet remains."""
+def is_migrated(namespace, simulator):
+    """Return whether only a rolled out Deployment with one ReplicaSet exists."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
-    return (stand_in.config() is None and namespace.rcs() == []
+    return (simulator.config() is None and namespace.rcs() == []
             and namespace.wait_for_rollout() and len(namespace.replica_sets()) == 1
             and not revisions)
 
 
-def is_as_before(namespace, stand_in, before, pods):
-    """The DeploymentConfig goes on with the same pods, and nothing of a migration is left."""
-    config = stand_in.config()
+def is_restored(namespace, simulator, before, pods):
+    """Return whether the DeploymentConfig has its old spec and pods, without traces of a
+    migration.
+    """
+    config = simulator.config()
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     spec = {**config["spec"], "paused": config["spec"].get("paused", False)}
     return (spec == {**before["spec"], "paused": before["spec"].get("paused", False)}
@@ -97,28 +102,35 @@ def steps(result):
 
 @pytest.mark.full
 @pytest.mark.parametrize("replicas", [0, 3])
-def test_migration_restarts_no_pod(allowed, stand_in, replicas):
-    stand_in.make(replicas, metadata={"annotations": {"note": "x"}}, strategy={
+def test_migration_retains_all_pods(project, simulator, replicas):
+    simulator.make(replicas, metadata={"annotations": {"note": "x"}}, strategy={
         "type": "Rolling",
         "rollingParams": {"maxSurge": "10%", "maxUnavailable": 1, "timeoutSeconds": 300}})
-    before = uids(allowed.pods())
-    planned = allowed.check(**MIGRATE)
-    assert (uids(allowed.pods()) == before and not stand_in.config()["spec"].get("paused")
-            and not allowed.replica_sets())
-    with allowed.observer() as observer:
-        result = migrate(allowed)
-        eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
+    before = uids(project.pods())
+    planned = project.check(**MIGRATE)
+    assert (
+        uids(project.pods()) == before
+        and not simulator.config()["spec"].get("paused")
+        and not project.replica_sets()
+    )
+    with project.observer() as observer:
+        result = migrate(project)
+        eventually(
+            lambda: is_migrated(project, simulator),
+            "the completion of the migration",
+            seconds=60,
+        )
 
-    again = migrate(allowed)
-    assert (uids(allowed.pods()) == before and not observer.new_pods and not observer.deleted_pods
+    rerun = migrate(project)
+    assert (uids(project.pods()) == before and not observer.new_pods and not observer.deleted_pods
             and not observer.restarts)
     assert steps(planned) == steps(result) and result["warnings"] == []
     assert (result["msg"]
             == f"foo is now a Deployment, with myimage:v1: {replicas} of {replicas} replicas "
                f"available")
-    assert (not again["changed"] and again["msg"] == "foo is already a Deployment"
-            and set(again["requests"]) == {"GET"})
-    item = allowed.deployment()
+    assert (not rerun["changed"] and rerun["msg"] == "foo is already a Deployment"
+            and set(rerun["requests"]) == {"GET"})
+    item = project.deployment()
     assert (item["metadata"]["labels"] == {"app": "foo"}
             and item["metadata"]["annotations"]["note"] == "x")
     assert item["spec"]["selector"] == {"matchLabels": {"app": "foo", "deploymentconfig": "foo"}}
@@ -131,26 +143,29 @@ def test_migration_restarts_no_pod(allowed, stand_in, replicas):
     assert object_meta.PAUSED_FOR_MIGRATION not in item["metadata"]["annotations"]
 
 
-def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(allowed, stand_in):
-    """The newest complete rollout has the pods; the others are empty, and go."""
-    stand_in.make(2, strategy={"type": "Recreate"})
-    stand_in.roll("myimage:v2")
-    stand_in.until_rolled_out(2, 2)
-    before = uids(allowed.pods())
-    migrate(allowed)
-    assert is_migrated(allowed, stand_in) and uids(allowed.pods()) == before
-    assert allowed.deployment()["spec"]["strategy"] == {"type": "Recreate"}
+def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
+    project, simulator
+):
+    """The migration deletes the ReplicationControllers of the earlier rollouts."""
+    simulator.make(2, strategy={"type": "Recreate"})
+    simulator.change_image("myimage:v2")
+    simulator.until_rolled_out(2, 2)
+    before = uids(project.pods())
+    migrate(project)
+    assert is_migrated(project, simulator) and uids(project.pods()) == before
+    assert project.deployment()["spec"]["strategy"] == {"type": "Recreate"}
 
-    allowed.roll(kind="Deployment", image="myimage:v3")
-    assert allowed.wait_for_rollout() and len(allowed.pods()) == 2
-    allowed.roll(kind="Deployment", state="rolled_back", to_revision=1)
-    assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
+    project.roll(kind="Deployment", image="myimage:v3")
+    assert project.wait_for_rollout() and len(project.pods()) == 2
+    project.roll(kind="Deployment", state="rolled_back", to_revision=1)
+    assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-def killed_and_resumed(namespace, stand_in, number, after):
-    """Kill the client at that write and run the same task again; return whether the write existed.
+def kill_and_resume(namespace, simulator, number, after):
+    """Kill a migration at a write, and rerun the task; return whether the migration has that
+    write.
     """
-    stand_in.make(2)
+    simulator.make(2)
     before = uids(namespace.pods())
     with namespace.observer() as observer:
         try:
@@ -159,29 +174,31 @@ def killed_and_resumed(namespace, stand_in, number, after):
             migrate(namespace)
         else:
             return False
-    assert not observer.new_pods and not observer.deleted_pods, f"killed at {number}"
+    assert not observer.new_pods and not observer.deleted_pods, f"killed at write {number}"
     assert (uids(namespace.pods()) == before
-            and is_migrated(namespace, stand_in)), f"killed at {number}"
+            and is_migrated(namespace, simulator)), f"killed at write {number}"
     return True
 
 
-@pytest.mark.long  # a sample of its points follows below
+@pytest.mark.long  # the next test is a sample
 @pytest.mark.parametrize("after", [False, True])
-def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(allowed, stand_in, after):
-    for number in range(1, NEVER):
-        if not killed_and_resumed(allowed, stand_in, number, after):
+def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(
+    project, simulator, after
+):
+    for number in range(1, MAX_WRITES):
+        if not kill_and_resume(project, simulator, number, after):
             break
-        allowed.remove_deployment()
-        eventually(lambda: not allowed.pods() and not allowed.replica_sets(), "an empty namespace")
-    assert 11 <= number < NEVER
+        project.remove_deployment()
+        eventually(lambda: not project.pods() and not project.replica_sets(), "an empty namespace")
+    assert 11 <= number < MAX_WRITES
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number, after",
                          [(1, True), (2, False), (3, True), (5, True), (11, False), (11, True)])
 def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
-        allowed, stand_in, number, after):
-    assert killed_and_resumed(allowed, stand_in, number, after)
+        project, simulator, number, after):
+    assert kill_and_resume(project, simulator, number, after)
 
 
 @pytest.mark.sample(1)
@@ -189,302 +206,364 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
                          [(1, False), (2, False), (3, False), (4, False), (5, False), (6, False),
                           (1, True), (4, True)])
 def test_rollback_of_a_migration_restores_the_deployment_config(
-        allowed, stand_in, number, was_paused):
-    """After that write of the migration; the pause of a previously paused object is not a
-    migration's.
+        project, simulator, number, was_paused):
+    """The migration is killed after a write. A DeploymentConfig that was paused before remains
+    paused.
     """
-    stand_in.make(2)
+    simulator.make(2)
     if was_paused:
-        stand_in.patch({"spec": {"paused": True}})
-    before, pods = stand_in.config(), uids(allowed.pods())
-    with allowed.observer() as observer:
+        simulator.patch({"spec": {"paused": True}})
+    before, pods = simulator.config(), uids(project.pods())
+    with project.observer() as observer:
         with pytest.raises(Killed):
-            migrate(allowed, fault=kill_at_write(number, after=True))
-        planned = allowed.check(**BACK)
-        result = allowed.roll(**BACK)
-        assert is_as_before(allowed, stand_in, before, pods)
+            migrate(project, fault=kill_at_write(number, after=True))
+        planned = project.check(**ROLL_BACK)
+        result = project.roll(**ROLL_BACK)
+        assert is_restored(project, simulator, before, pods)
         with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
-            allowed.roll(**BACK)
-        # scales its ReplicationController again, and creates no replacement for the returned pods
+            project.roll(**ROLL_BACK)
+        # the DeploymentConfig is scaled, and the rollback has caused no new pods
         if not was_paused:
-            stand_in.patch({"spec": {"replicas": 3}})
-            allowed.until_available("foo-1", 3)
+            simulator.patch({"spec": {"replicas": 3}})
+            project.until_available("foo-1", 3)
     assert (result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
             and steps(planned) == steps(result))
     assert len(observer.new_pods) == (not was_paused) and not observer.deleted_pods
 
 
 @pytest.mark.full
-def test_second_migration_after_a_rollback(allowed, stand_in):
-    stand_in.make(2)
-    pods = uids(allowed.pods())
-    with allowed.observer() as observer:
+def test_second_migration_after_a_rollback(project, simulator):
+    simulator.make(2)
+    pods = uids(project.pods())
+    with project.observer() as observer:
         for number in (5, 6):
             with pytest.raises(Killed):
-                migrate(allowed, fault=kill_at_write(number, after=True))
-            allowed.roll(**BACK)
+                migrate(project, fault=kill_at_write(number, after=True))
+            project.roll(**ROLL_BACK)
         with pytest.raises(Killed):
-            migrate(allowed, fault=kill_at_write(6, after=True))
+            migrate(project, fault=kill_at_write(6, after=True))
         for number in (1, 2, 3):
             with pytest.raises(Killed):
-                allowed.roll(**BACK, fault=kill_at_write(number, after=True))
+                project.roll(**ROLL_BACK, fault=kill_at_write(number, after=True))
             with pytest.raises(Killed):
-                migrate(allowed, fault=kill_at_write(1, after=False, matches=is_deletion))
-        migrate(allowed)
-    assert is_migrated(allowed, stand_in) and uids(allowed.pods()) == pods and not observer.new_pods
+                migrate(project, fault=kill_at_write(1, after=False, matches=is_deletion))
+        migrate(project)
+    assert (
+        is_migrated(project, simulator)
+        and uids(project.pods()) == pods
+        and not observer.new_pods
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_rollback_of_a_migration_resumes(allowed, stand_in, after):
-    before = stand_in.make(2)
-    pods = uids(allowed.pods())
-    for number in range(1, NEVER):
+def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
+    before = simulator.make(2)
+    pods = uids(project.pods())
+    for number in range(1, MAX_WRITES):
         with pytest.raises(Killed):
-            migrate(allowed, fault=kill_at_write(6, after=True))
+            migrate(project, fault=kill_at_write(6, after=True))
         try:
-            allowed.roll(**BACK, fault=kill_at_write(number, after))
+            project.roll(**ROLL_BACK, fault=kill_at_write(number, after))
             break
         except Killed:
-            # Otherwise the last write had landed.
-            if not after or stand_in.config()["spec"].get("paused"):
-                allowed.roll(**BACK)
-        assert is_as_before(allowed, stand_in, before, pods), f"killed at {number}"
-    assert 6 <= number < NEVER and is_as_before(allowed, stand_in, before, pods)
+            # otherwise, the rollback was complete
+            if not after or simulator.config()["spec"].get("paused"):
+                project.roll(**ROLL_BACK)
+        assert is_restored(project, simulator, before, pods), (
+            f"killed at write {number}"
+        )
+    assert 6 <= number < MAX_WRITES and is_restored(project, simulator, before, pods)
 
 
-def test_rollback_without_the_replication_controller_is_refused(allowed, stand_in):
-    stand_in.make(2)
+def test_rollback_without_the_replication_controller_is_refused(project, simulator):
+    simulator.make(2)
     with pytest.raises(Killed):
-        migrate(allowed, fault=kill_at_write(1, True, is_deletion))
+        migrate(project, fault=kill_at_write(1, True, is_deletion))
     with pytest.raises(RolloutError,
                        match="its pods are no longer a ReplicationController's") as caught:
-        allowed.roll(**BACK)
+        project.roll(**ROLL_BACK)
     assert "state=migrated" in caught.value.next_command
-    migrate(allowed)
-    assert is_migrated(allowed, stand_in)
+    migrate(project)
+    assert is_migrated(project, simulator)
 
 
 @pytest.mark.full
-def test_the_answer_in_process_equals_that_of_the_module(allowed, stand_in, monkeypatch, capsys):
-    monkeypatch.setenv("K8S_AUTH_KUBECONFIG", allowed.kubeconfig)
+def test_the_answer_in_process_equals_that_of_the_module(
+    project, simulator, monkeypatch, capsys
+):
+    monkeypatch.setenv("K8S_AUTH_KUBECONFIG", project.kubeconfig)
     for name in ("one", "two", "three"):
-        stand_in.make(1, name)
-    stand_in.create(1, "odd", triggers=[])  # never rolled out
-    everybody_answers_alike(allowed, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
+        simulator.make(1, name)
+    simulator.create(1, "odd", triggers=[])  # has no rollout
+    assert_equal_answers(project, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
 
 
-def test_rollout_in_progress_is_refused_with_a_command_that_waits(allowed, stand_in):
-    stand_in.make(2)
-    stand_in.holds_rollouts = True
-    stand_in.roll("myimage:v2")
-    stand_in.until_phase("Running", 2)
-    before = stand_in.config()
-    for run in (allowed.roll, allowed.check):
+def test_rollout_in_progress_is_refused_with_a_command_that_waits(project, simulator):
+    simulator.make(2)
+    simulator.blocks_rollouts = True
+    simulator.change_image("myimage:v2")
+    simulator.until_phase("Running", 2)
+    before = simulator.config()
+    for run in (project.roll, project.check):
         with pytest.raises(RolloutError, match="its rollout foo-2 is in progress") as caught:
             run(**MIGRATE)
-        assert f"oc -n {allowed.name} rollout status dc/foo" in caught.value.next_command
-        assert f"oc -n {allowed.name} rollout cancel dc/foo" in caught.value.next_command
-    assert (stand_in.config()["spec"] == before["spec"]
-            and "annotations" not in stand_in.config()["metadata"])
+        assert f"oc -n {project.name} rollout status dc/foo" in caught.value.next_command
+        assert f"oc -n {project.name} rollout cancel dc/foo" in caught.value.next_command
+    assert (simulator.config()["spec"] == before["spec"]
+            and "annotations" not in simulator.config()["metadata"])
 
 
-def test_rollout_begun_before_the_pause_completes_first(allowed, stand_in):
-    stand_in.make(2)
+def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simulator):
+    simulator.make(2)
 
-    def rolls_before_the_first_write(gateway):
-        def first(what, write):
-            if not allowed.rc("foo-2") and not allowed.replica_sets():
-                stand_in.holds_rollouts = True
-                stand_in.roll("myimage:v2")
-                stand_in.until_phase("Running", 2)
-            elif stand_in.holds_rollouts:
-                raise AssertionError(f"{what} in the middle of a rollout")
+    def start_rollout_before_the_first_write(gateway):
+        def start_rollout(step, write):
+            if not project.rc("foo-2") and not project.replica_sets():
+                simulator.blocks_rollouts = True
+                simulator.change_image("myimage:v2")
+                simulator.until_phase("Running", 2)
+            elif simulator.blocks_rollouts:
+                raise AssertionError(f"{step} during a rollout")
             return write()
 
-        intercept_writes(gateway, first)
+        intercept_writes(gateway, start_rollout)
 
     lines = []
 
     def say(line):
         lines.append(line)
         if line == "waiting: the rollout foo-2 has ended":
-            stand_in.holds_rollouts = False
+            simulator.blocks_rollouts = False
 
-    with allowed.observer() as observer:
-        migrate(allowed, fault=rolls_before_the_first_write, say=say)
+    with project.observer() as observer:
+        migrate(project, fault=start_rollout_before_the_first_write, say=say)
     assert "waiting: the rollout foo-2 has ended" in lines
-    assert (is_migrated(allowed, stand_in) and len(allowed.pods()) == 2
-            and observer.new_pods == uids(allowed.pods()))
-    assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
+    assert (is_migrated(project, simulator) and len(project.pods()) == 2
+            and observer.new_pods == uids(project.pods()))
+    assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-#: Each action half-way, whether a pod may be orphaned, and the number of pods killed.
-DEEDS = {
-    "it is unpaused": (lambda stand_in: stand_in.patch({"spec": {"paused": False}}), False, 0),
-    "it is scaled, which a paused one does not obey": (
-        lambda stand_in: stand_in.patch({"spec": {"replicas": 5}}, subresource="/scale"), False, 0),
-    "its template is changed": (lambda stand_in: stand_in.roll("myimage:v9"), False, 0),
-    "it is annotated": (
-        lambda stand_in: stand_in.patch({"metadata": {"annotations": {"by": "hand"}}}), False, 0),
-    "it is deleted without what it owns": (lambda stand_in: stand_in.remove(policy="Orphan"), False,
-                                           0),
+#: Actions of another client during the migration: function, whether pods may be orphaned, and the
+#: number of deleted pods.
+ACTIONS = {
+    "unpause": (
+        lambda simulator: simulator.patch({"spec": {"paused": False}}),
+        False,
+        0,
+    ),
+    "scale": (
+        lambda simulator: simulator.patch(
+            {"spec": {"replicas": 5}}, subresource="/scale"
+        ),
+        False,
+        0,
+    ),
+    "change the template": (
+        lambda simulator: simulator.change_image("myimage:v9"),
+        False,
+        0,
+    ),
+    "annotate": (
+        lambda simulator: simulator.patch(
+            {"metadata": {"annotations": {"by": "hand"}}}
+        ),
+        False,
+        0,
+    ),
+    "delete with --cascade=orphan": (
+        lambda simulator: simulator.remove(policy="Orphan"),
+        False,
+        0,
+    ),
 }
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("which", [2, 4, 6])
-@pytest.mark.parametrize("what", DEEDS)
-def test_migration_resumes_after_changes_of_other_clients(allowed, stand_in, what, which):
-    deed, leaves_bare, killed = DEEDS[what]
-    stand_in.make(2)
-    before = uids(allowed.pods())
-    with allowed.observer(lambda pod: leaves_bare) as observer:
-        migrate(allowed, fault=action_after_write(which, lambda: deed(stand_in)))
-        eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
+@pytest.mark.parametrize("number", [2, 4, 6])
+@pytest.mark.parametrize("step", ACTIONS)
+def test_migration_resumes_after_changes_of_other_clients(
+    project, simulator, step, number
+):
+    action, may_orphan, deleted_pods = ACTIONS[step]
+    simulator.make(2)
+    before = uids(project.pods())
+    with project.observer(lambda pod: may_orphan) as observer:
+        migrate(project, fault=action_after_write(number, lambda: action(simulator)))
+        eventually(
+            lambda: is_migrated(project, simulator),
+            "the completion of the migration",
+            seconds=60,
+        )
     assert (
-        uids(allowed.pods()) == before
+        uids(project.pods()) == before
         and not observer.new_pods
-        and len(observer.deleted_pods) == killed
+        and len(observer.deleted_pods) == deleted_pods
     )
 
 
-def test_deployment_config_deleted_during_the_migration_keeps_the_pods(allowed, stand_in):
-    """The garbage collector is about to delete its ReplicationController and the pods of the
-    latter.
-    """
-    stand_in.make(2)
-    before = uids(allowed.pods())
-    with allowed.observer():
-        migrate(allowed, fault=action_after_write(1, stand_in.remove, is_reparenting))
-        eventually(lambda: is_migrated(allowed, stand_in), "the end of the migration", seconds=60)
-    assert len(allowed.pods()) == 2 and before & uids(allowed.pods())
+def test_pods_survive_the_deletion_of_the_config_during_the_migration(
+    project, simulator
+):
+    """The garbage collector would delete the ReplicationController and its pods."""
+    simulator.make(2)
+    before = uids(project.pods())
+    with project.observer():
+        migrate(project, fault=action_after_write(1, simulator.remove, is_reparenting))
+        eventually(
+            lambda: is_migrated(project, simulator),
+            "the completion of the migration",
+            seconds=60,
+        )
+    assert len(project.pods()) == 2 and before & uids(project.pods())
 
 
-def test_fields_without_counterpart_are_named_before_the_first_write(allowed, stand_in):
+def test_fields_without_counterpart_are_reported_before_the_first_write(
+    project, simulator
+):
     source = {"kind": "ImageStreamTag", "name": "web:latest", "namespace": "images"}
     hook = {"failurePolicy": "Abort", "execNewPod": {"command": ["true"], "containerName": "web"}}
-    stand_in.make(1,
-                  triggers=[{"type": "ConfigChange"}, {"type": "ImageChange", "imageChangeParams": {
-                      "automatic": True, "containerNames": ["web"], "from": source}}],
-                  strategy={"type": "Recreate",
-                            "recreateParams": {"pre": hook, "mid": hook, "post": hook},
-                            "customParams": {"image": "my-deployer"}, "activeDeadlineSeconds": 60})
-    stand_in.patch({"spec": {"triggers": [stand_in.config()["spec"]["triggers"][1]],
-                             "paused": True}})
-    stand_in.roll("myimage:v2")
-    eventually(lambda: stand_in.config()["status"]["observedGeneration"]
-               == stand_in.config()["metadata"]["generation"], "the pause")
+    simulator.make(
+        1,
+        triggers=[
+            {"type": "ConfigChange"},
+            {
+                "type": "ImageChange",
+                "imageChangeParams": {"automatic": True, "containerNames": ["web"], "from": source},
+            },
+        ],
+        strategy={
+            "type": "Recreate",
+            "recreateParams": {"pre": hook, "mid": hook, "post": hook},
+            "customParams": {"image": "my-deployer"},
+            "activeDeadlineSeconds": 60,
+        },
+    )
+    simulator.patch(
+        {
+            "spec": {
+                "triggers": [simulator.config()["spec"]["triggers"][1]],
+                "paused": True,
+            }
+        }
+    )
+    simulator.change_image("myimage:v2")
+    eventually(lambda: simulator.config()["status"]["observedGeneration"]
+               == simulator.config()["metadata"]["generation"], "the observed pause")
 
-    planned, lines = allowed.check(**MIGRATE), []
-    result = migrate(allowed, say=lines.append)
+    planned, lines = project.check(**MIGRATE), []
+    result = migrate(project, say=lines.append)
 
     assert (planned["warnings"] == result["warnings"]
             == [line.removeprefix("warning: ") for line in lines[:7]])
     triggers, no_config_change, hooks, custom, fields, paused, template = result["warnings"]
-    assert ((f"oc -n {allowed.name} set triggers deployment/foo --from-image=images/web:latest "
+    assert ((f"oc -n {project.name} set triggers deployment/foo --from-image=images/web:latest "
              f"--containers=web") in triggers)
     assert ("rolls them out at once" in no_config_change
             and "the pre and mid and post hooks of foo" in hooks)
     assert "customParams" in custom and fields.endswith("in a Deployment: activeDeadlineSeconds")
     assert "rollout pause deployment foo" in paused and "not rolled out (myimage:v2)" in template
-    assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v1"}
+    assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v1"}
 
 
-def test_test_config_and_config_without_a_rollout(allowed, stand_in):
-    stand_in.create(1, triggers=[])
+def test_config_without_a_rollout_is_refused_and_a_test_config_is_migrated(
+    project, simulator
+):
+    simulator.create(1, triggers=[])
     with pytest.raises(RolloutError, match="it has no complete rollout") as caught:
-        migrate(allowed)
-    assert (f"oc -n {allowed.name} rollout latest dc/foo" in caught.value.next_command
-            and not stand_in.config()["spec"].get("paused"))
-    stand_in.remove()
-    eventually(lambda: stand_in.config() is None, "the end of foo")
-    stand_in.create(1, test=True)
-    stand_in.until_phase("Complete", 1)
-    eventually(lambda: not allowed.pods(), "the end of the test")
-    assert ("test: true has no counterpart" in migrate(allowed)["warnings"][0]
-            and is_migrated(allowed, stand_in))
-    assert allowed.deployment()["spec"]["replicas"] == 0
+        migrate(project)
+    assert (f"oc -n {project.name} rollout latest dc/foo" in caught.value.next_command
+            and not simulator.config()["spec"].get("paused"))
+    simulator.remove()
+    eventually(lambda: simulator.config() is None, "the deletion of foo")
+    simulator.create(1, test=True)
+    simulator.until_phase("Complete", 1)
+    eventually(lambda: not project.pods(), "the deletion of the pods")
+    assert ("test: true has no counterpart" in migrate(project)["warnings"][0]
+            and is_migrated(project, simulator))
+    assert project.deployment()["spec"]["replicas"] == 0
 
 
-def test_pods_of_two_rollouts_are_refused(allowed, stand_in):
-    stand_in.make(1)
-    stand_in.roll("myimage:v2")
-    stand_in.until_rolled_out(2, 1)
-    stand_in.patch({"spec": {"paused": True}})
-    eventually(lambda: stand_in.config()["status"]["observedGeneration"]
-               == stand_in.config()["metadata"]["generation"], "the pause")
-    allowed.patch("foo-1", {"spec": {"replicas": 1}})
-    allowed.until_available("foo-1", 1)
+def test_migration_of_a_config_with_pods_of_two_rollouts_is_refused(project, simulator):
+    simulator.make(1)
+    simulator.change_image("myimage:v2")
+    simulator.until_rolled_out(2, 1)
+    simulator.patch({"spec": {"paused": True}})
+    eventually(lambda: simulator.config()["status"]["observedGeneration"]
+               == simulator.config()["metadata"]["generation"], "the observed pause")
+    project.patch("foo-1", {"spec": {"replicas": 1}})
+    project.until_available("foo-1", 1)
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
-        migrate(allowed)
-    assert "scale rc foo-1 --replicas=0" in caught.value.next_command and not allowed.replica_sets()
+        migrate(project)
+    assert "scale rc foo-1 --replicas=0" in caught.value.next_command and not project.replica_sets()
 
 
-def test_obstacles_are_errors_before_the_pause(allowed, stand_in):
-    stand_in.make(1)
-    labels = {"app": "foo", "of": "it"}
-    allowed.make_deployment(1, name="foo", selector={"matchLabels": labels}, template={
+def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause(
+    project, simulator
+):
+    simulator.make(1)
+    labels = {"app": "foo", "owner": "foo"}
+    project.make_deployment(1, name="foo", selector={"matchLabels": labels}, template={
         "metadata": {"labels": labels},
         "spec": {"containers": [{"name": "web", "image": "myimage:v1"}]}})
     with pytest.raises(RolloutError, match="a Deployment named foo already exists"):
-        migrate(allowed)
-    allowed.remove_deployment()
-    eventually(lambda: not allowed.deployments() and not allowed.replica_sets(),
-               "the end of that Deployment")
-    allowed.create("resourcequotas",
+        migrate(project)
+    project.remove_deployment()
+    eventually(lambda: not project.deployments() and not project.replica_sets(),
+               "the deletion of the Deployment")
+    project.create("resourcequotas",
                    {"metadata": {"name": "none"},
                     "spec": {"hard": {"count/deployments.apps": "0"}}})
-    eventually(lambda: allowed.call("GET",
-                                    allowed.path("resourcequotas",
+    eventually(lambda: project.call("GET",
+                                    project.path("resourcequotas",
                                                  "none")).get("status", {}).get("used"),
-               "the quota")
+               "the status of the quota")
     with pytest.raises(RolloutError, match="its Deployment foo cannot be created"):
-        migrate(allowed)
-    assert "paused" not in stand_in.config()["spec"]
+        migrate(project)
+    assert "paused" not in simulator.config()["spec"]
 
 
-def test_replication_controller_of_another_owner_gets_no_pods(allowed, stand_in):
-    """A ReplicationController of the name without the DeploymentConfig as its controller is not a
-    rollout.
+def test_replication_controller_of_another_owner_gets_no_pods(project, simulator):
+    """A ReplicationController with the name of a rollout is no rollout unless the DeploymentConfig
+    owns it.
     """
-    stand_in.create(1, triggers=[], paused=True)
-    stand_in.patch({"status": {"latestVersion": 1}}, subresource="/status")
-    uid = allowed.create("configmaps", {"metadata": {"name": "x"}})["metadata"]["uid"]
+    simulator.create(1, triggers=[], paused=True)
+    simulator.patch({"status": {"latestVersion": 1}}, subresource="/status")
+    uid = project.create("configmaps", {"metadata": {"name": "x"}})["metadata"]["uid"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": uid,
                  "controller": True}
-    controller = allowed.make_primary(1, name="foo-1", annotations={openshift.PHASE: "Complete"},
+    controller = project.make_primary(1, name="foo-1", annotations={openshift.PHASE: "Complete"},
                                       ownerReferences=[reference])
     with pytest.raises(RolloutError, match="it has no complete rollout"):
-        migrate(allowed)
-    assert allowed.rc("foo-1")["spec"] == controller["spec"]
+        migrate(project)
+    assert project.rc("foo-1")["spec"] == controller["spec"]
 
 
-def test_name_of_a_deployment_config_is_reported_with_its_kind(allowed, stand_in):
-    stand_in.make(1)
-    with allowed.as_administrator(), pytest.raises(RolloutError) as caught:
-        allowed.roll(image="myimage:v2")
+def test_missing_kind_option_is_reported(project, simulator):
+    simulator.make(1)
+    with project.as_administrator(), pytest.raises(RolloutError) as caught:
+        project.roll(image="myimage:v2")
     assert "there is a DeploymentConfig foo (kind=DeploymentConfig)" in caught.value.message
     with pytest.raises(RolloutError, match="it is controlled by DeploymentConfig/foo"):
-        allowed.roll(name="foo-1", image="myimage:v2")
+        project.roll(name="foo-1", image="myimage:v2")
 
 
 def test_missing_permission_is_named(namespace):
-    openshift.serve(namespace)
+    openshift.install_crd(namespace)
     namespace.allow(role("baton-migration"), "baton-migration")
-    looks = {"apiGroups": [openshift.GROUP], "resources": ["deploymentconfigs"],
-             "verbs": ["get", "list", "watch"]}
-    namespace.allow([looks], "looks")
-    with openshift.OpenShift(namespace) as stand_in:
-        stand_in.make(1)
+    read_only_rules = {"apiGroups": [openshift.GROUP], "resources": ["deploymentconfigs"],
+                       "verbs": ["get", "list", "watch"]}
+    namespace.allow([read_only_rules], "read-only")
+    with openshift.OpenShift(namespace) as simulator:
+        simulator.make(1)
         with pytest.raises(RolloutError,
                            match="permissions are missing; nothing was changed") as caught:
             migrate(namespace)
         assert "patch, delete on deploymentconfigs (apps.openshift.io)" in caught.value.why
 
 
-def test_cluster_without_openshift_is_named(namespace):
-    openshift.serve_no_more(namespace)
+def test_missing_api_of_openshift_is_reported(namespace):
+    openshift.uninstall_crd(namespace)
     with namespace.as_administrator(), pytest.raises(RolloutError) as caught:
         migrate(namespace)
     assert (caught.value.what
@@ -496,14 +575,16 @@ def test_cluster_without_openshift_is_named(namespace):
 @pytest.mark.parametrize("line",
                          re.findall(r"^(ansible localhost .*)$", PAGE.read_text(encoding="utf-8"),
                                     re.MULTILINE))
-def test_commands_of_the_documentation(allowed, stand_in, ansible_environment, line):
-    stand_in.make(2)
+def test_commands_of_the_documentation_succeed(
+    project, simulator, ansible_environment, line
+):
+    simulator.make(2)
     if "rolled_back" in line:
         with pytest.raises(Killed):
-            # its Lease would outlast another process's
-            migrate(allowed, fault=kill_at_write(5, True), lock=False)
+            # without a Lease, which the command would wait for
+            migrate(project, fault=kill_at_write(5, True), lock=False)
     words = shlex.split(line)
-    words[words.index("-a") + 1] += f" namespace={allowed.name}"
+    words[words.index("-a") + 1] += f" namespace={project.name}"
     run = subprocess.run(words, env=ansible_environment, capture_output=True, text=True,
                          timeout=120, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -99,9 +99,9 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
     (tmp_path / "served" / "large.yml").write_text("#" * 2**21 + "\n")
 
     result, _lines = run_ad_hoc(namespace, ansible_environment, name="foo", kind="Deployment",
-                            src=f"http://me:hush-hush@{address}/foo.yml")
+                                src=f"http://me:hush-hush@{address}/foo.yml")
     errors = [run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
-                     kind="Deployment", src=f"http://me:hush-hush@{address}/{path}")[0]
+                         kind="Deployment", src=f"http://me:hush-hush@{address}/{path}")[0]
               for path in ("absent.yml", "large.yml")]
 
     assert result["msg"] == "foo is updated to myimage:v2: 2 of 2 replicas available"
@@ -115,7 +115,7 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
 def test_jinja_file_in_template_is_refused_with_the_lookup(
         namespace, ansible_environment, template):
     result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
-                            template=template)
+                                template=template)
 
     assert "not the path of a Jinja file" in result["msg"]
     assert "lookup('ansible.builtin.template'" in result["msg"]

@@ -100,7 +100,7 @@ def traffic_of(cluster, replicas, **params):
 
 
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
-def test_requests_do_not_grow_with_pods(cluster, monkeypatch, few, many):
+def test_number_of_requests_does_not_depend_on_the_number_of_pods(cluster, monkeypatch, few, many):
     """A busy machine may stall for a second, when diagnosis reads a limited but varying amount."""
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = traffic_of(cluster, few,

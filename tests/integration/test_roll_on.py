@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 from objects import eventually, manifest, role, uids
-from plays import ad_hoc, rolled
+from plays import ad_hoc_command, run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
@@ -186,7 +186,7 @@ def test_a_missing_permission_names_the_rule(namespace):
 def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
     """With -vvv and --diff; the diff shows the checksums."""
     configure(namespace, "ReplicationController")
-    command = ad_hoc(namespace, name="foo", roll_on="auto")
+    command = ad_hoc_command(namespace, name="foo", roll_on="auto")
 
     outputs = [subprocess.run([*command, "-vvv", "--diff", *check], env=ansible_environment,
                               capture_output=True, text=True, timeout=300, check=True)
@@ -202,9 +202,9 @@ def test_a_fleet_is_rolled_where_its_pods_read_the_changed_object(namespace, ans
     configure(namespace, "ReplicationController", "foo-1")
     namespace.make_primary(1, name="foo-2")
     options = {"names": ["foo-1", "foo-2"], "roll_on": ["auto"]}
-    first, _lines = rolled(namespace, ansible_environment, **options)
+    first, _lines = run_ad_hoc(namespace, ansible_environment, **options)
     change_password(namespace)
-    second, _lines = rolled(namespace, ansible_environment, **options)
+    second, _lines = run_ad_hoc(namespace, ansible_environment, **options)
 
     for result in (first, second):
         assert [entry["changed"] for entry in result["results"]] == [True, False]

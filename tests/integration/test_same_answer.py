@@ -87,10 +87,10 @@ def told(result, flow):
 def test_the_answer_in_process_equals_that_of_the_module(namespace, answers, flow):
     make(namespace, flow, "one", "two", "three")
     make_odd(namespace, flow)
-    everybody_answers_alike(namespace, answers, flow, FLOWS[flow])
+    assert_equal_answers(namespace, answers, flow, FLOWS[flow])
 
 
-def everybody_answers_alike(namespace, answers, flow, options):
+def assert_equal_answers(namespace, answers, flow, options):
     """one, two and three can be rolled, and odd cannot."""
     wish = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["nobody", "two"], "max_failures": "1"}):

@@ -85,7 +85,7 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_pause_is_exact_and_stable(namespace, spec):
+def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
     """The number of created pods is not checked: the server may delete a new pod once more.
 
     Its cache may still contain the old pod, and the deletion is by name, without a uid
@@ -356,7 +356,7 @@ def test_rerun_completes_a_killed_rollback(namespace, number, after):
     assert json.loads(annotations[object_meta.LAST_ROLLOUT])["outcome"] == "rolled_back"
 
 
-def test_image_of_another_client_in_an_update_is_refused_by_name(namespace):
+def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     namespace.make_stateful_set(3)
     roll(namespace, pause_at="1")
     set_image(namespace, "myimage:v3")

@@ -290,7 +290,7 @@ def test_pods_that_are_ready_and_not_available_are_missing():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_rollback_of_pods_that_never_become_ready(strategy):
+def test_rollback_replaces_pods_that_never_become_ready(strategy):
     model = broken(cluster(strategy=strategy))
     go(UPDATE, model, until="update")
     model.settle()
@@ -614,7 +614,7 @@ def test_somebody_lets_the_server_go_on_from_a_pause():
     assert versions(model) == ["v2"] * 4 and strategy_of(model) == STRATEGY
 
 
-def test_nodes_added_and_removed_during_a_pause():
+def test_update_completes_after_a_node_was_removed_during_a_pause():
     model = cluster(4)
     go(CANARY, model)
     # node 0, with the new pod, has gone
@@ -1066,7 +1066,7 @@ def created_again(model, image, strategy=None):
     ("myimage:v2", UPDATE), ("myimage:v1", BACK),
     ("myimage:v2", asked(image="myimage:v2", pause_at="4", max_unavailable="1"))],
     ids=["update", "back", "pause"])
-def test_pods_wrongly_counted_as_new_are_replaced(image, wish, strategy):
+def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, wish, strategy):
     model = cluster(4)
     go(asked(image="myimage:v2", pause_at="2"), model)
     created_again(model, image, strategy)

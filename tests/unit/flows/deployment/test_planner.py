@@ -348,7 +348,7 @@ def test_a_template_that_only_the_record_calls_the_wanted_one_is_not(is_ended):
     content = (record(model)
                | ({"request": provenance.result(V3.fingerprint, primary(model),
                                                 object_meta.HASH_LABEL)} if is_ended else
-            {"request": V3.fingerprint}))
+                  {"request": V3.fingerprint}))
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(content)
 
     if is_ended:
@@ -735,7 +735,7 @@ PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUna
 
 @pytest.mark.parametrize("strategy", [PERCENT, RECREATED], ids=["a percentage", "Recreate"])
 @pytest.mark.parametrize("request_", [UPDATE, BACK], ids=["on", "back"])
-def test_strategy_edited_during_a_pause_is_kept(strategy, request_):
+def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
     model = cluster(4)
     go(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = strategy
@@ -773,7 +773,7 @@ def budget(**spec):
 
 
 @pytest.mark.parametrize("spec, least", [({"minAvailable": 4}, 0), ({"maxUnavailable": 1}, 1)])
-def test_budget_limits_unavailable_pods(spec, least):
+def test_pod_disruption_budget_limits_unavailable_pods(spec, least):
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "50%"}})

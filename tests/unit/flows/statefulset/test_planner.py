@@ -223,7 +223,7 @@ def broken(model, image="myimage:v2"):
 
 
 @pytest.mark.parametrize("policy, deletions", [("OrderedReady", ["delete"]), ("Parallel", [])])
-def test_rollback_of_pods_that_never_become_ready(policy, deletions):
+def test_rollback_replaces_pods_that_never_become_ready(policy, deletions):
     model = broken(cluster(podManagementPolicy=policy))
     go(UPDATE, model, until="update")
     model.settle()

@@ -241,7 +241,6 @@ def successor_spec(annotations: Annotations) -> str | None:
 
 
 def is_updating(annotations: Annotations) -> bool:
-    """Return whether the object has an annotation of an update in progress."""
     return any(key in annotations for key in UPDATE_ANNOTATIONS)
 
 
@@ -418,12 +417,10 @@ def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
 
 
 def is_paused_for_migration(annotations: Annotations) -> bool:
-    """Return whether a migration has paused the DeploymentConfig."""
     return annotations.get(PAUSED_FOR_MIGRATION) == "true"
 
 
 def rollout_phase(annotations: Annotations) -> str:
-    """Return the phase of the rollout of a DeploymentConfig."""
     return annotations.get(ROLLOUT_PHASE, "")
 
 

@@ -116,18 +116,12 @@ class Controller:
 
     @property
     def max_pods(self) -> int:
-        """The number of pods that exist, or that the controller manager may create at any moment.
-
-        Valid only if is_observed.
-        """
+        """The number of pods that exist or may be created at any moment, if is_observed."""
         return max(self.replicas, self.current)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all desired pods and no other pods exist, and all are available.
-
-        Source: DeploymentComplete of the Deployment controller.
-        """
+        """Whether the desired pods and no other pods exist, all available (DeploymentComplete)."""
         return (self.is_observed and self.current == self.replicas
                 and self.available == self.replicas)
 
@@ -168,7 +162,6 @@ class Controller:
 
     @property
     def is_updating(self) -> bool:
-        """Whether an update is in progress."""
         return object_meta.is_updating(self.annotations)
 
     @property
@@ -230,7 +223,6 @@ class Controller:
 
     @property
     def last_rollout(self) -> Json:
-        """The record of the last update, or {}."""
         return object_meta.last_rollout(self.annotations)
 
 

@@ -44,7 +44,6 @@ class Release:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a failure ends the release."""
         return self.history.failed is not None
 
     def next_file(self, purpose: str, files: t.Sequence[File],
@@ -55,12 +54,10 @@ class Release:
 
     @property
     def next_before_file(self) -> File | None:
-        """Return the next file of the before hook, or None."""
         return self.next_file("before", self.request.before, self.history.events)
 
     @property
     def next_after_file(self) -> File | None:
-        """Return the next file of the after hook, or None."""
         return self.next_file("after", self.request.after, self.history.events)
 
     @property
@@ -72,7 +69,6 @@ class Release:
 
     @property
     def is_paused(self) -> bool:
-        """Return whether the controllers are paused at a stage."""
         return bool(self.history.updates) and self.history.summary.is_paused
 
     @property
@@ -87,22 +83,18 @@ class Release:
 
     @property
     def has_analyzed(self) -> bool:
-        """Return whether the analyses of this stage have run."""
         return any(event.turn.do == "analyze" for event in self.history.at_stage)
 
     @property
     def has_listed_pods(self) -> bool:
-        """Return whether the new pods of this stage have been listed."""
         return any(event.turn.do == "look" for event in self.history.at_stage)
 
     @property
     def next_check_file(self) -> File | None:
-        """Return the next check file of this stage, or None."""
         return self.next_file("check", self.request.verify, self.history.at_stage)
 
     @property
     def next_stage(self) -> str:
-        """Return the next stage, or "" after the last stage."""
         count = len(self.history.updates)
         return (self.request.pauses[count] if count < len(self.request.pauses)
                 and not self.has_ended else "")
@@ -114,7 +106,6 @@ class Release:
 
     @property
     def has_shown_approval(self) -> bool:
-        """Return whether the user was shown how to approve."""
         return bool(self.history.with_purpose("ask"))
 
     @property
@@ -125,7 +116,6 @@ class Release:
 
     @property
     def names_to_roll_back(self) -> list[str]:
-        """Return the names of the controllers to roll back after a failure."""
         event = self.history.failed
         if (not event or event.turn.purpose not in UPDATING or not self.request.rolls_back
                 or self.history.with_purpose("rollback")):
@@ -166,7 +156,6 @@ class Release:
 
     @property
     def names_to_abort(self) -> list[str]:
-        """Return the names of the controllers with an update in progress to other images."""
         look = self.history.last("look")
         return names_to_abort(objects(look.result, "rollouts"), self.request) if look else []
 
@@ -417,7 +406,6 @@ TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 
 def next_turn(release: Release) -> Turn:
-    """Return the turn of the first row of the role's table whose condition holds."""
     return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))
 
 

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All ansible commands and playbooks of the pages below, executed.
+"""Execute the Ansible commands and playbooks of the documentation.
 
-Each runs in a namespace with the controllers of the pages. An example of a rollback finds an update
-paused half-way. Only the namespace of a page's text is replaced.
+Each example runs in a namespace with the controllers of the examples. For a rollback, an update is
+paused before. The namespace of the example is replaced.
 """
 
 from __future__ import annotations
@@ -23,41 +23,40 @@ import yaml
 from objects import manifest
 
 ROOT = Path(__file__).parents[2]
-#: docs/awx.md and docs/many-clusters.md need more clusters or other programs and have their own
-#: tests.
+#: docs/awx.md and docs/many-clusters.md have separate tests, which need other programs or clusters.
 PAGES = ["README.md", "docs/how-it-works.md", "docs/recovery.md", "docs/migrating.md",
          "docs/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
-#: The controllers of the examples.
+#: Controllers in the examples.
 NAMES = ("foo", "shop")
-#: Task files in the examples: a check, a hook.
+#: Task files in the examples: checks and hooks.
 FILES = re.compile(r"\b[\w/-]+\.yml\b")
 COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? "
                      r"[^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
-#: Other commands of README.md, and the tests that run them.
-TYPED_ELSEWHERE = {
+#: Other commands of README.md, with the tests that execute them.
+TESTED_ELSEWHERE = {
     "make demo": "test_demo.py",
-    "make test": "it runs this test",
-    "ansible-galaxy collection install .": "tests/packaging installs what it has built",
-    "pip install kubernetes": "requirements.txt, of which .venv is made",
-    "pip install drawsvg": "tests/requirements.txt, of which .venv is made",
-    "ansible-playbook baton.kubernetes.regions -i clusters.yml": "test_many_clusters.py: it needs "
-                                                                 "more than one cluster",
+    "make test": "runs this test",
+    "ansible-galaxy collection install .": "tests/packaging installs the built collection",
+    "pip install kubernetes": "requirements.txt is installed in .venv",
+    "pip install drawsvg": "tests/requirements.txt is installed in .venv",
+    "ansible-playbook baton.kubernetes.regions -i clusters.yml": "test_many_clusters.py, because "
+                                                                 "it needs several clusters",
 }
-#: Address in an example, replaced by a server's.
+#: Address in an example, which is replaced by the address of a test server.
 ADDRESS = "https://shop.example.com"
-#: The examples of the other pages are typed by `make test-all`.
+#: Only `make test-all` executes the examples of the other pages.
 FIRST_PAGE = "README.md"
-#: Placeholders and other clusters' commands, which are not executed.
-NOT_PASTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
+#: Commands with placeholders or for other clusters, which are not executed.
+NOT_EXECUTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
 
 def commands():
-    """Return each command once, with the first page that contains the command."""
+    """Return each command once, with an id of the first page that contains the command."""
     pages = {}
     for page in PAGES:
         for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
-            if (match := COMMAND.match(line)) and not NOT_PASTABLE.search(match[1]):
+            if (match := COMMAND.match(line)) and not NOT_EXECUTABLE.search(match[1]):
                 pages.setdefault(match[1].strip(), page)
     return [pytest.param(command, id=f"{page}-{number}", marks=marks_of(page))
             for number, (command, page) in enumerate(pages.items())]
@@ -67,7 +66,7 @@ def playbooks():
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
-            plays, *_more = yaml.safe_load_all(block)
+            plays, *_other_documents = yaml.safe_load_all(block)
             if page == "README.md" and "hosts" not in plays[0]:
                 plays = [{"hosts": "localhost", "gather_facts": False, "tasks": plays}]
             if isinstance(plays, list) and "hosts" in plays[0]:
@@ -78,10 +77,8 @@ def marks_of(page):
     return () if page == FIRST_PAGE else pytest.mark.full
 
 
-def of_readme():
-    """Return the commands of README.md: lines of blocks without a language, and lines after a
-    prompt.
-    """
+def commands_of_readme():
+    """Return the commands of README.md: indented lines, and lines with a prompt."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     lines = (re.findall(r"^\$ (.*)", text, re.MULTILINE)
@@ -89,21 +86,21 @@ def of_readme():
     return [line.partition(" #")[0].strip() for line in lines]
 
 
-class Shop(http.server.BaseHTTPRequestHandler):
-    """The service of an example, in health."""
+class HealthyServer(http.server.BaseHTTPRequestHandler):
+    """Handler of a service that answers every check with status 200."""
 
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_unused):
-        """Discard the log: the play shows the answers."""
+        """Discard the log."""
 
 
 @contextlib.contextmanager
-def shop():
-    """Provide the address of a shop."""
-    with http.server.HTTPServer(("127.0.0.1", 0), Shop) as server:
+def healthy_server():
+    """Run the service during the block, and yield its address."""
+    with http.server.HTTPServer(("127.0.0.1", 0), HealthyServer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -114,63 +111,63 @@ def shop():
 
 
 @pytest.fixture
-def typed(namespace, ansible_environment, tmp_path):
-    """Run a command next to task files, with the controllers present and, for a rollback, an update
-    in progress.
-    """
+def run_example(namespace, ansible_environment, tmp_path):
+    """Provide a function that creates the controllers of the examples and executes a command."""
 
-    def typed(*command, goes_back=False, files=()):
+    def run_example(*command, is_rollback=False, files=()):
         for name in NAMES:
             namespace.create("replicationcontrollers", manifest(2, "myimage:v1", name))
         for name in NAMES:
             namespace.until_available(name, 2)
-            if goes_back:
+            if is_rollback:
                 namespace.roll(name=name, image="myimage:v2", pause_at=1)
         for file in files:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / file).write_text("- name: Look\n  ansible.builtin.debug: {msg: well}\n")
+            (tmp_path / file).write_text("- name: Show\n  ansible.builtin.debug: {msg: well}\n")
         run = subprocess.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True,
                              text=True, timeout=240,
                              check=False)
         assert run.returncode == 0, f"{command}\n{run.stdout}{run.stderr}"
         return run.stdout
 
-    return typed
+    return run_example
 
 
 @pytest.mark.parametrize("command", commands())
-def test_documented_command_runs(namespace, typed, tmp_path, command):
+def test_documented_command_succeeds(namespace, run_example, tmp_path, command):
     words = shlex.split(command)
     if words[0] == "ansible":
-        at = words.index("-a") + 1
-        words[at] = re.sub(r"\bnamespace=\S+\s*", "", words[at]) + f" namespace={namespace.name}"
+        index = words.index("-a") + 1
+        words[index] = (
+            re.sub(r"\bnamespace=\S+\s*", "", words[index]) + f" namespace={namespace.name}"
+        )
     else:
         words += ["-e", f"namespace={namespace.name}"]
 
-    output = typed(*words, goes_back="rolled_back" in command or "rollback" in command,
-                   files=FILES.findall(command))
+    output = run_example(*words, is_rollback="rolled_back" in command or "rollback" in command,
+                         files=FILES.findall(command))
 
     assert "FAILED" not in output
     assert "report=rollout.html" not in command or (tmp_path / "rollout.html").exists()
 
 
 @pytest.mark.parametrize("plays", list(playbooks()))
-def test_documented_playbook_runs(namespace, typed, tmp_path, plays):
+def test_documented_playbook_succeeds(namespace, run_example, tmp_path, plays):
     text = re.sub(r'("(?:\w+_)?namespace"): "[^"]*"', rf'\1: "{namespace.name}"', json.dumps(plays))
     defaults = {
         "module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}}
     plays = [{**defaults, **play} for play in json.loads(text)]
     for role in (role for play in plays for role in play.get("roles", ())):
         role[f"{role['role'].rpartition('.')[2]}_namespace"] = namespace.name
-    with shop() as address:
+    with healthy_server() as address:
         (tmp_path / "play.yml").write_text(json.dumps(plays).replace(ADDRESS, address))
 
-        typed("ansible-playbook", "play.yml", goes_back="baton.kubernetes.rollback" in text,
-              files=FILES.findall(text))
+        run_example("ansible-playbook", "play.yml", is_rollback="baton.kubernetes.rollback" in text,
+                    files=FILES.findall(text))
 
     images = {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
     assert (len(images) == 2
-            or "baton.kubernetes.rollback" in text), "one of the two is another image now"
+            or "baton.kubernetes.rollback" in text), "one controller has a new image"
 
 
 def test_documentation_has_examples():
@@ -178,17 +175,20 @@ def test_documentation_has_examples():
 
 
 def test_each_command_of_the_readme_has_a_test():
-    typed = {values[0] for values in (command.values for command in commands())}
-    lines = of_readme()
+    run_example = {values[0] for values in (command.values for command in commands())}
+    lines = commands_of_readme()
     missing = [line
-               for line in lines if line not in typed
-               and not line.startswith(tuple(TYPED_ELSEWHERE))]
-    unused = [command
-              for command in TYPED_ELSEWHERE if not any(line.startswith(command) for line in lines)]
+               for line in lines if line not in run_example
+               and not line.startswith(tuple(TESTED_ELSEWHERE))]
+    unused = [
+        command
+        for command in TESTED_ELSEWHERE
+        if not any(line.startswith(command) for line in lines)
+    ]
 
     assert (len(lines) > 12
-            and not missing), "add what types them to TYPED_ELSEWHERE, or let them match COMMAND"
-    assert not unused, "README.md has them no more"
+            and not missing), "add the test to TESTED_ELSEWHERE, or change COMMAND to match them"
+    assert not unused, "README.md does not contain these commands any more"
     languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"),
                                re.MULTILINE))
-    assert languages <= {"console", "yaml"}, "blocks of another language are not looked at"
+    assert languages <= {"console", "yaml"}, "blocks of other languages are not tested"

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Errors of one sentence, before the first write if known by then.
+"""Test the errors of tasks that are refused before the first write.
 
-tests/unit/model/test_options.py has the invalid input that needs no cluster.
+tests/unit/model/test_options.py tests invalid input without a cluster.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
-def refused(namespace, **params) -> RolloutError:
-    """Return the error of a task, and assert that nothing was written."""
+def refused_task(namespace, **params) -> RolloutError:
+    """Return the error of a task, and assert that the task has written nothing."""
     before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     annotations = {name: namespace.rc(name)["metadata"].get("annotations")
                    for name in namespace.rcs()}
@@ -33,8 +33,7 @@ def refused(namespace, **params) -> RolloutError:
     return error.value
 
 
-def test_missing_controller_shows_other_kinds_of_that_name(namespace):
-    """As far as permissions allow."""
+def test_error_for_a_missing_controller_names_readable_objects_of_other_kinds(namespace):
     template = manifest()["spec"]["template"]
     for resource in ("deployments", "daemonsets"):
         replicas = {"replicas": 0} if resource == "deployments" else {}
@@ -45,32 +44,32 @@ def test_missing_controller_shows_other_kinds_of_that_name(namespace):
 
     message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
-    there_is = f"{message}.\nReason: there is a Deployment foo (kind=Deployment)"
-    assert refused(namespace, image="myimage:v2").message == there_is
+    reason = f"{message}.\nReason: there is a Deployment foo (kind=Deployment)"
+    assert refused_task(namespace, image="myimage:v2").message == reason
 
     namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}],
-                    "look-at-daemonsets")
-    assert (refused(namespace, image="myimage:v2").message
-            == f"{there_is} and a DaemonSet foo (kind=DaemonSet)")
+                    "get-daemonsets")
+    assert (refused_task(namespace, image="myimage:v2").message
+            == f"{reason} and a DaemonSet foo (kind=DaemonSet)")
 
 
-def test_missing_namespace_is_named(namespace):
-    """The error states the missing namespace if readable, or else the missing Role."""
+def test_missing_namespace_is_reported(namespace):
+    """The error names the namespace if the task may read it, or else the missing permission."""
     with pytest.raises(RolloutError) as error:
-        namespace.roll(image="myimage:v2", namespace="nowhere")
-    with namespace.as_administrator(), pytest.raises(RolloutError) as full:
-        namespace.roll(image="myimage:v2", namespace="nowhere")
+        namespace.roll(image="myimage:v2", namespace="missing")
+    with namespace.as_administrator(), pytest.raises(RolloutError) as administrator_error:
+        namespace.roll(image="myimage:v2", namespace="missing")
 
     assert (error.value.what == "permission denied (403)"
             and '"replicationcontrollers"' in error.value.why)
-    assert (error.value.where == "namespace nowhere"
-            and 'in the namespace "nowhere"' in error.value.why)
-    assert full.value.why == "there is no namespace nowhere"
+    assert (error.value.where == "namespace missing"
+            and 'in the namespace "missing"' in error.value.why)
+    assert administrator_error.value.why == "there is no namespace missing"
 
 
 @pytest.mark.parametrize("state", ["rolled_back", "restarted"])
-def test_missing_controller_in_other_states(namespace, state):
-    assert "no such ReplicationController" in refused(namespace, state=state).what
+def test_missing_controller_is_an_error_in_other_states(namespace, state):
+    assert "no such ReplicationController" in refused_task(namespace, state=state).what
 
 
 @pytest.mark.parametrize("params, sentence", [
@@ -86,7 +85,7 @@ def test_missing_controller_in_other_states(namespace, state):
 def test_invalid_template_is_refused(namespace, params, sentence):
     namespace.make_primary(1)
 
-    assert refused(namespace, **params).what == sentence
+    assert refused_task(namespace, **params).what == sentence
 
 
 def test_ambiguous_container_is_an_error(namespace):
@@ -95,7 +94,7 @@ def test_ambiguous_container_is_an_error(namespace):
     namespace.create("replicationcontrollers", body)
     namespace.until_available("foo", 1)
 
-    error = refused(namespace, image="myimage:v2")
+    error = refused_task(namespace, image="myimage:v2")
 
     assert "give container: one of web, side" in error.what
     assert namespace.roll(image="myimage:v2", container="side")["changed"]
@@ -109,28 +108,28 @@ def test_definition_with_an_overlapping_selector_is_refused(namespace):
 
     definition = {**manifest(image="myimage:v2"), "metadata": {"name": "bar"}}
 
-    assert "does not differ" in refused(namespace, definition=definition).what
+    assert "does not differ" in refused_task(namespace, definition=definition).what
 
 
-def test_existing_label_key_is_refused(namespace):
+def test_deployment_label_key_in_use_is_refused(namespace):
     namespace.make_primary(1)
 
     assert ("app=foo is already in use"
-            in refused(namespace, image="myimage:v2", deployment_label_key="app").what)
+            in refused_task(namespace, image="myimage:v2", deployment_label_key="app").what)
 
 
-@pytest.mark.since("1.25", "it ignores fields that it does not know")
+@pytest.mark.since("1.25", "the API server ignores unknown fields")
 def test_unknown_field_is_refused(namespace):
     namespace.make_primary(1)
 
-    assert ("unknown field"
-            in refused(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why)
+    assert (
+        "unknown field"
+        in refused_task(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why
+    )
 
 
-def test_merged_template_keeps_all_ports(namespace):
-    """A strategic merge patch tells ports apart by number alone; a name server has one number
-    twice.
-    """
+def test_merged_template_retains_ports_with_the_same_number(namespace):
+    """A strategic merge patch uses the number as the key of a port, and ignores the protocol."""
     ports = [{"containerPort": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     body = manifest(1)
     body["spec"]["template"]["spec"]["containers"][0]["ports"] = ports
@@ -143,12 +142,12 @@ def test_merged_template_keeps_all_ports(namespace):
     assert not namespace.roll(template=template)["changed"]
 
 
-def test_another_update_in_progress_is_named(namespace):
+def test_another_update_in_progress_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
 
-    error = refused(namespace, image="myimage:v3")
+    error = refused_task(namespace, image="myimage:v3")
 
     assert "another update is in progress: to myimage:v2" in error.what
     assert ("run the task that began it" in error.next_command
@@ -159,13 +158,13 @@ def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
     namespace.make_primary(1)
     namespace.make_primary(1, name="bar")
 
-    error = refused(namespace, image="myimage:v2", next_name="bar")
+    error = refused_task(namespace, image="myimage:v2", next_name="bar")
 
     assert "bar already exists and does not belong to this update" in error.what
 
 
-def test_recreated_foo_is_another_object(namespace):
-    """next still has the uid of the deleted foo."""
+def test_successor_of_a_deleted_primary_is_refused(namespace):
+    """The successor has the uid of the deleted foo in its annotations."""
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
@@ -173,7 +172,7 @@ def test_recreated_foo_is_another_object(namespace):
     namespace.wait_for_deletion("foo")
     namespace.make_primary(3)
 
-    assert "does not belong to this update" in refused(namespace, image="myimage:v2").what
+    assert "does not belong to this update" in refused_task(namespace, image="myimage:v2").what
 
 
 def test_controller_with_an_owner_is_refused(namespace):
@@ -183,7 +182,7 @@ def test_controller_with_an_owner_is_refused(namespace):
                  "uid": owner["metadata"]["uid"]}
     namespace.create("replicationcontrollers", manifest(0, ownerReferences=[reference]))
 
-    error = refused(namespace, image="myimage:v2")
+    error = refused_task(namespace, image="myimage:v2")
 
     assert error.what == "it is controlled by DeploymentConfig/foo, which would undo every step"
 
@@ -194,68 +193,71 @@ def test_update_of_the_successor_is_refused(namespace):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     (successor,) = set(namespace.rcs()) - {"foo"}
 
-    error = refused(namespace, name=successor, image="myimage:v1")
+    error = refused_task(namespace, name=successor, image="myimage:v1")
 
     assert "it is the temporary successor of foo" in error.what and "name=foo" in error.next_command
 
 
-def test_interrupted_kubectl_rolling_update_is_named(namespace):
+def test_interrupted_kubectl_rolling_update_is_refused(namespace):
     primary = namespace.make_primary(
         2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})
     uid = primary["metadata"]["uid"]
     namespace.make_primary(1, name="foo-next",
                            annotations={"kubectl.kubernetes.io/update-source-id": f"foo:{uid}"})
 
-    error = refused(namespace, image="myimage:v2")
+    error = refused_task(namespace, image="myimage:v2")
 
     assert "kubectl rolling-update was interrupted: foo-next" in error.what
     assert "scale rc foo --replicas=2" in error.next_command
 
 
-def run_as(namespace, **connection):
+def failed_connection(namespace, **connection):
     request = parse_request({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
     with pytest.raises(RolloutError) as error:
         driver.run(choose(request), request, namespace.gateway(**connection), driver.Clock())
     return error.value
 
 
-def test_invalid_token(namespace):
-    error = run_as(namespace, api_key="nonsense")
+def test_invalid_token_is_an_error(namespace):
+    error = failed_connection(namespace, api_key="invalid-token")
 
-    assert "does not accept the credentials (401)" in error.what and "nonsense" not in error.message
+    assert (
+        "does not accept the credentials (401)" in error.what
+        and "invalid-token" not in error.message
+    )
 
 
-def test_impersonated_user_reaches_the_server(namespace):
-    """A user who may impersonate jane has her permissions, namely none; any other user gets an
-    error.
+def test_impersonated_user_has_only_the_permissions_of_that_user(namespace):
+    """The ServiceAccount may not impersonate jane. The administrator may, and jane has no
+    permissions.
     """
     namespace.make_primary(1)
 
-    error = run_as(namespace, impersonate_user="jane")
+    error = failed_connection(namespace, impersonate_user="jane")
     assert error.what == "permission denied (403)" and 'cannot impersonate' in error.why
 
     with namespace.as_administrator():
-        error = run_as(namespace, impersonate_user="jane")
+        error = failed_connection(namespace, impersonate_user="jane")
     assert error.what == "permission denied (403)"
     assert 'User "jane" cannot list resource "replicationcontrollers"' in error.why
 
 
-def test_unreachable_server(namespace):
-    error = run_as(namespace, host="https://127.0.0.1:9")
+def test_unreachable_server_is_an_error(namespace):
+    error = failed_connection(namespace, host="https://127.0.0.1:9")
 
     assert error.what == "the API server at https://127.0.0.1:9 cannot be reached"
     assert "refused" in error.why.lower()
 
 
-def test_untrusted_certificate(namespace, tmp_path):
+def test_untrusted_certificate_is_an_error(namespace, tmp_path):
     import certifi
 
-    error = run_as(namespace, ca_cert=certifi.where())
+    error = failed_connection(namespace, ca_cert=certifi.where())
 
     assert "is not accepted" in error.what and "certificate" in error.why.lower()
 
 
-def test_unavailable_pods_are_explained(namespace):
+def test_error_explains_unavailable_pods(namespace):
     namespace.make_primary(2)
 
     with pytest.raises(RolloutError) as error:

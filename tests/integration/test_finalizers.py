@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers kept by finalizers after their deletion: the task's messages, and its unaffected
-pods.
-"""
+"""Test updates in which finalizers block the deletion of a controller."""
 
 from __future__ import annotations
 
@@ -17,13 +15,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 
-HOLD = {"metadata": {"finalizers": ["example.com/hold"]}}
-FREE = {"metadata": {"finalizers": None}}
-QUICK = {"progress_deadline": 3}
+WITH_FINALIZER = {"metadata": {"finalizers": ["example.com/hold"]}}
+WITHOUT_FINALIZERS = {"metadata": {"finalizers": None}}
+SHORT_DEADLINE = {"progress_deadline": 3}
 
 
 class Kind:
-    """The kind of the controllers of an update."""
+    """Helpers for controllers of one kind."""
 
     def __init__(self, namespace, name):
         self.namespace, self.name = namespace, name
@@ -59,37 +57,40 @@ def kind(namespace, request):
     return Kind(namespace, request.param)
 
 
-def holds_successors(kind):
-    """Return a fault that adds a finalizer to each controller the task creates, like an operator.
-    """
+def add_finalizer_to_successors(kind):
+    """Return a fault that adds a finalizer to each controller that the task creates."""
     def arm(gateway):
         send = gateway._send
 
-        def armed(write, *args, **more):
-            if isinstance(write, Create) and write.kind == kind.name and not more and not args:
-                write = Create({**write.manifest,
-                                "metadata": {**write.manifest["metadata"], **HOLD["metadata"]}})
-            return send(write, *args, **more)
+        def send_with_finalizer(write, *args, **options):
+            if isinstance(write, Create) and write.kind == kind.name and not options and not args:
+                write = Create(
+                    {
+                        **write.manifest,
+                        "metadata": {**write.manifest["metadata"], **WITH_FINALIZER["metadata"]},
+                    }
+                )
+            return send(write, *args, **options)
 
-        gateway._send = armed
+        gateway._send = send_with_finalizer
     return arm
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("case", ["next_name", "handover", "back"])
-def test_blocked_deletion_is_named_and_a_rerun_resumes(kind, case):
+@pytest.mark.parametrize("case", ["next_name", "handover", "rollback"])
+def test_blocked_deletion_is_reported_and_a_rerun_resumes(kind, case):
     kind.make(2)
     request = {"next_name": {"image": "myimage:v2", "next_name": "bar", "on_failure": "rollback"},
-               "handover": {"image": "myimage:v2"}, "back": {"state": "rolled_back"}}[case]
+               "handover": {"image": "myimage:v2"}, "rollback": {"state": "rolled_back"}}[case]
     if case == "next_name":
-        kind.patch("foo", HOLD)
-    if case == "back":
-        kind.roll(image="myimage:v2", pause_at="1", fault=holds_successors(kind))
+        kind.patch("foo", WITH_FINALIZER)
+    if case == "rollback":
+        kind.roll(image="myimage:v2", pause_at="1", fault=add_finalizer_to_successors(kind))
     lines = []
 
     with pytest.raises(RolloutError) as error:
-        kind.roll(say=lines.append, **QUICK, **request,
-                  **({"fault": holds_successors(kind)} if case == "handover" else {}))
+        kind.roll(say=lines.append, **SHORT_DEADLINE, **request,
+                  **({"fault": add_finalizer_to_successors(kind)} if case == "handover" else {}))
 
     controllers = kind.all()
     (name,) = (name
@@ -104,64 +105,81 @@ def test_blocked_deletion_is_named_and_a_rerun_resumes(kind, case):
     assert all(item["spec"]["template"]["spec"].get("priorityClassName") != CLOSED
                for key, item in controllers.items() if key != name)
 
-    kind.patch(name, FREE)
+    kind.patch(name, WITHOUT_FINALIZERS)
     kind.roll(**request)
     assert len(kind.all()) == 1 and len(kind.namespace.pods()) == 2
 
 
 @pytest.mark.sample(1)
-def test_pod_lost_while_a_finalizer_keeps_the_successor_is_replaced(kind):
+def test_pod_deleted_while_a_finalizer_blocks_the_deletion_of_the_successor_is_replaced(kind):
     kind.make(2)
     with pytest.raises(RolloutError, match="does not end"):
-        kind.roll(image="myimage:v2", fault=holds_successors(kind), **QUICK)
-    dead = kind.namespace.pods()[0]["metadata"]["name"]
-    kind.namespace.remove(dead, "pods")
-    eventually(lambda: len({pod["metadata"]["name"] for pod in kind.namespace.pods()} - {dead})
-               == 2, "the pod in its place")
+        kind.roll(image="myimage:v2", fault=add_finalizer_to_successors(kind), **SHORT_DEADLINE)
+    deleted_pod = kind.namespace.pods()[0]["metadata"]["name"]
+    kind.namespace.remove(deleted_pod, "pods")
+    eventually(
+        lambda: (
+            len({pod["metadata"]["name"] for pod in kind.namespace.pods()} - {deleted_pod}) == 2
+        ),
+        "the replacement of the pod",
+    )
 
 
 @pytest.fixture
-def allowed(namespace):
+def namespace_with_migration_role(namespace):
     namespace.allow(role("baton-migration"), "baton-migration")
     return namespace
 
 
-def test_migration_with_finalizers_is_refused_before_the_first_write(allowed):
-    before = allowed.make_primary(2, **HOLD["metadata"])
+def test_migration_with_finalizers_is_refused_before_the_first_write(namespace_with_migration_role):
+    before = namespace_with_migration_role.make_primary(2, **WITH_FINALIZER["metadata"])
     migrate = {"state": "migrated", "to_kind": "Deployment"}
-    for run in (allowed.roll, allowed.check):
+    for run in (namespace_with_migration_role.roll, namespace_with_migration_role.check):
         with pytest.raises(RolloutError,
                            match="its migration deletes ReplicationController foo, which has "
                                  "finalizers") as error:
             run(**migrate)
         assert "example.com/hold" in error.value.why
-    assert allowed.rc()["spec"] == before["spec"] and not allowed.replica_sets()
+    assert (
+        namespace_with_migration_role.rc()["spec"] == before["spec"]
+        and not namespace_with_migration_role.replica_sets()
+    )
 
-    pods = uids(allowed.pods())
-    allowed.patch("foo", FREE)
-    allowed.roll(**migrate)
-    assert uids(allowed.pods()) == pods and allowed.wait_for_rollout()
+    pods = uids(namespace_with_migration_role.pods())
+    namespace_with_migration_role.patch("foo", WITHOUT_FINALIZERS)
+    namespace_with_migration_role.roll(**migrate)
+    assert (
+        uids(namespace_with_migration_role.pods()) == pods
+        and namespace_with_migration_role.wait_for_rollout()
+    )
 
 
-def test_controller_deleted_in_its_migration_with_a_finalizer(allowed):
-    """foo's pods are handed over, and replaced when they die, long before the deletion of foo ends.
-    """
-    allowed.make_primary(2)
+def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_removed(
+    namespace_with_migration_role,
+):
+    """The pods are handed over before the deletion of foo completes."""
+    namespace_with_migration_role.make_primary(2)
     migrate = {"state": "migrated", "to_kind": "Deployment"}
 
     def say(line):
         if "no more pods are created for it" in line:
-            allowed.patch("foo", HOLD)
-            allowed.remove("foo")
+            namespace_with_migration_role.patch("foo", WITH_FINALIZER)
+            namespace_with_migration_role.remove("foo")
 
     with pytest.raises(RolloutError) as error:
-        allowed.roll(say=say, **QUICK, **migrate)
+        namespace_with_migration_role.roll(say=say, **SHORT_DEADLINE, **migrate)
     assert error.value.what == "the deletion of foo does not end"
-    (replica_set,) = allowed.replica_sets()
+    (replica_set,) = namespace_with_migration_role.replica_sets()
     assert "priorityClassName" not in replica_set["spec"]["template"]["spec"]
-    assert {owner(pod) for pod in allowed.pods()} == {replica_set["metadata"]["uid"]}
+    assert {owner(pod) for pod in namespace_with_migration_role.pods()} == {
+        replica_set["metadata"]["uid"]
+    }
 
-    allowed.patch("foo", FREE)
-    pods = uids(allowed.pods())
-    allowed.roll(**migrate)
-    assert uids(allowed.pods()) == pods and allowed.wait_for_rollout() and not allowed.rcs()
+    namespace_with_migration_role.patch("foo", WITHOUT_FINALIZERS)
+    pods = uids(namespace_with_migration_role.pods())
+    namespace_with_migration_role.roll(**migrate)
+    assert (
+        uids(namespace_with_migration_role.pods()) == pods
+        and namespace_with_migration_role.wait_for_rollout()
+        and not namespace_with_migration_role.rcs()
+    )

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Many controllers in one task, run by Ansible."""
+"""Test tasks that update several controllers (a fleet)."""
 
 from __future__ import annotations
 
@@ -47,18 +47,24 @@ def images(namespace, names=NAMES):
             for name in names}
 
 
-def test_fleet_updates_at_once_with_one_watch(namespace):
-    """Each update keeps all promises as if alone."""
+def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
+    """Each update keeps the same guarantees as a separate update."""
     make(namespace, *NAMES)
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2",
                "concurrency": len(NAMES)}
-    many, gateway, began = fleet.Fleet.from_params(params), namespace.gateway(), time.monotonic()
+    fleet_of_controllers, gateway, began = (
+        fleet.Fleet.from_params(params),
+        namespace.gateway(),
+        time.monotonic(),
+    )
     gateway._watches_pods = False
 
     with namespace.observer() as observer:
         groups = {Kind.REPLICATION_CONTROLLER: fleet.Group(choose(Request("foo")), gateway)}
-        result = fleet.run(many, many.requests(params, groups), groups, Clock())
+        result = fleet.run(
+            fleet_of_controllers, fleet_of_controllers.requests(params, groups), groups, Clock()
+        )
     gateway.close()
 
     assert set(images(namespace).values()) == {"myimage:v2"} and namespace.rcs() == NAMES
@@ -72,26 +78,33 @@ def test_fleet_updates_at_once_with_one_watch(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
-def test_fleet_of_another_kind_and_unchanged_rerun(namespace, ansible_environment, kind):
-    """The second run ends in Ansible's own process, without a change."""
+def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
+    namespace, ansible_environment, kind
+):
+
     make = {"ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment}[kind]
     for name in NAMES[:4]:
         make(2, name=name)
 
     results = [run_ad_hoc(namespace, ansible_environment, names=NAMES[:4], kind=kind,
                           image="myimage:v2", concurrency=4)[0]
-               for _time in range(2)]
+               for _run in range(2)]
 
     assert [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()] == ["myimage:v2"] * 8
-    standalone = {item["metadata"]["name"]
-                  for item in namespace.replica_sets() if "ownerReferences" not in item["metadata"]}
-    assert standalone == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
+    replica_sets_without_owner = {
+        item["metadata"]["name"]
+        for item in namespace.replica_sets()
+        if "ownerReferences" not in item["metadata"]
+    }
+    assert replica_sets_without_owner == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
     assert [result["changed"] for result in results] == [True, False]
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
 
 
-def test_fleet_of_several_kinds_with_one_name(namespace, ansible_environment):
-    """In the order of the kinds; the Deployment's own ReplicaSets are excluded."""
+def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kinds(
+    namespace, ansible_environment
+):
+    """The ReplicaSets of the Deployment are excluded."""
     namespace.allow(role("baton-stateful-sets"), "stateful-sets")
     kinds = ["StatefulSet", "Deployment", "ReplicationController", "ReplicaSet"]
     for kind in kinds[:3]:
@@ -110,21 +123,21 @@ def test_fleet_of_several_kinds_with_one_name(namespace, ansible_environment):
                                         text=True, timeout=300,
                                         check=True).stdout.partition("=>")[2])
     result, lines = run_ad_hoc(namespace, ansible_environment, **options)
-    again, _lines = run_ad_hoc(namespace, ansible_environment, **options)
+    rerun, _lines = run_ad_hoc(namespace, ansible_environment, **options)
 
     for answer in (planned, result):
         assert ([(outcome["kind"], outcome["name"], outcome["changed"])
                  for outcome in answer["results"]] == [(kind, "shop", True) for kind in kinds[:3]])
     assert (result["msg"] == "3 of 3 controllers are as requested (3 changed)"
-            and not again["changed"])
+            and not rerun["changed"])
     assert all(f"localhost | {namespace.name} | {kind} shop: " in lines for kind in kinds[:3])
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
 @pytest.mark.full
 def test_two_kinds_with_one_name_have_separate_leases(namespace):
-    """At the same time, for longer than until the first renewal; an earlier version's task is
-    refused meanwhile.
+    """Both updates run in parallel beyond the first renewal of the Leases. A task of an earlier
+    version is refused.
     """
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     for kind in kinds:
@@ -138,7 +151,7 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
     params |= {"label_selectors": ["tier=backend"], "kinds": list(kinds),
                "namespace": namespace.name, "image": "myimage:v2",
                "concurrency": 2, "soak": 9}
-    many, lines, refused = fleet.Fleet.from_params(params), [], []
+    fleet_of_controllers, lines, refusals = fleet.Fleet.from_params(params), [], []
     flows = {kind: choose(Request("shop", kind=kind)) for kind in kinds}
     groups = {kind: fleet.Group(flow,
                                 KubernetesGateway(Connection({"kubeconfig": namespace.kubeconfig},
@@ -147,32 +160,38 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
     began = time.monotonic()
 
     def begin_earlier_version(gateway):
-        """Take the Lease without a kind in its name, like a task of an earlier version on another
+        """Acquire the Lease without a kind in its name, like an earlier version on another
         machine.
         """
         request = Request("shop", namespace.name)
-        elsewhere = Process.of_new_task()._replace(machine="elsewhere")
+        process_on_another_machine = Process.of_new_task()._replace(machine="another-machine")
         task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", lines.append,
-                          elsewhere)
+                          process_on_another_machine)
         time.sleep(1)
         try:
             lease._ExclusiveLease(task, lease_name_without_kind("shop"),
                                   lease.RENEW_INTERVAL).acquire(lambda: None)
         except RolloutError as error:
-            refused.append(error.what)
+            refusals.append(error.what)
 
-    second = namespace.gateway()
-    thread = threading.Thread(target=begin_earlier_version, args=(second,))
+    second_gateway = namespace.gateway()
+    thread = threading.Thread(target=begin_earlier_version, args=(second_gateway,))
     thread.start()
-    result = fleet.run(many, many.requests(params, groups), groups, Clock(), lines.append)
-    lasted = time.monotonic() - began
+    result = fleet.run(
+        fleet_of_controllers,
+        fleet_of_controllers.requests(params, groups),
+        groups,
+        Clock(),
+        lines.append,
+    )
+    duration = time.monotonic() - began
     thread.join()
-    for gateway in (second, *(group.gateway for group in groups.values())):
+    for gateway in (second_gateway, *(group.gateway for group in groups.values())):
         gateway.close()
 
     assert ([outcome["changed"] for outcome in result["results"]] == [True, True]
-            and lasted > fleet.INTERVALS.renew)
-    assert len(refused) == 1 and refused[0].startswith("another task is already working on it: ")
+            and duration > fleet.INTERVALS.renew)
+    assert len(refusals) == 1 and refusals[0].startswith("another task is already working on it: ")
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
     assert namespace.call("GET", leases)["items"] == []
 
@@ -184,7 +203,7 @@ def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environme
                              manifest(1, "myimage:v1", kind.lower(), labels={"tier": "backend"}))
     namespace.until_available("replicationcontroller", 1)
     namespace.patch("replicationcontroller",
-                    {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
+                    {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}})
 
     result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
                                 label_selectors=["tier=backend"],
@@ -197,7 +216,7 @@ def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environme
 
 
 @pytest.mark.full
-def test_image_of_an_init_container_by_labels(
+def test_image_of_an_init_container_is_updated_by_labels(
         namespace, ansible_environment):
     body = manifest(1, "other:v1", "foo", labels={"tier": "backend"})
     body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate",
@@ -214,10 +233,8 @@ def test_image_of_an_init_container_by_labels(
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_killed_fleet_by_labels_resumes(namespace, ansible_environment):
-    """The image is for the controllers of its repository; after a kill, the same task resumes all
-    of them.
-    """
+def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environment):
+    """Controllers with another image repository are skipped."""
     make(namespace, *NAMES[:4], labels={"tier": "backend"})
     namespace.create("replicationcontrollers",
                      manifest(1, "other:v1", "other", labels={"tier": "backend"}))
@@ -226,7 +243,7 @@ def test_killed_fleet_by_labels_resumes(namespace, ansible_environment):
     process = subprocess.Popen(ad_hoc_command(namespace, **options), env=ansible_environment,
                                stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
-    eventually(lambda: len(namespace.rcs()) >= 7, "three updates that have begun")
+    eventually(lambda: len(namespace.rcs()) >= 7, "three successors")
     kill_processes(process)
 
     result, lines = run_ad_hoc(namespace, ansible_environment, **options)
@@ -238,22 +255,22 @@ def test_killed_fleet_by_labels_resumes(namespace, ansible_environment):
              for outcome in result["results"] if outcome["skipped"]] == [
         ("other", "it does not run myimage")])
     assert all(f"localhost | {namespace.name} | {name}: " in lines for name in NAMES[:4])
-    again, _lines = run_ad_hoc(namespace, ansible_environment, **options)
-    assert (not again["changed"]
-            and again["msg"]
+    rerun, _lines = run_ad_hoc(namespace, ansible_environment, **options)
+    assert (not rerun["changed"]
+            and rerun["msg"]
             == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)")
 
 
 def test_failure_stops_the_remaining_controllers(namespace, ansible_environment):
-    """In the order of an annotation, in sequence; the failed update is rolled back, and each result
-    has an outcome.
+    """The controllers are updated one by one in the order of an annotation, and the failed update
+    is rolled back.
     """
     key = "example.com/wave"
-    for name, wave in (("foo-0", "10"), ("foo-1", "1"), ("foo-2", "2")):
-        make(namespace, name, annotations={key: wave})
+    for name, order in (("foo-0", "10"), ("foo-1", "1"), ("foo-2", "2")):
+        make(namespace, name, annotations={key: order})
     options = {"names": NAMES[:3], "order_annotation": key, "concurrency": 1,
                "on_failure": "rollback", "image": "myimage:v2"}
-    namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
+    namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}})
 
     result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
                                 **options)
@@ -263,7 +280,7 @@ def test_failure_stops_the_remaining_controllers(namespace, ansible_environment)
         ("foo-1", False, False), ("foo-2", True, False), ("foo-0", False, True)])
     assert (images(namespace, NAMES[:3])
             == {"foo-0": "myimage:v1", "foo-1": "myimage:v2", "foo-2": "myimage:v1"})
-    assert "1 of 3 controllers failed (foo-2)" in result["msg"] and "not-there" in result["msg"]
+    assert "1 of 3 controllers failed (foo-2)" in result["msg"] and "missing" in result["msg"]
     assert result["results"][1]["failure"]["next_command"]
 
 
@@ -289,16 +306,18 @@ def test_check_mode_changes_nothing(namespace, ansible_environment):
 @pytest.mark.parametrize("options, sentence", [
     ({"names": ["foo"], "name": "foo"},
      "give exactly one of name, names and label_selectors (given: name and names)"),
-    ({"label_selectors": ["app=nobody"]}, "no ReplicationController matches app=nobody"),
-    ({"label_selectors": ["app=nobody"], "kinds": ["Deployment", "ReplicaSet"]},
-     "no Deployment or ReplicaSet matches app=nobody"),
-    ({"label_selectors": ["app=nobody"], "kinds": ["Deployment", "StatefulSet"], "max_surge": "1"},
+    ({"label_selectors": ["app=missing"]}, "no ReplicationController matches app=missing"),
+    ({"label_selectors": ["app=missing"], "kinds": ["Deployment", "ReplicaSet"]},
+     "no Deployment or ReplicaSet matches app=missing"),
+    ({"label_selectors": ["app=missing"], "kinds": ["Deployment", "StatefulSet"], "max_surge": "1"},
      "max_surge cannot be used with kind=StatefulSet"),
     ({"label_selectors": ["no selector!"]}, "unable to parse requirement"),
-    ({"names": ["not-there"]}, "there is no such ReplicationController"),
+    ({"names": ["missing"]}, "there is no such ReplicationController"),
     ({"names": ["Not A Name"]}, "is not a valid object name"),
 ])
-def test_invalid_options_are_one_message(namespace, ansible_environment, options, sentence):
+def test_invalid_options_are_reported_without_a_traceback(
+    namespace, ansible_environment, options, sentence
+):
     process = subprocess.run(ad_hoc_command(namespace, image="myimage:v2", **options),
                              env=ansible_environment, capture_output=True,
                              text=True, timeout=300, check=False)
@@ -308,7 +327,7 @@ def test_invalid_options_are_one_message(namespace, ansible_environment, options
 
 
 @pytest.mark.full
-def test_rollback_of_all_updates_in_progress(namespace, ansible_environment):
+def test_rollback_by_labels_rolls_back_all_updates_in_progress(namespace, ansible_environment):
     make(namespace, *NAMES[:3], labels={"tier": "backend"})
     run_ad_hoc(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
     assert all(object_meta.DESIRED in namespace.rc(name)["metadata"]["annotations"]

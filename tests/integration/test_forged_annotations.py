@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A client that may only annotate: no other controller changes, no size grows, and no update is
-blocked.
+"""Test that annotations forged by another client neither change other objects nor block an
+update.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 UPDATING = identity.canonical({"outcome": "updating", "from": {}, "to": {}, "time": ""})
 
 
-def payments(namespace, replicas=2):
-    """Create another team's controller with a hash in its selector, as after an update."""
+def create_payments(namespace, replicas=2):
+    """Create the controller of another team, with a deployment label in its selector."""
     spec = manifest(replicas, "payments:v1")["spec"]
     labels = {"app": "payments", object_meta.DEPLOYMENT_LABEL: "0123456789"}
     spec |= {"selector": labels, "template": {**spec["template"], "metadata": {"labels": labels}}}
@@ -37,28 +37,32 @@ def annotate(namespace, name, **annotations):
     namespace.patch(name, {"metadata": {"annotations": annotations}})
 
 
-def naming(partner, uid, goal="3"):
-    return {object_meta.PARTNER: partner, object_meta.PARTNER_UID: uid, object_meta.DESIRED: goal,
-            object_meta.ORIGINAL: "3"}
+def successor_annotations(partner, uid, desired="3"):
+    return {
+        object_meta.PARTNER: partner,
+        object_meta.PARTNER_UID: uid,
+        object_meta.DESIRED: desired,
+        object_meta.ORIGINAL: "3",
+    }
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("wish",
+@pytest.mark.parametrize("params",
                          [{"state": "rolled_back"}, {"image": "myimage:v1"},
                           {"image": "myimage:v2"}],
-                         ids=["rolled_back", "a no-op", "an update"])
+                         ids=["rolled_back", "unchanged", "update"])
 @pytest.mark.parametrize("annotated", [{"foo"}, {"payments"}, {"foo", "payments"}], ids=sorted)
-def test_forged_annotations_make_no_successor(namespace, annotated, wish):
-    uid, payments_uid = namespace.make_primary(3)["metadata"]["uid"], payments(namespace)
+def test_controller_with_forged_annotations_is_not_used_as_successor(namespace, annotated, params):
+    uid, payments_uid = namespace.make_primary(3)["metadata"]["uid"], create_payments(namespace)
     if "foo" in annotated:
-        annotate(namespace, "foo", **naming("payments", payments_uid))
+        annotate(namespace, "foo", **successor_annotations("payments", payments_uid))
     if "payments" in annotated:
-        annotate(namespace, "payments", **naming("foo", uid, "0"),
+        annotate(namespace, "payments", **successor_annotations("foo", uid, "0"),
                  **{object_meta.LAST_ROLLOUT: UPDATING})
     before = namespace.rc("payments")["metadata"]
 
     try:
-        namespace.roll(**wish)
+        namespace.roll(**params)
     except RolloutError as error:
         message = error.what
         assert namespace.rc()["metadata"]["generation"] == 1
@@ -67,7 +71,7 @@ def test_forged_annotations_make_no_successor(namespace, annotated, wish):
 
     if "foo" in annotated:
         assert "payments already exists and does not belong to this update" in message
-    elif "image" in wish:
+    elif "image" in params:
         assert not message
     after = namespace.rc("payments")
     assert ((after["metadata"]["generation"],
@@ -77,9 +81,9 @@ def test_forged_annotations_make_no_successor(namespace, annotated, wish):
 
 
 @pytest.mark.parametrize("key", [object_meta.PARTNER, object_meta.KUBECTL_SOURCE])
-def test_claims_of_other_controllers_block_no_update(namespace, key):
+def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(namespace, key):
     uid = namespace.make_primary(2)["metadata"]["uid"]
-    payments(namespace, 1)
+    create_payments(namespace, 1)
     annotate(namespace, "payments",
              **{key: "foo" if key == object_meta.PARTNER else f"foo:{uid}",
                 object_meta.PARTNER_UID: uid})
@@ -88,13 +92,13 @@ def test_claims_of_other_controllers_block_no_update(namespace, key):
     assert sorted(namespace.rcs()) == ["foo", "payments"]
 
 
-def test_idle_controller_with_forged_annotations_is_no_leftover(namespace):
-    """foo's update is in progress, and the other controller claims to be its displaced primary."""
+def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace):
+    """An update of foo is in progress, and the annotations name foo as the successor."""
     uid = namespace.make_primary(2)["metadata"]["uid"]
-    payments(namespace, 0)
+    create_payments(namespace, 0)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(5, after=True), image="myimage:v2")
-    annotate(namespace, "payments", **naming("foo", uid, "2"),
+    annotate(namespace, "payments", **successor_annotations("foo", uid, "2"),
              **{object_meta.LAST_ROLLOUT: UPDATING})
 
     namespace.roll(image="myimage:v2")
@@ -103,24 +107,24 @@ def test_idle_controller_with_forged_annotations_is_no_leftover(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("wish",
+@pytest.mark.parametrize("params",
                          [{"state": "rolled_back"}, {"image": "myimage:v1"},
                           {"image": "myimage:v2"}],
-                         ids=["rolled_back", "a no-op", "an update"])
-def test_forged_size_annotation_scales_nothing(namespace, wish):
+                         ids=["rolled_back", "unchanged", "update"])
+def test_forged_size_annotation_is_refused_before_the_first_write(namespace, params):
     namespace.make_primary(2)
     annotate(namespace, "foo", **{object_meta.ORIGINAL: "1000000000"})
 
-    for roll in (namespace.check, namespace.roll):
+    for run in (namespace.check, namespace.roll):
         with pytest.raises(RolloutError,
                            match="its size at the start of the update is uncertain: an annotation "
                                  "of foo records 1000000000"):
-            roll(**wish)
+            run(**params)
 
     assert namespace.rc()["metadata"]["generation"] == 1
 
 
-def test_size_annotation_of_one_controller_restores_the_other(namespace):
+def test_forged_size_annotation_is_replaced_from_the_successor(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
@@ -133,15 +137,15 @@ def test_size_annotation_of_one_controller_restores_the_other(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
+@pytest.mark.parametrize("params", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
-def test_existing_successor_with_another_template_is_refused(namespace, wish):
+def test_existing_successor_with_another_template_is_refused(namespace, params):
     primary = namespace.make_primary(2)
-    request = Request(name="foo", images={"": wish.get("image", "")} if "image" in wish else {},
-                      template=wish.get("template"))
+    request = Request(name="foo", images={"": params.get("image", "")} if "image" in params else {},
+                      template=params.get("template"))
     name, value = expected_successor(request, Controller.from_api(primary))
     item = manifest(0, "evil:v1", name=name,
-                    annotations={**naming("foo", primary["metadata"]["uid"], "2"),
+                    annotations={**successor_annotations("foo", primary["metadata"]["uid"], "2"),
                                  object_meta.ORIGINAL: "2"})
     item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {
         "app": "foo", object_meta.DEPLOYMENT_LABEL: value}
@@ -149,7 +153,7 @@ def test_existing_successor_with_another_template_is_refused(namespace, wish):
     before = uids(namespace.pods())
 
     with pytest.raises(RolloutError) as error:
-        namespace.roll(**wish)
+        namespace.roll(**params)
 
     assert (f"another update is in progress: to evil:v1 ({name}, 0 of 0 available)"
             in error.value.what)
@@ -157,36 +161,36 @@ def test_existing_successor_with_another_template_is_refused(namespace, wish):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
+@pytest.mark.parametrize("params", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
-def test_successor_with_an_edited_template_is_refused(namespace, wish):
+def test_successor_with_an_edited_template_is_refused(namespace, params):
     namespace.make_primary(3)
     with pytest.raises(Killed):
-        namespace.roll(fault=kill_at_write(6, after=True), **wish)
+        namespace.roll(fault=kill_at_write(6, after=True), **params)
     (name,) = set(namespace.rcs()) - {"foo"}
     namespace.patch(name, {"spec": {"template": {"metadata": {"annotations": {"edited": "yes"}}}}})
 
     with pytest.raises(RolloutError, match="another update is in progress"):
-        namespace.roll(**wish)
+        namespace.roll(**params)
 
     assert namespace.roll(state="rolled_back")["changed"] and namespace.rcs() == ["foo"]
 
 
-FORGED = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}',
-          '{"next":"../secrets/db"}']
+UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}',
+              '{"next":"../secrets/db"}']
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("text", FORGED, ids=range(len(FORGED)))
-def test_unreadable_annotations_fail_only_their_controller(namespace, text):
+@pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_unreadable_annotations_only_affect_their_controller(namespace, text):
     namespace.make_primary(1)
-    payments(namespace, 1)
+    create_payments(namespace, 1)
     annotate(namespace, "payments",
              **dict.fromkeys((*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT), text))
 
     params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": None,
               "kind": None}
-    eventually(lambda: len(task.info(params)["rollouts"]) == 2, "both")
+    eventually(lambda: len(task.info(params)["rollouts"]) == 2, "two rollouts")
     assert namespace.roll(image="myimage:v2")["changed"]
     with pytest.raises(RolloutError,
                        match=r"the annotation baton\.kubernetes/takeover cannot be read"):

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Other tools that write the same objects: our writes have our name in managedFields, and their
-managers are reported.
-"""
+"""Test updates of objects that other tools manage: field managers, server-side apply and GitOps."""
 
 from __future__ import annotations
 
@@ -21,25 +19,25 @@ from writes import Killed, kill_at_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 
 RC, RS, DEPLOYMENT = "ReplicationController", "ReplicaSet", "Deployment"
-OURS = "baton.kubernetes"
-#: Manager of our requests before the introduction of our name.
-BEFORE = "python-urllib3"
-SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+OUR_MANAGER = "baton.kubernetes"
+#: Field manager of earlier versions of the collection.
+FORMER_MANAGER = "python-urllib3"
+AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 ARGO = {"argocd.argoproj.io/tracking-id": "web:/ReplicationController:shop/foo"}
 COMMAND = "argocd app set web --sync-policy none"
 
 
-def heard(managers):
-    """Return a fault that records, by resource, the managers in the answer to each write."""
+def record_managers(managers):
+    """Return a fault that records the field managers after each write, by resource."""
     def arm(gateway):
-        plain = gateway.http.once
+        original = gateway.http.once
 
         def once(method, path, *arguments, **options):
-            status, headers, data = plain(method, path, *arguments, **options)
-            place = re.match(r"/apis?/.*/namespaces/[^/]+/([a-z]+)[^?]*$", path)
-            if method in ("POST", "PUT", "PATCH") and place and status < 300:
+            status, headers, data = original(method, path, *arguments, **options)
+            match = re.match(r"/apis?/.*/namespaces/[^/]+/([a-z]+)[^?]*$", path)
+            if method in ("POST", "PUT", "PATCH") and match and status < 300:
                 metadata = json.loads(data)["metadata"]
-                managers[place[1]].append({entry["manager"] for entry in metadata["managedFields"]})
+                managers[match[1]].append({entry["manager"] for entry in metadata["managedFields"]})
             return status, headers, data
 
         gateway.http.once = once
@@ -47,7 +45,7 @@ def heard(managers):
     return arm
 
 
-def of(item):
+def managers_of(item):
     return {entry["manager"] for entry in item["metadata"]["managedFields"]}
 
 
@@ -64,18 +62,28 @@ def of(item):
 def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, task, resources):
     namespace.allow(role("baton-migration"), "baton-migration")
     make(namespace, kind)
-    namespace.call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
-        "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": "foo"}}})
+    namespace.call(
+        "POST",
+        AUTOSCALERS.format(namespace.name),
+        {
+            "metadata": {"name": "foo"},
+            "spec": {
+                "maxReplicas": 3,
+                "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": "foo"},
+            },
+        },
+    )
     managers = collections.defaultdict(list)
 
-    assert namespace.roll(kind=kind, fault=heard(managers), **task)["changed"]
+    assert namespace.roll(kind=kind, fault=record_managers(managers), **task)["changed"]
 
     assert managers.keys() >= {*resources, "leases", "events"}
     for resource, answers in managers.items():
-        # A removed field, like an autoscaler's, has no manager.
-        assert (OURS in answers[0]
-                and (OURS in answers[-1] or resource == "horizontalpodautoscalers")), resource
-        assert not set.union(*answers) & {BEFORE, "OpenAPI-Generator"}, resource
+        # A removed field, such as the behavior of an autoscaler, has no manager.
+        assert OUR_MANAGER in answers[0] and (
+            OUR_MANAGER in answers[-1] or resource == "horizontalpodautoscalers"
+        ), resource
+        assert not set.union(*answers) & {FORMER_MANAGER, "OpenAPI-Generator"}, resource
 
 
 def make(namespace, kind):
@@ -85,29 +93,30 @@ def make(namespace, kind):
 
 @pytest.mark.parametrize("kind, number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
                          ids=["sizes", "handover", "Deployment"])
-def test_update_begun_under_the_older_field_manager_completes(namespace, monkeypatch, kind, number):
-    """managedFields have both names then; no decision depends on them."""
+def test_update_begun_with_the_former_field_manager_completes(namespace, monkeypatch, kind, number):
+    """After the update, managedFields contain both managers."""
     make(namespace, kind)
     with monkeypatch.context() as before, pytest.raises(Killed):
-        before.setattr(connection, "USER_AGENT", f"{BEFORE}/2.8.0")
+        before.setattr(connection, "USER_AGENT", f"{FORMER_MANAGER}/2.8.0")
         namespace.roll(kind=kind, image="myimage:v2", fault=kill_at_write(number, True))
     item = namespace.rc() if kind == RC else namespace.deployment()
-    assert BEFORE in of(item) and OURS not in of(item)
+    assert FORMER_MANAGER in managers_of(item) and OUR_MANAGER not in managers_of(item)
 
     result = namespace.roll(kind=kind, image="myimage:v2")
 
     item = namespace.rc() if kind == RC else namespace.deployment()
     assert result["changed"] and result["rollout"]["phase"] == "complete" and not result["warnings"]
-    assert (OURS in of(item)
+    assert (OUR_MANAGER in managers_of(item)
             and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
             == {"myimage:v2"})
 
 
-# Applied at the server
+# Server-side apply
 
 
 def apply(namespace, kind, image, has_selector=True, **query):
-    """Apply the manifest like `kubectl apply --server-side`, and return the message of a refusal.
+    """Apply the manifest like `kubectl apply --server-side`; return the message of a conflict or
+    "".
     """
     body, path = manifest(2, image, "foo"), namespace.path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
@@ -119,72 +128,70 @@ def apply(namespace, kind, image, has_selector=True, **query):
     query = urllib.parse.urlencode({"fieldManager": "kubectl", **query})
     try:
         namespace.call("PATCH", f"{path}?{query}", body, "application/apply-patch+yaml")
-    except ApiException as refused:
-        return json.loads(refused.reason)["message"]
+    except ApiException as error:
+        return json.loads(error.reason)["message"]
     return ""
 
 
 @pytest.mark.parametrize("kind, version, has_selector",
                          [(RC, "v1", False), (DEPLOYMENT, "apps/v1", True)])
-def test_old_manifest_conflicts_unless_forced(
+def test_apply_of_the_old_manifest_conflicts(
         namespace, kind, version, has_selector):
-    """See docs/gitops.md: the image is ours then; with the new image, the manifest applies as
-    before.
+    """After the update, the collection manages the image (docs/gitops.md). A manifest with the new
+    image has no conflict.
     """
     assert apply(namespace, kind, "myimage:v1", has_selector) == ""
     namespace.until_available("foo", 2) if kind == RC else namespace.wait_for_rollout()
     namespace.roll(kind=kind, image="myimage:v2")
 
-    refused = apply(namespace, kind, "myimage:v1", has_selector)
+    conflict = apply(namespace, kind, "myimage:v1", has_selector)
 
-    assert (refused
+    assert (conflict
             == ('Apply failed with 1 conflict: conflict with "baton.kubernetes" using ' + version
                 + ': .spec.template.spec.containers[name="web"].image'))
     assert apply(namespace, kind, "myimage:v2", has_selector) == ""
     assert namespace.roll(kind=kind, image="myimage:v2")["changed"] is False
 
 
-def test_manifest_with_a_selector_conflicts_unless_forced(namespace):
-    """The selector is one field, with the deployment label since the update; without the label, the
-    same pods are selected.
+def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
+    """The selector is one field, and contains the deployment label after an update. With force, the
+    label is retained.
     """
     assert apply(namespace, RC, "myimage:v1") == ""
     namespace.until_available("foo", 2)
     namespace.roll(image="myimage:v2")
 
-    refused = apply(namespace, RC, "myimage:v2")
+    conflict = apply(namespace, RC, "myimage:v2")
     with namespace.observer() as observer:
         assert apply(namespace, RC, "myimage:v2", force="true") == ""
-        again, on = namespace.roll(image="myimage:v2"), namespace.roll(image="myimage:v3")
+        rerun, next_update = namespace.roll(image="myimage:v2"), namespace.roll(image="myimage:v3")
 
-    assert (refused
+    assert (conflict
             == 'Apply failed with 1 conflict: conflict with "baton.kubernetes" using v1: '
                '.spec.selector')
-    assert (namespace.rc()["spec"]["selector"].keys() > {"app"} and not again["changed"]
-            and on["changed"])
+    assert (namespace.rc()["spec"]["selector"].keys() > {"app"} and not rerun["changed"]
+            and next_update["changed"])
     assert len(observer.new_pods) == 2 and observer.min_ready == 2
 
 
-# Owners of a manifest
+# Owners of the manifest
 
 
-def test_gitops_controller_is_named_once_before_the_first_write(namespace):
+def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
     namespace.make_primary(2, annotations=ARGO)
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
-    begun, rest = namespace.roll(image="myimage:v2",
-                                 pause_at="1"), namespace.roll(image="myimage:v2")
+    started, completed = namespace.roll(image="myimage:v2",
+                                        pause_at="1"), namespace.roll(image="myimage:v2")
 
-    for result in (planned, begun):
+    for result in (planned, started):
         assert about(result, "Argo CD (application web) manages foo", COMMAND)
-    assert rest["changed"] and not rest["warnings"]
-    assert not namespace.roll(image="myimage:v2")["warnings"], "there is nothing to do"
+    assert completed["changed"] and not completed["warnings"]
+    assert not namespace.roll(image="myimage:v2")["warnings"], "nothing to change"
 
 
 def test_flux_is_recognized_by_its_field_manager(namespace):
-    """Recognized by the API server's record, not by a label; our own manager next to Flux causes no
-    warning.
-    """
+    """Flux is recognized in managedFields, not by a label."""
     namespace.make_deployment(1)
     namespace.roll(kind=DEPLOYMENT, image="myimage:v2")
     query = "fieldManager=kustomize-controller&force=true"
@@ -200,7 +207,7 @@ def test_flux_is_recognized_by_its_field_manager(namespace):
             and "which replaces all pods" in warning)
 
 
-def test_gitops_warning_of_a_migration(namespace):
+def test_migration_warns_that_a_gitops_controller_recreates_the_controller(namespace):
     namespace.allow(role("baton-migration"), "baton-migration")
     namespace.make_primary(1, annotations=ARGO)
 

@@ -184,7 +184,7 @@ def test_a_missing_permission_names_the_rule(namespace):
 
 
 def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
-    """With -vvv and --diff; the diff shows the checksums."""
+    """The test uses -vvv and --diff; the diff shows the checksums."""
     configure(namespace, "ReplicationController")
     command = ad_hoc_command(namespace, name="foo", roll_on="auto")
 

@@ -24,7 +24,7 @@ def intercept_writes(gateway: KubernetesGateway,
 
     Writes are the steps of an update and, in a handover, the patch of each pod.
     """
-    for name in ("write", "_changes_owner"):
+    for name in ("write", "_reparent"):
         original = getattr(gateway, name)
         setattr(gateway, name,
                 lambda step, original=original: interceptor(step, lambda: original(step)))

@@ -48,8 +48,8 @@ TESTS = {
     "report": ["test_report.py::test_report_of_the_role_shows_the_stage_and_the_failed_check"],
 }
 #: The examples of README, one after the other.
-README = {"README, Use it": ["test_documentation.py::test_documented_command_runs",
-                             "test_documentation.py::test_documented_playbook_runs"]}
+README = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
+                             "test_documentation.py::test_documented_playbook_succeeds"]}
 #: Documented plugins, by type in ansible-doc.
 DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"],
               "role": ["image_bump", "rollback"],

@@ -406,6 +406,19 @@ options:
       - Only with O(kind=DaemonSet) and O(pause_at). The task needs to list nodes, which takes a
         ClusterRole.
     type: str
+  image_drift:
+    description:
+      - What to do if a tag has moved, so that the new pods run different versions of one image.
+        The C(imageID)s of all containers of the new pods are compared when there are two new pods,
+        when half of all are new, and before a pause or the last steps of the update. Pods of a
+        canary still count when the update is resumed later.
+      - V(warn) adds a warning that says which pods run which version. With V(fail), the task fails,
+        and O(on_failure) applies; that needs list on pods. V(ignore) does not compare them.
+      - Images that are named by a digest cannot move, and are not compared. Nothing is compared
+        with O(state=rolled_back) and with O(wait=false).
+    type: str
+    choices: [warn, fail, ignore]
+    default: warn
   autoscaler:
     description:
       - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere
@@ -515,6 +528,13 @@ EXAMPLES = r"""
     kind: Deployment
     image: myimage:v2
     pause_at: 10%
+
+- name: Roll back if the tag moves before all pods run the image that the canary runs
+  baton.kubernetes.rolling_update:
+    name: foo
+    image: myimage:v2
+    image_drift: fail
+    on_failure: rollback
 
 - name: Update two pods of a StatefulSet, those with the highest numbers
   baton.kubernetes.rolling_update:

@@ -96,7 +96,7 @@ class Refused(Exception):
             return isinstance(write, Patch) and not is_denied
         return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
 
-    def as_error(self, where: str, what: str = "", next_command: str = "",
+    def as_error(self, where: str, what: str = "", next_command: str | t.Iterable[str] = "",
                  write: Write | None = None) -> RolloutError:
         """Return the error for the user.
 

@@ -55,7 +55,7 @@ class RelatedObjects(Namespaced):
             rule = (f'{{"apiGroups": [""], "resources": ["{resource}"], "resourceNames": '
                     f'["{name}"], "verbs": ["get"]}}')
             hint = (f"add this rule to the Role in namespace {self._namespace} (see "
-                    f"docs/permissions.md):\n{rule}")
+                    "docs/permissions.md):", rule)
             raise refused.as_error(self._where,
                                    next_command=hint if refused.status == 403 else "") from refused
 

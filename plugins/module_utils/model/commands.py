@@ -82,6 +82,7 @@ OPTIONS: dict[str, Option] = {
     "pause_at": Option(_FORWARD, _CANARY),
     "soak": Option(_FORWARD, _CANARY),
     "nodes": Option(_FORWARD, _CANARY),
+    "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
     "revision_history_limit": Option(_ANY, "templates that the user does not want to keep are not "
                                            "kept by a rollback either"),
     "autoscaler": Option(_ANY, "the user's decision about another object"),

@@ -65,6 +65,7 @@ ARGUMENT_SPEC: Json = dict(
     pause_at=dict(type="str"),
     soak=dict(type="str"),
     nodes=dict(type="str"),
+    image_drift=dict(type="str", choices=["warn", "fail", "ignore"], default=Request.image_drift),
     autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default=Request.autoscaler),
     record_events=dict(type="bool", default=Request.record_events),
     return_sizes=dict(type="bool", default=Request.return_sizes),
@@ -364,8 +365,8 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 
 
 #: Fields of a Request copied unchanged: options, and the connection as resolved by task.py.
-_TAKEN = ("nodes", "autoscaler", "record_events", "return_sizes", "lock", "connection",
-          "default_namespace")
+_TAKEN = ("nodes", "image_drift", "autoscaler", "record_events", "return_sizes", "lock",
+          "connection", "default_namespace")
 #: Fields of a Request with the checks of their options.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,

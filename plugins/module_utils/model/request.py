@@ -80,6 +80,8 @@ class Request:
     soak: float = 0
     #: Label selector of the nodes whose pods come first before a pause; "" for any node.
     nodes: str = ""
+    #: Treatment of new pods with different versions of an image: "warn", "fail" or "ignore".
+    image_drift: str = "warn"
     #: Treatment of a HorizontalPodAutoscaler of the controller: "freeze", "refuse" or "ignore".
     autoscaler: str = "freeze"
     #: Whether each step is also recorded as an Event.

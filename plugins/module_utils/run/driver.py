@@ -25,7 +25,7 @@ from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import AUTOSCALER, REVISION, Action, Decision, Done, Handover, Step, Wait, Watch
-from . import cleanup, preflight
+from . import cleanup, image_drift, preflight
 from .clock import ALONE, Clock, FixedClock, Intervals
 from .deadlines import (
     Attempts,
@@ -117,8 +117,14 @@ class _State:
         self.attempts, self.memory = Attempts(), Memory(who=user_and_host())
         self.soaking = _soaking(request, gateway, clock, say, self.memory.warnings)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
+        self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.start: Observed | None = None
         self.is_watching = False
+
+    def warn(self, warning: str) -> None:
+        """Add a warning to the result, and print it as a progress line."""
+        self.memory.warnings.append(warning)
+        self.recorder.say(f"warning: {warning}")
 
     def observe(self) -> Observed:
         memory = self.memory
@@ -201,6 +207,9 @@ class _Run(_State):
                                        next_command=self.request.command())
                 decision = self.decide(observed, is_read_only)
                 self.is_watching = isinstance(decision, Watch)
+                if self.memory.has_begun and self.clock.is_real:
+                    self.image_drift.check(self.flow, self.request, observed, decision,
+                                           self.status(observed))
                 if isinstance(decision, Done):
                     return self.result(observed, "" if self.recorder.steps else decision.message)
                 if is_read_only:

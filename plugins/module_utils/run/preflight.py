@@ -19,6 +19,7 @@ from ..flows.flow import Flow, Memory
 from ..model.fields import Json
 from ..model.observed import Observed
 from ..model.request import Request
+from . import image_drift
 
 #: The resource of each field of RelatedObjects.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
@@ -50,7 +51,8 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     if rules is None:
         return responses
     watches = soak.is_requested(request)
-    needs = [*flow.needs(request), *roll_on.needs(request), *(soak.NEEDS if watches else ())]
+    needs = [*flow.needs(request), *roll_on.needs(request), *image_drift.needs(request),
+             *(soak.NEEDS if watches else ())]
     permissions.refuse_missing(rules, needs, request)
     if missing := permissions.missing(rules, flow.optional_permissions(request)):
         flow.disable_optional_features(memory, f"not allowed: {missing}")

@@ -1,0 +1,97 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Images of which the new pods run more than one version, because a tag has moved. Pure.
+
+The kubelet reports the version of a running image as the imageID of a container's status: a digest
+of the registry, or the ID of an image that no registry has. The status is untrusted: its texts are
+escaped and cut, and only compared with each other.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ..model.fields import Json, display_text, mapping, objects, text
+from .diagnosis import Cause
+
+DRIFT = "image-drift"
+#: Upper limits for the characters of an image and of a version, and for listed versions and pods.
+TEXT_LIMIT, MAX_VERSIONS, MAX_NAMES = 200, 5, 5
+_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
+
+
+class Version(t.NamedTuple):
+    """The version of an image in a container of a pod."""
+
+    container: str
+    image: str
+    #: Whether the version is a digest of the registry: it cannot be compared with the ID of an
+    #: image.
+    is_digest: bool
+    version: str
+
+
+class PodVersions(t.NamedTuple):
+    """The versions of all images of a pod."""
+
+    name: str
+    versions: tuple[Version, ...]
+
+
+def versions_of(pod: Json) -> PodVersions:
+    """Return the versions of the images that a pod names by tag, as far as they are known.
+
+    Init containers and containers that admission has added are included.
+    """
+    versions = []
+    for field, status_field in _FIELDS.items():
+        images = {text(container, "name"): text(container, "image")
+                  for container in objects(mapping(pod, "spec"), field)}
+        for status in objects(mapping(pod, "status"), status_field):
+            name, image_id = text(status, "name"), text(status, "imageID")
+            image = images.get(name, "")
+            if image_id and image and "@" not in image:
+                digest = image_id.rpartition("@")[2]
+                versions.append(Version(_cut(name), _cut(image), "@" in image_id, _cut(digest)))
+    return PodVersions(_cut(text(mapping(pod, "metadata"), "name")), tuple(versions))
+
+
+def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
+    """Return a cause for each container of the pods with several versions of one image."""
+    names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
+    for pod in pods:
+        for container, image, is_digest, version in pod.versions:
+            versions = names.setdefault((container, image, is_digest),
+                                        collections.defaultdict(list))
+            versions[version].append(pod.name)
+    return [_cause(container, image, versions)
+            for (container, image, _is_digest), versions in names.items() if len(versions) > 1]
+
+
+def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
+    """Return the cause, with the version of the most pods first."""
+    by_count = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
+    shown = [f"{version} in {_named(sorted(pods))}" for version, pods in by_count[:MAX_VERSIONS]]
+    more = len(by_count) - len(shown)
+    message = f"{image} is {', '.join(shown)}{f' and {more} more' if more else ''}"
+    return Cause(kind=DRIFT, reason=image, message=message, is_fatal=True,
+                 suggestion="name the image by its digest (IMAGE@sha256:...), which cannot move",
+                 pods=sum(map(len, versions.values())), place=f"container {container}")
+
+
+def sentence(cause: Cause) -> str:
+    """Return the place and the message of a cause, which counts the pods itself."""
+    return f"{cause.place}: {cause.message}"
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - MAX_NAMES
+    listed = ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return f"{len(names)} pod{'s' if len(names) > 1 else ''} ({listed})"
+
+
+def _cut(value: str) -> str:
+    return display_text(value[:TEXT_LIMIT])

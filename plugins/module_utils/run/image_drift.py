@@ -1,0 +1,112 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The comparison of the images that the new pods run, which differ where a tag has moved.
+
+A list of all pods can be large, so the new pods are listed at most three times: when there are two,
+when there are half of all, and before a pause or the last steps of the update. The pods of a canary
+are still there when the update resumes, so a tag that has moved since the canary shows as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..cluster.gateway import Gateway
+from ..flows.flow import Flow, RolloutStatus, Rule
+from ..model.errors import RolloutError
+from ..model.object_meta import owner_uid
+from ..model.observed import Observed
+from ..model.request import Request
+from ..model.steps import Decision, Watch
+from ..model.template import labels_of
+
+if t.TYPE_CHECKING:
+    from ..explain.image_drift import PodVersions
+
+#: The permission that image_drift=fail requires.
+NEEDS: tuple[Rule, ...] = (("", "pods", ("list",)),)
+#: Error of image_drift=fail.
+MOVED = "a tag has moved: the new pods run different versions of an image"
+
+
+def needs(request: Request) -> tuple[Rule, ...]:
+    """Return the permissions to compare the images of new pods."""
+    return NEEDS if request.image_drift == "fail" and not request.state.undoes else ()
+
+
+class ImageDrift:
+    """Compares the images of the new pods of a run."""
+
+    def __init__(self, gateway: Gateway, warn: t.Callable[[str], None]) -> None:
+        self._gateway, self._warn = gateway, warn
+        #: The versions of the new pods by uid, also of deleted pods.
+        self._pods: dict[str, PodVersions] = {}
+        #: The number of available new pods at the last comparison.
+        self._compared = 0
+        #: The moments at which the images were compared: "soak", "end", or "" in between.
+        self._moments: set[str] = set()
+        #: Containers and images that a warning was about.
+        self._warned: set[tuple[str, str]] = set()
+
+    def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
+              status: RolloutStatus) -> None:
+        """Compare the images where that is due. Raises RolloutFailed for image_drift=fail."""
+        if request.image_drift == "ignore" or request.state.undoes or not request.waits:
+            return
+        if status.direction == "back":
+            return
+        available = status.new.available if status.new and status.is_observed else 0
+        points = {2, max(2, ((status.goal or 0) + 1) // 2)}
+        is_due = any(self._compared < point <= available for point in points)
+        moment = _moment(flow, observed, decision)
+        if not is_due and (not moment or moment in self._moments):
+            return
+        self._moments.add(moment)
+        self._compared = available
+        self._read(request, status)
+        self._report(request, status)
+
+    def _read(self, request: Request, status: RolloutStatus) -> None:
+        """List the new pods. Raises RolloutError where image_drift=fail may not list the pods."""
+        from ..explain import image_drift
+
+        for holder in status.holders:
+            if holder.new_labels is None or not holder.is_known:
+                continue
+            controller = holder.controller
+            selector = {**controller.selector, **holder.new_labels}
+            pods = self._gateway.all_pods(dataclasses.replace(controller, selector=selector))
+            if pods is None and request.image_drift == "fail":
+                raise _not_listed(request)
+            self._pods |= {pod["metadata"]["uid"]: image_drift.versions_of(pod)
+                           for pod in pods or ()
+                           if owner_uid(pod) == controller.uid and holder.is_new(labels_of(pod))}
+
+    def _report(self, request: Request, status: RolloutStatus) -> None:
+        from ..explain import image_drift
+        from .deadlines import failure
+
+        causes = image_drift.causes(self._pods.values())
+        if causes and request.image_drift == "fail":
+            raise failure(request, self._gateway, MOVED, "", causes,
+                          can_roll_back=not status.is_past_return)
+        for cause in causes:
+            if (cause.place, cause.reason) not in self._warned:
+                self._warned.add((cause.place, cause.reason))
+                self._warn(f"a tag has moved: {image_drift.sentence(cause)}")
+
+
+def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
+    """Return "soak" or "end" where all requested new pods exist, else ""."""
+    if decision is None or isinstance(decision, Watch):
+        return "soak" if decision else ""
+    return "end" if flow.is_soak_due(observed, decision) else ""
+
+
+def _not_listed(request: Request) -> RolloutError:
+    return RolloutError("its pods cannot be listed, and image_drift=fail needs to compare them",
+                        where=request.where, why="not allowed: list on pods",
+                        next_command="ask for the Role in docs/permissions.md")

@@ -1,0 +1,242 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A tag that moves during an update: the new pods run different digests of one image."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from objects import eventually, manifest, role
+from test_permissions import change_role, without
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    RolloutError,
+    RolloutFailed,
+)
+
+pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs; a kubelet writes the true ones")
+KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
+A, B = (f"sha256:{letter * 64}" for letter in "ab")
+FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
+
+
+@dataclasses.dataclass
+class Registry:
+    """Writes the digest of each pod into the pod's status, before the code under test lists pods.
+    """
+
+    namespace: object
+    #: The digests of the new pods, in the order in which they come; the last one for all others.
+    digests: tuple[str, ...]
+    #: The containers whose tag moves.
+    containers: tuple[str, ...] = ("web",)
+    lists: int = 0
+    published: int = 0
+
+    def arm(self, gateway):
+        all_pods = gateway.all_pods
+
+        def listed(*arguments):
+            self.lists += 1
+            self.publish()
+            return all_pods(*arguments)
+
+        gateway.all_pods = listed
+
+    def publish(self, image="myimage:v2"):
+        """Write the digests of the pods that have none."""
+        pods = [pod for pod in self.namespace.pods()
+                if pod["spec"]["containers"][0]["image"] == image]
+        for pod in pods:
+            operations = self.operations(pod)
+            if operations:
+                self.published += 1
+                path = self.namespace.path("pods", pod["metadata"]["name"]) + "/status"
+                self.namespace.call("PATCH", path, operations, "application/json-patch+json")
+
+    def operations(self, pod):
+        """Return the patch of the statuses without an imageID; a fake node writes no status of an
+        init container that has ended.
+        """
+        digest = self.digests[min(self.published, len(self.digests) - 1)]
+        operations = []
+        for field, status_field in FIELDS.items():
+            statuses = pod["status"].get(status_field) or [
+                {"name": container["name"], "image": container["image"], "imageID": "",
+                 "ready": True, "restartCount": 0} for container in pod["spec"].get(field, ())]
+            if any(not status["imageID"] for status in statuses):
+                value = [{**status, "imageID": "registry.example.com/shop@"
+                          + (digest if status["name"] in self.containers else A)}
+                         for status in statuses]
+                operations.append({"op": "add", "path": f"/status/{status_field}", "value": value})
+        return operations
+
+
+def make_controller(namespace, kind, replicas=4):
+    makers = {"ReplicationController": namespace.make_primary,
+              "ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment,
+              "StatefulSet": namespace.make_stateful_set}
+    if kind == "DaemonSet":
+        namespace.allow(role("baton-daemon-sets"), "daemon-sets")
+        body = manifest(0)
+        del body["spec"]["replicas"]
+        namespace.create_any(kind, body)
+        eventually(lambda: len(namespace.pods()) >= 2 and are_ready(namespace), "ready pods")
+    else:
+        makers[kind](replicas)
+
+
+def are_ready(namespace):
+    return all("'type': 'Ready'" in str(pod["status"]) for pod in namespace.pods())
+
+
+def images(namespace):
+    return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
+
+
+def moved(texts):
+    return [text for text in texts if "myimage:v2 is sha256:" in text]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
+    make_controller(namespace, kind)
+    registry, lines = Registry(namespace, (A, B)), []
+
+    result = namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", say=lines.append)
+
+    assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
+    (warning,) = moved(result["warnings"])
+    assert f"{A} in " in warning and f"{B} in " in warning
+    assert any(pod["metadata"]["name"] in warning for pod in namespace.pods())
+    assert len(moved(lines)) == 1
+    assert registry.lists <= (8 if kind == "DaemonSet" else 3), "a DaemonSet's own lists included"
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_fail_the_update_is_rolled_back(namespace, kind):
+    make_controller(namespace, kind)
+    registry = Registry(namespace, (A, B))
+
+    with pytest.raises(RolloutFailed) as error:
+        namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", image_drift="fail",
+                       on_failure="rollback")
+
+    assert error.value.what.startswith("a tag has moved: the new pods run different versions of an "
+                                       "image; foo is rolled back to myimage:v1")
+    assert len(moved([error.value.why])) == 1 and f"{B} in " in error.value.why
+    assert error.value.causes[0]["kind"] == "image-drift"
+    assert "by its digest" in error.value.next_command
+    eventually(lambda: images(namespace) == {"myimage:v1"}, "the pods of before")
+
+
+def test_with_fail_and_stop_the_update_stays_where_it_is(namespace):
+    namespace.make_primary(6)
+    registry = Registry(namespace, (A, B))
+
+    with pytest.raises(RolloutFailed) as error:
+        namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="fail")
+
+    assert images(namespace) == {"myimage:v1", "myimage:v2"}, "it has failed at the second pod"
+    assert "state=rolled_back" in error.value.next_command
+    assert "image_drift=fail" in error.value.next_command
+    assert namespace.roll(state="rolled_back")["changed"]
+
+
+@pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
+def test_a_tag_that_moves_after_the_canary_was_approved(namespace, kind):
+    make_controller(namespace, kind)
+    options = {"kind": kind, "image": "myimage:v2", "image_drift": "fail"}
+    namespace.roll(**options, pause_at=1)
+    Registry(namespace, (A,)).publish()
+
+    with pytest.raises(RolloutFailed) as error:
+        namespace.roll(fault=Registry(namespace, (B,)).arm, **options)
+
+    canary = error.value.why.partition(f"{A} in 1 pod (")[2].partition(")")[0]
+    assert canary in {pod["metadata"]["name"] for pod in namespace.pods()}
+
+
+@pytest.mark.parametrize("container", ["setup", "injected"])
+def test_init_containers_and_added_containers_are_compared(namespace, container):
+    body = manifest(3)
+    spec = body["spec"]["template"]["spec"]
+    spec["initContainers"] = [{"name": "setup", "image": "setup:v1"}]
+    spec["containers"].append({"name": "injected", "image": "proxy:v1"})
+    namespace.create("replicationcontrollers", body)
+    namespace.until_available("foo", 3)
+
+    result = namespace.roll(fault=Registry(namespace, (A, B), (container,)).arm,
+                            images={"web": "myimage:v2"})
+
+    (warning,) = (text for text in result["warnings"] if "a tag has moved" in text)
+    assert f"container {container}: " in warning
+
+
+@pytest.mark.parametrize("options", [{}, {"image_drift": "fail"}])
+def test_a_tag_that_does_not_move_is_no_incident(namespace, options):
+    namespace.make_primary(4)
+    registry = Registry(namespace, (A,))
+
+    result = namespace.roll(fault=registry.arm, image="myimage:v2", **options)
+
+    assert not moved(result["warnings"]) and 2 <= registry.lists <= 3
+    assert result["rollout"]["phase"] == "complete"
+
+
+def test_with_ignore_no_pods_are_listed_for_it(namespace):
+    namespace.make_primary(2)
+    registry = Registry(namespace, (A, B))
+
+    result = namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="ignore")
+
+    assert registry.lists == 0 and not moved(result["warnings"])
+
+
+def test_a_soak_ends_with_the_comparison(namespace):
+    """The tag moves during the soak: a pod of the canary is deleted, and comes again."""
+    namespace.make_deployment(4)
+    registry = Registry(namespace, (A, B))
+
+    result = namespace.roll(fault=registry.arm, kind="Deployment", image="myimage:v2", pause_at=2,
+                            soak=1)
+
+    assert len(moved(result["warnings"])) == 1 and result["rollout"]["phase"] == "paused"
+
+
+def test_check_mode_compares_nothing(namespace):
+    namespace.make_primary(2)
+
+    result = namespace.check(image="myimage:v2", image_drift="fail")
+
+    assert result["changed"] and not moved(result["warnings"])
+
+
+def test_a_missing_permission_is_an_error_only_with_fail(namespace):
+    namespace.make_primary(2)
+    change_role(namespace, without("list", "pods"), "list", "pods")
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2", next_name="bar", image_drift="fail")
+
+    assert (error.value.what == "permissions are missing; nothing was changed"
+            and error.value.why == "not allowed: list on pods")
+    assert namespace.roll(image="myimage:v2", next_name="bar")["changed"]
+
+
+def test_a_hostile_status_is_escaped(namespace):
+    namespace.make_primary(2)
+    registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, B))
+
+    try:
+        result = namespace.roll(fault=registry.arm, image="myimage:v2")
+    except ApiException:
+        pytest.fail("the API server refuses such a status: the test shows nothing")
+
+    (warning,) = (text for text in result["warnings"] if "a tag has moved" in text)
+    assert warning.isprintable() and len(warning) < 1000

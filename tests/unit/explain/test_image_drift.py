@@ -1,0 +1,99 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Versions of images in the pods' statuses: which of them differ, and in which pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.image_drift import (
+    TEXT_LIMIT,
+    causes,
+    sentence,
+    versions_of,
+)
+
+A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
+
+
+def pod(name, *ids, image="shop:v2", kind="", containers=("web",)):
+    """Return a pod whose containers run these imageIDs; the status has them in reverse order."""
+    spec, status = ("initContainers", "initContainerStatuses") if kind == "init" else (
+        "containers", "containerStatuses")
+    return {"metadata": {"name": name},
+            "spec": {spec: [{"name": container, "image": image} for container in containers]},
+            "status": {status: [{"name": container, "imageID": image_id} for container, image_id
+                                in reversed(list(zip(containers, ids, strict=False)))]}}
+
+
+def sentences(*pods):
+    return [sentence(cause) for cause in causes(map(versions_of, pods))]
+
+
+@pytest.mark.parametrize("pods", [
+    [],
+    [pod("a", f"r/shop@{A}")],
+    [pod("a", f"r/shop@{A}"), pod("b", f"r/shop@{A}")],
+    # A mirror: another repository, the same digest
+    [pod("a", f"r/shop@{A}"), pod("b", f"mirror/shop@{A}"), pod("c", f"docker-pullable://r@{A}")],
+    # Not known yet
+    [pod("a", f"r/shop@{A}"), pod("b", ""), {"metadata": {"name": "c"}}],
+    # The ID of an image that no registry has is no digest of a registry
+    [pod("a", f"r/shop@{A}"), pod("b", B)],
+    # Images by digest cannot move: a registry may list one for each architecture
+    [pod("a", f"r/shop@{A}", image=f"shop@{C}"), pod("b", f"r/shop@{B}", image=f"shop@{C}")],
+    # Another image in one pod, by admission, is no moved tag
+    [pod("a", f"r/shop@{A}"), pod("b", f"r/shop@{B}", image="mirror/shop:v2")],
+    # Two containers
+    [pod("a", f"r@{A}", f"r@{B}", containers=("web", "proxy"))],
+])
+def test_no_drift(pods):
+    assert sentences(*pods) == []
+
+
+def test_versions_are_shown_with_their_pods_the_most_frequent_first():
+    assert sentences(pod("a", f"r/shop@{B}"), pod("b", f"r/shop@{A}"), pod("c", f"r/shop@{A}")) == [
+        f"container web: shop:v2 is {A} in 2 pods (b, c), {B} in 1 pod (a)"]
+
+
+def test_ids_of_images_are_compared_with_each_other():
+    assert sentences(pod("a", A), pod("b", B)) == [
+        f"container web: shop:v2 is {A} in 1 pod (a), {B} in 1 pod (b)"]
+
+
+def test_each_container_is_compared_by_its_name():
+    containers = ("web", "injected")
+    first = pod("a", f"r@{A}", f"p@{A}", containers=containers)
+    second = pod("b", f"r@{A}", f"p@{B}", containers=containers)
+
+    assert sentences(first, second) == [
+        f"container injected: shop:v2 is {A} in 1 pod (a), {B} in 1 pod (b)"]
+
+
+def test_init_containers_are_compared():
+    assert len(sentences(pod("a", f"r@{A}", kind="init"), pod("b", f"r@{B}", kind="init"))) == 1
+
+
+def test_long_lists_are_cut():
+    pods = [pod(f"p{number}{version}", f"r@{version}")
+            for version in range(7) for number in range(7 if version == 0 else 1)]
+
+    (text,) = sentences(*pods)
+
+    assert "0 in 7 pods (p00, p10, p20, p30, p40 and 2 more)" in text
+    assert text.endswith("and 2 more")
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[31m" + "x" * 10_000, "a\nb", "\u202e", "{{ 1 }}"])
+def test_a_hostile_status_is_escaped_and_cut(hostile):
+    (text,) = sentences(pod(hostile, f"r@{hostile}", image=hostile, containers=(hostile,)),
+                        pod("b", f"r@{B}", image=hostile, containers=(hostile,)))
+
+    assert text.isprintable() and len(text) < 6 * TEXT_LIMIT
+
+
+@pytest.mark.parametrize("status", [None, [], {"containerStatuses": 1},
+                                    {"containerStatuses": [None, {"name": 1, "imageID": []}]}])
+def test_a_status_of_another_shape_counts_as_unknown(status):
+    assert versions_of({**pod("a", "x"), "status": status}).versions == ()

@@ -1,0 +1,137 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""When a run compares the images of its new pods, and the consequences."""
+
+from __future__ import annotations
+
+import pytest
+from builders import rc
+from clusters import Cluster
+from request_builders import V2, build_request
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    RolloutError,
+    RolloutFailed,
+)
+
+A, B = "a" * 64, "b" * 64
+
+
+class Registry(Cluster):
+    """Cluster where each new pod runs the digest of the tag when the pod was listed first."""
+
+    def __init__(self, replicas, *digests):
+        super().__init__(rc(replicas=replicas))
+        self.digests, self.sizes, self.refuses = digests, [], False
+
+    def all_pods(self, controller, but_of=""):
+        self.sizes.append(controller.available)
+        if self.refuses:
+            return None
+        owner = [{"uid": controller.uid, "controller": True}]
+        return [{"metadata": {"name": f"new-{number}", "uid": str(number),
+                              "ownerReferences": owner, "labels": controller.selector},
+                 "spec": {"containers": [{"name": "web", "image": "myimage:v2"}]},
+                 "status": {"containerStatuses": [
+                     {"name": "web", "imageID": f"r@{self.digest(number)}"}]}}
+                for number in range(controller.available)]
+
+    def digest(self, number):
+        return self.digests[min(number, len(self.digests) - 1)]
+
+
+def request(**options):
+    return build_request(**V2, revision_history_limit=0, **options)
+
+
+@pytest.mark.parametrize(("replicas", "options", "sizes"), [
+    (1, {}, [1]), (2, {}, [2, 2]), (4, {}, [2, 4]), (10, {}, [2, 5, 10]),
+    (10, {"pause_at": "1"}, [1]), (10, {"pause_at": "3"}, [2, 3]),
+    (10, {"image_drift": "ignore"}, []), (100, {"max_surge": "100%"}, [100, 100]),
+])
+def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
+    cluster = Registry(replicas, A)
+
+    cluster.run(request(**options))
+
+    assert cluster.sizes == sizes
+
+
+def test_a_warning_is_given_once():
+    lines, cluster = [], Registry(10, A, B)
+
+    result = cluster.run(request(), say=lines.append)
+
+    warning = (f"a tag has moved: container web: myimage:v2 is {A} in 1 pod (new-0), "
+               f"{B} in 1 pod (new-1)")
+    assert result["warnings"] == [warning] and lines.count(f"warning: {warning}") == 1
+    assert result["rollout"]["phase"] == "complete"
+
+
+def test_fail_stops_the_update_at_the_second_pod():
+    cluster = Registry(10, A, B)
+
+    error = cluster.refusal(request(image_drift="fail"))
+
+    assert isinstance(error, RolloutFailed)
+    assert error.what == "a tag has moved: the new pods run different versions of an image"
+    assert error.progress["rollout"]["successor"]["available"] == 2
+    assert error.causes[0]["kind"] == "image-drift"
+
+
+def test_fail_rolls_back_as_on_failure_says():
+    cluster = Registry(4, A, A, A, B)
+
+    error = cluster.refusal(request(image_drift="fail", on_failure="rollback"))
+
+    assert "foo is rolled back to myimage:v1" in error.what
+    assert {item["spec"]["template"]["spec"]["containers"][0]["image"]
+            for item in cluster.items()} == {"myimage:v1"}
+
+
+def test_a_pod_of_the_canary_counts_in_the_next_run():
+    cluster = Registry(4, A, B)
+    cluster.run(request(image_drift="fail", pause_at="1"))
+
+    with pytest.raises(RolloutFailed):
+        cluster.run(request(image_drift="fail"))
+
+
+def test_a_deleted_pod_still_counts_in_the_same_run():
+    cluster = Registry(4, A)
+    listed = cluster.all_pods
+
+    def all_pods(controller, but_of=""):
+        pods = listed(controller)
+        if len(cluster.sizes) > 1:
+            cluster.digests = (B,)
+            return [{**pod, "metadata": {**pod["metadata"], "uid": f"later {number}"}}
+                    for number, pod in enumerate(listed(controller))]
+        return pods
+
+    cluster.all_pods = all_pods
+
+    assert len(cluster.run(request())["warnings"]) == 1
+
+
+def test_without_permission_only_fail_is_an_error():
+    cluster = Registry(2, A)
+    cluster.refuses = True
+    assert cluster.run(request())["warnings"] == []
+
+    cluster = Registry(2, A)
+    cluster.refuses = True
+    with pytest.raises(RolloutError) as error:
+        cluster.run(request(image_drift="fail"))
+    assert (error.value.what
+            == "its pods cannot be listed, and image_drift=fail needs to compare them")
+
+
+def test_a_rollback_compares_nothing():
+    cluster = Registry(4, A, B)
+    cluster.run(request(pause_at="2", image_drift="ignore"))
+
+    cluster.run(build_request(state="rolled_back", image_drift="fail"))
+
+    assert cluster.sizes == []

@@ -42,10 +42,10 @@ SITES: dict[str, str] = {
     "explain/diagnosis.py::_commands": SHOWS,
     "explain/gitops.py::_flux": WARNS,
     "explain/pod_health.py::": SHOWS,
-    "explain/pod_health.py::_causes_of_loss": SHOWS,
+    "explain/pod_health.py::_loss_causes": SHOWS,
     "explain/pod_health.py::_cause": PART,
     "explain/old_pods.py::": SHOWS,
-    "explain/old_pods.py::_of_old_pod": "not executed here: test_stateful_set and "
+    "explain/old_pods.py::_old_pod_causes": "not executed here: test_stateful_set and "
                                         "test_broken_rollouts check the named pod",
     "explain/report.py::pause_commands": "test_commands_of_a_pause_end_the_pause",
     "explain/failure_reasons.py::": "not executed: suggestions about pods; most only show objects, "
@@ -69,6 +69,7 @@ SITES: dict[str, str] = {
         "test_deployment_beyond_the_requested_pause_is_rolled_back",
     "flows/handover.py::_refuse_unproven": SHOWS,
     "flows/handover.py::finish": SHOWS,
+    "flows/roll_on.py::_missing": "not executed here: the same task again, once the object exists",
     "flows/migration/back.py::plan_back": OPENSHIFT,
     "flows/migration/deployment_config.py::_differences": WARNS,
     "flows/migration/deployment_config.py::_triggers_lost": WARNS,

@@ -139,7 +139,7 @@ def test_a_rollback_restores_the_checksum_and_the_same_task_rolls_again(namespac
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_that_changes_during_a_pause(namespace, kind):
-    """The same task finishes the update, and warns; the next task replaces the pods again."""
+    """Finish the update by the same task, with a warning; replace the pods by the next task."""
     configure(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"], "image": "myimage:v2"}
     namespace.roll(**options, pause_at=1)

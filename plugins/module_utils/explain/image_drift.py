@@ -74,9 +74,9 @@ def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
 def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
     """Return the cause, with the version of the most pods first."""
     by_count = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
-    shown = [f"{version} in {_named(sorted(pods))}" for version, pods in by_count[:MAX_VERSIONS]]
-    more = len(by_count) - len(shown)
-    message = f"{image} is {', '.join(shown)}{f' and {more} more' if more else ''}"
+    parts = [f"{version} in {_named(sorted(pods))}" for version, pods in by_count[:MAX_VERSIONS]]
+    more = len(by_count) - len(parts)
+    message = f"{image} is {', '.join(parts)}{f' and {more} more' if more else ''}"
     return Cause(kind=DRIFT, reason=image, message=message, is_fatal=True,
                  suggestion="name the image by its digest (IMAGE@sha256:...), which cannot move",
                  pods=sum(map(len, versions.values())), place=f"container {container}")

@@ -87,7 +87,7 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
 
 
 def test_data_that_changes_during_a_pause(cluster):
-    """The same task finishes the update, and warns; the next task replaces the pods again."""
+    """Finish the update by the same task, with a warning; replace the pods by the next task."""
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
     cluster.data["ConfigMap", "absent"] = {"color": "blue"}

@@ -75,7 +75,7 @@ def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
 
     page = report("myimage:v2")
 
-    steps = [row[2:] for row in table(page, "What was changed")]
+    steps = [row[2:] for row in table(page, "Changes in the cluster")]
     assert (["scale", "foo", "4 → 3 replicas"] in steps
             and steps[-1] == ["annotate", "foo", "updated"])
     figures = table(page, "Sizes of foo and foo-")
@@ -113,7 +113,7 @@ def test_report_of_the_role_shows_the_stage_and_the_failed_check(
         )
 
     tree = html5lib.HTMLParser(strict=True).parse(page.read_text(encoding="utf-8"))
-    assert table(tree, "What was checked")[0][0] == "10%"
+    assert table(tree, "Checks after each stage")[0][0] == "10%"
     text = " ".join(" ".join(tree.itertext()).split())
     assert "rolled back" in text and "503" in text and "myimage:v2" in text
 

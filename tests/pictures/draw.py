@@ -58,7 +58,7 @@ def report(data: dict[str, Any]) -> str:
             f'<text x="{MARGIN}" y="{y + 30}">{escape(summary.headline)}</text>']
     y += 66
     for stage in summary.stages:
-        notes = ([soak.words for _rollout, soak in stage["soaks"]]
+        notes = ([soak.description for _rollout, soak in stage["soaks"]]
                  + [f'{check["file"]} {check["outcome"]}' for check in stage["checks"]])
         body += [f'<text x="{MARGIN}" y="{y}" font-weight="600">{escape(stage["stage"])}</text>',
                  f'<text x="{MARGIN + 60}" y="{y}">{escape("; ".join(notes))}</text>',

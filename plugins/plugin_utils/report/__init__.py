@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The report on a release: an HTML page, rendered from results and from nothing else.
+"""Render the report on a release, an HTML page, from the results of its tasks.
 
-| module | what is in it |
+| module | content |
 |---|---|
-| `page` | the page, rendered with the template |
-| `rollouts` | results, by controller |
-| `overview` | the table of many controllers, or of many clusters |
-| `sizes_chart` | the chart of a controller's sizes |
-| `curves` | the charts of what analyses measured |
+| `page` | rendering of the page with the template |
+| `data` | types of the data |
+| `rollouts` | results by controller |
+| `overview` | table of several controllers or clusters |
+| `sizes_chart` | chart of the sizes of a controller |
+| `curves` | charts of the measurements of analyses |
 
-Nothing imports this package but the filter rollout_report (and `make pictures`).
+Only the filter rollout_report and `make pictures` import this package.
 """

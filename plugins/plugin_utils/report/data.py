@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Types of the data of a report: all keys and no others.
+"""Define the types of the data of a report.
 
-The role image_bump provides a Run (`image_bump_report_data`), the playbooks for many clusters a
-Release. A run may have been interrupted, and a result may come from another version of the module:
-any key may be absent, and the report shows "not known".
+The role image_bump provides a Run (`image_bump_report_data`), and the playbooks for several
+clusters provide a Release. After an interrupted run, or in results of another version of the
+module, any key may be missing; the report then shows "not known". Times are in RFC 3339.
 
-Times are texts in RFC 3339. tests/unit/report/test_data.py compares the keys with the module's own
-documentation, and with the keys read by the code.
+tests/unit/report/test_data.py compares the keys with the documentation of the module, and with the
+keys that the code reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typing as t
 
 
 class Release(t.TypedDict, total=False):
-    """Runs in many clusters, by inventory host; {} for a host without data."""
+    """The runs in several clusters, by inventory host; {} for a host without data."""
 
     clusters: dict[str, Run]
     #: The hosts of each region, by region.
@@ -26,13 +26,13 @@ class Release(t.TypedDict, total=False):
 
 
 class Run(t.TypedDict, total=False):
-    """Run of the role in a cluster."""
+    """A run of the role in one cluster."""
 
-    #: The controllers, in the words of the request: a name, several names, or labels.
+    #: The controllers in the request: a name, several names, or label selectors.
     name: str
     namespace: str
     image: str
-    #: Images by container, or a text from a survey.
+    #: Images by container, or the text of a survey.
     images: dict[str, str] | str
     #: updated, paused, rolled_back, stopped or failed.
     outcome: str
@@ -42,7 +42,7 @@ class Run(t.TypedDict, total=False):
     user: str
     #: The control node.
     host: str
-    #: The name of the file with the report on this run.
+    #: File name of the report on this run.
     page: str
     stages: list[Stage]
     #: One result for each controller and task, in the order of the tasks.
@@ -50,9 +50,9 @@ class Run(t.TypedDict, total=False):
 
 
 class Stage(t.TypedDict, total=False):
-    """A stage, or the way back."""
+    """A stage, or a rollback."""
 
-    #: The size at the end of the stage (10%), or rollback.
+    #: The size at the end of the stage, such as 10%, or "rollback".
     stage: str
     started: str
     ended: str
@@ -97,10 +97,10 @@ class Measurement(t.TypedDict, total=False):
 
 
 class Result(t.TypedDict, total=False):
-    """An entry of the results of the module rolling_update.
+    """An element of `results` of the module rolling_update.
 
-    The report tells controllers apart by kind and name. The kind is empty if the user gave none
-    and the task has failed before reading the controller.
+    Kind and name identify a controller. The kind is empty if the user did not specify it, and the
+    task failed before it read the controller.
     """
 
     name: str

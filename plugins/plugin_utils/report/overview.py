@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the report's table of many controllers or clusters, a row for each. Pure."""
+"""Build the table of several controllers or clusters. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import functools
 import typing as t
 
 #: Outcomes that need no attention.
-UNEVENTFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: Up to this many rows are shown at once, beyond it only rows that need attention; and the most
-#: rows on a page.
-ALL_SHOWN, ROWS = 30, 1000
-#: The lines and characters of a text shown at once, and the most characters of a text on a page.
-LINES, CHARACTERS, LONGEST = 12, 1200, 20_000
+SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
+#: Maximum number of initially visible rows, and of rows on a page. In a longer table, only the rows
+#: that need attention are initially visible.
+MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
+#: Maximum number of initially visible lines and characters of a text, and of all its characters.
+MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 
 class Row(t.NamedTuple):
-    """Row for a controller or a cluster."""
+    """A row, for a controller or a cluster."""
 
     name: str
     link: str
@@ -38,72 +38,71 @@ class Row(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Overview:
-    """Table of many controllers or clusters."""
+    """A table of controllers or clusters."""
 
-    #: controller or cluster
-    what: str
+    #: "controller" or "cluster".
+    subject: str
     rows: list[Row]
 
     @property
-    def groups(self) -> bool:
-        """Return whether to show a column with the groups."""
+    def shows_groups(self) -> bool:
+        """Return whether the rows show their groups."""
         return (len({row.group for row in self.rows}) > 1
-                or (self.what == "cluster" and any(row.group for row in self.rows)))
+                or (self.subject == "cluster" and any(row.group for row in self.rows)))
 
     @property
-    def tally(self) -> list[tuple[str, int]]:
-        """Return the number of rows by outcome, the most frequent outcome first."""
+    def outcome_counts(self) -> list[tuple[str, int]]:
+        """Return the number of rows by outcome, most frequent first."""
         return collections.Counter(row.outcome for row in self.rows).most_common()
 
     @property
-    def first(self) -> list[Row]:
-        """Return the rows to show at once, in order."""
+    def initial_rows(self) -> list[Row]:
+        """Return the initially visible rows."""
         rows = self.rows
-        if len(rows) > ALL_SHOWN:
-            rows = [row for row in rows if row.outcome not in UNEVENTFUL]
-        return rows[:ROWS]
+        if len(rows) > MAX_INITIAL_ROWS:
+            rows = [row for row in rows if row.outcome not in SUCCESSFUL]
+        return rows[:MAX_ROWS]
 
     @property
-    def rest(self) -> list[Row]:
-        """Return the other rows, as many as the page may have."""
-        first = set(map(id, self.first))
-        return [row for row in self.rows if id(row) not in first][:ROWS - len(first)]
+    def collapsed_rows(self) -> list[Row]:
+        """Return the other rows, up to the maximum."""
+        initial = set(map(id, self.initial_rows))
+        return [row for row in self.rows if id(row) not in initial][:MAX_ROWS - len(initial)]
 
     @functools.cached_property
     def _span(self) -> tuple[datetime.datetime, datetime.datetime] | None:
-        begun = [(row.begin, row.end or row.begin) for row in self.rows if row.begin]
-        return ((min(first for first, _last in begun), max(last for _first, last in begun)) if begun
+        spans = [(row.begin, row.end or row.begin) for row in self.rows if row.begin]
+        return ((min(begin for begin, _end in spans), max(end for _begin, end in spans)) if spans
                 else None)
 
-    def extent(self, row: Row) -> tuple[float, float] | None:
-        """Return begin and length of a row on a scale from 0 to 100 over all rows."""
+    def bar(self, row: Row) -> tuple[float, float] | None:
+        """Return the begin and the width of a row, in percent of the time span of all rows."""
         if not row.begin or not self._span:
             return None
         begin, end = self._span
-        whole = (end - begin).total_seconds() or 1.0
-        begin_percent = 100 * (row.begin - begin).total_seconds() / whole
-        width = 100 * ((row.end or row.begin) - row.begin).total_seconds() / whole
+        total = (end - begin).total_seconds() or 1.0
+        begin_percent = 100 * (row.begin - begin).total_seconds() / total
+        width = 100 * ((row.end or row.begin) - row.begin).total_seconds() / total
         width = max(1.0, min(width, 100 - begin_percent))
         return round(min(begin_percent, 99.0), 2), round(width, 2)
 
 
-def parts(text: t.Any) -> tuple[str, str]:
-    """Split a text into the part shown at once and the part to unfold.
+def split(value: t.Any) -> tuple[str, str]:
+    """Split a text into an initially visible part and a collapsed part.
 
-    >>> parts("short")
+    >>> split("short")
     ('short', '')
-    >>> [len(part.split()) for part in parts(" ".join(["word"] * 1000))]
+    >>> [len(part.split()) for part in split(" ".join(["word"] * 1000))]
     [240, 760]
-    >>> parts("x" * 30_000)[1][-22:]
+    >>> split("x" * 30_000)[1][-22:]
     '10000 characters more.'
     """
-    words = str(text)
-    omitted = len(words) - LONGEST
-    whole = words[:LONGEST]
-    lines = whole.split("\n")
-    start = "\n".join(lines[:LINES])
-    if len(start) > CHARACTERS:
-        start = start[:CHARACTERS]
-        start = start[:start.rfind(" ") + 1] if start.rfind(" ") > CHARACTERS / 2 else start
-    rest = whole[len(start):].lstrip("\n")
-    return start, rest + (f"\n... and {omitted} characters more." if omitted > 0 else "")
+    text = str(value)[:MAX_CHARACTERS]
+    omitted = len(str(value)) - MAX_CHARACTERS
+    initial = "\n".join(text.split("\n")[:MAX_INITIAL_LINES])
+    if len(initial) > MAX_INITIAL_CHARACTERS:
+        initial = initial[:MAX_INITIAL_CHARACTERS]
+        last_space = initial.rfind(" ")
+        initial = initial[:last_space + 1] if last_space > MAX_INITIAL_CHARACTERS / 2 else initial
+    collapsed = text[len(initial):].lstrip("\n")
+    return initial, collapsed + (f"\n... and {omitted} characters more." if omitted > 0 else "")

@@ -22,54 +22,52 @@ from . import curves, overview, rollouts, sizes_chart
 
 
 def render(data: rollouts.Json, template: pathlib.Path) -> str:
-    """Return the page, and raise jinja2.TemplateError if the template cannot be used."""
+    """Return the page. Raises jinja2.TemplateError for an invalid template."""
     page = _environment(template.parent).get_template(template.name)
-    data = rollouts.of_clusters(data)
+    data = rollouts.with_common_keys(data)
     return page.render(data=data, report=rollouts.Report(data),
-                       curves=curves.of_stages(objects(data, "stages")), picture=picture,
-                       describe=sizes_chart.describe, is_drawn=sizes_chart.is_possible(),
-                       most_steps=rollouts.STEPS, most_rows=overview.ALL_SHOWN)
+                       curves=curves.curves_of_stages(objects(data, "stages")), chart=chart,
+                       describe=sizes_chart.describe, has_charts=sizes_chart.is_available(),
+                       max_steps=rollouts.MAX_STEPS, max_soaks=overview.MAX_INITIAL_ROWS)
 
 
 @functools.cache
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
-    """Return an environment that escapes all text.
+    """Return an environment that escapes all text, which may come from the owner of a pod.
 
-    Ansible's own templating ignores autoescape, and the owner of a pod decides on its messages.
+    Ansible's own templating ignores autoescape.
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
                                      trim_blocks=True,
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-                                     finalize=_finalized)
-    environment.filters |= {"day": day, "time": time, "took": took, "number": curves.format_number,
-                            "parts": overview.parts}
+                                     finalize=_escape_unprintable)
+    environment.filters |= {"date_time": format_date_time, "time": format_time,
+                            "elapsed": format_elapsed, "number": curves.format_number,
+                            "split": overview.split}
     return environment
 
 
-def _finalized(value: object) -> object:
-    """Make characters visible that reorder or hide text.
-
-    Text from the cluster has none any more.
-    """
+def _escape_unprintable(value: object) -> object:
+    """Escape characters that reorder or hide text, in texts that do not come from the cluster."""
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)
 
 
-def picture(item: rollouts.Rollout | curves.Curve, width: int, height: int,
-            name: str) -> markupsafe.Markup:
-    """Return the chart as markup: drawsvg has escaped all texts."""
+def chart(item: rollouts.Rollout | curves.Curve, width: int, height: int,
+          name: str) -> markupsafe.Markup:
+    """Return a chart as markup, in which drawsvg has escaped all texts."""
     return markupsafe.Markup(curves.draw(item, width, height, name)
                              if isinstance(item, curves.Curve)
                              else sizes_chart.draw(item, width, height, name))
 
 
-def day(at: datetime.datetime | None) -> str:
+def format_date_time(at: datetime.datetime | None) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}" if at else "not known"
 
 
-def time(at: datetime.datetime | None) -> str:
+def format_time(at: datetime.datetime | None) -> str:
     return f"{at:%H:%M:%S}" if at else "not known"
 
 
-def took(begin: datetime.datetime | None, end: datetime.datetime | None) -> str:
+def format_elapsed(begin: datetime.datetime | None, end: datetime.datetime | None) -> str:
     return rollouts.duration((end - begin).total_seconds()) if begin and end else "not known"

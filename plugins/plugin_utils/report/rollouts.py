@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sort the results of a role's tasks by controller, and decide what the report shows. Pure.
+"""Group the results of tasks by controller, and select the content of the report. Pure.
 
-The shape of the results is in `data`; a missing value, or one of another type, counts as empty.
+`data` defines the types of the results. A missing value, or a value of another type, counts as
+empty.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from .overview import Overview, Row
 Json = dict[str, t.Any]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-#: The stage name of a rollback.
+#: Stage name of a rollback.
 ROLLBACK = "rollback"
-#: Keys of a run that the page on many runs shows if all runs agree.
-COMMON = ("name", "namespace", "image", "images", "user", "host")
-#: The most controllers with a section of their own, samples of a chart, and steps shown.
-SECTIONS, SAMPLES, STEPS = 10, 500, 500
+#: Keys of a run that the page for several clusters shows if all runs have the same value.
+COMMON_KEYS = ("name", "namespace", "image", "images", "user", "host")
+#: Maximum number of controllers with a section, of samples of a chart, and of listed steps.
+MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
 
 
 class Sample(t.NamedTuple):
-    """Sizes at one moment; None for a controller that does not exist."""
+    """The sizes of both controllers at one time; None for a missing controller."""
 
     at: datetime.datetime
     is_taking_over: bool
     is_watched: bool
-    #: Whether the user's controller runs the new pods: after the takeover, without a successor.
+    #: Whether the pods of the primary are new pods, which is so from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -65,7 +66,7 @@ class Sample(t.NamedTuple):
 
 
 class Soak(t.NamedTuple):
-    """Soak of new pods by a task, at a pause or before the end."""
+    """A soak of new pods, at a pause or at the end of an update."""
 
     begin: datetime.datetime
     end: datetime.datetime
@@ -73,7 +74,7 @@ class Soak(t.NamedTuple):
     outcome: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         pods = f"{self.pods} new pod{'s' if self.pods != 1 else ''}"
         seconds = (self.end - self.begin).total_seconds()
         return f"{pods} watched for {duration(round(seconds) if seconds > 1 else seconds)}"
@@ -81,7 +82,7 @@ class Soak(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """Results of all tasks for a controller."""
+    """The results of all tasks for a controller."""
 
     name: str
     results: list[Json]
@@ -91,51 +92,52 @@ class Rollout:
 
     @functools.cached_property
     def last(self) -> Json:
-        """Return the last result that is not skipped, or else the last."""
+        """Return the last result that is not skipped; if all are skipped, the last result."""
         return next((result for result in reversed(self.results) if not result.get("skipped")),
                     self.results[-1])
 
     @property
     def outcome(self) -> str:
-        """Return the controller's state after the last task, or failed if that task failed."""
+        """Return the outcome of the last task."""
         if self.last.get("skipped"):
             return "skipped"
         phase = text(mapping(self.last, "rollout"), "phase")
-        ended = text(mapping(self.last, "rollout", "last_rollout"), "outcome")
+        last_outcome = text(mapping(self.last, "rollout", "last_rollout"), "outcome")
         if self.last.get("failed"):
-            return (ended if phase == "complete" and ended == "rolled_back"
+            return (last_outcome if phase == "complete" and last_outcome == "rolled_back"
                     and self.last.get("steps") else "failed")
         if phase != "complete":
             return phase or "not known"
-        return (ended or "complete") if self.steps else "unchanged"
+        return (last_outcome or "complete") if self.steps else "unchanged"
 
     @property
     def message(self) -> str:
         return text(self.last, "msg")
 
     @property
-    def failed(self) -> Json:
-        """Return the first failed result: a failed rollback may follow."""
+    def failed_result(self) -> Json:
+        """Return the first failed result, which a failed rollback may follow."""
         return next((result for result in self.results if result.get("failure")), {})
 
     @property
     def failure(self) -> Json:
         """Return the parts of the error message."""
-        return mapping(self.failed, "failure")
+        return mapping(self.failed_result, "failure")
 
     @property
     def causes(self) -> list[Json]:
-        """Return why pods did not become available; log has the last lines of a container's log."""
+        """Return the causes of unavailable pods, each with the last lines of a log."""
         return [cause | {"log": values(cause, "log")} for cause in objects(self.failure, "causes")]
 
     @functools.cached_property
     def steps(self) -> list[Json]:
         steps = (step for result in self.results for step in objects(result, "steps"))
-        return [{**step, "at": moment(step.get("at")), "change": change(step)} for step in steps]
+        return [{**step, "at": parse_time(step.get("at")), "change": describe_change(step)}
+                for step in steps]
 
     @property
     def images(self) -> dict[str, tuple[str, str]]:
-        """Return the images before and after, by container."""
+        """Return the images before and after the update, by container."""
         updates = [images for result in self.results
                    if (images := mapping(result, "rollout", "images"))]
         before, after = ((mapping(updates[0], "before"), mapping(updates[-1], "after")) if updates
@@ -162,28 +164,29 @@ class Rollout:
     def ceiling(self) -> int | None:
         return self._bound("ceiling", max)
 
-    def _bound(self, which: str, of: t.Callable[[t.Iterable[int]], int]) -> int | None:
-        bounds = [mapping(result, "rollout").get(which) for result in self.results
+    def _bound(self, key: str, select: t.Callable[[t.Iterable[int]], int]) -> int | None:
+        bounds = [mapping(result, "rollout").get(key) for result in self.results
                   if result.get("sizes")]
-        return (of(numbers) if (numbers := [bound for bound in bounds if isinstance(bound, int)])
-                else None)
+        numbers = [bound for bound in bounds if isinstance(bound, int)]
+        return select(numbers) if numbers else None
 
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """Return the sizes over time, in order."""
+        """Return the samples in order, thinned out to the maximum."""
         samples = sorted((sample for _result, samples in self._sampled for sample in samples),
                          key=lambda sample: sample.at)
-        apart = -(-len(samples) // SAMPLES)
-        return samples[:-1:apart] + samples[-1:] if apart > 1 else samples
+        interval = -(-len(samples) // MAX_SAMPLES)
+        return samples[:-1:interval] + samples[-1:] if interval > 1 else samples
 
     @functools.cached_property
     def _sampled(self) -> list[tuple[Json, list[Sample]]]:
+        """Return each result with its samples."""
         sampled: list[tuple[Json, list[Sample]]] = []
         has_taken_over = False
         for result in self.results:
             sampled.append((result, []))
             for size in objects(result, "sizes"):
-                at = moment(size.get("at"))
+                at = parse_time(size.get("at"))
                 controller, successor = size.get("controller"), size.get("successor")
                 is_taking_over = size.get("phase") == "taking_over"
                 has_taken_over = is_taking_over or (has_taken_over and not successor)
@@ -196,7 +199,7 @@ class Rollout:
 
     @property
     def soaks(self) -> list[Soak]:
-        """Return the soaks with samples; nothing was watched between two tasks."""
+        """Return the soaks: consecutive samples of a task in which the pods were watched."""
         soaks = []
         for result, samples in self._sampled:
             groups = itertools.groupby(samples, lambda sample: sample.is_watched)
@@ -211,24 +214,24 @@ class Rollout:
 
     @property
     def times(self) -> tuple[datetime.datetime, datetime.datetime] | None:
-        """Return when the controller was first and last observed."""
+        """Return the times of the first and the last observation of the controller."""
         sampled = [sample.at for _result, samples in self._sampled for sample in samples]
         times = sampled + [step["at"] for step in self.steps if step["at"]]
         return (min(times), max(times)) if times else None
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
-        """Return the times between the last sample of a task and the first of the next task."""
-        sampled = [[at for sample in objects(result, "sizes") if (at := moment(sample.get("at")))]
-                   for result in self.results]
-        sampled = [times for times in sampled if times]
+        """Return the begin and the end of each pause between the samples of two tasks."""
+        times_by_task = [[sample.at for sample in samples]
+                         for _result, samples in self._sampled if samples]
         return [(max(before), min(after))
-                for before, after in itertools.pairwise(sampled) if max(before) < min(after)]
+                for before, after in itertools.pairwise(times_by_task)
+                if max(before) < min(after)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Report on a run of the role."""
+    """The content of the report on a run of the role."""
 
     data: Json
 
@@ -242,7 +245,7 @@ class Report:
         grouped: dict[tuple[str, str], list[Json]] = {}
         for result in results:
             name = self._name(result)
-            # A task that fails before reading the controller may not know the kind.
+            # A task that failed before it read the controller may not know the kind.
             kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
             grouped.setdefault((name, kind), []).append(result)
         names = collections.Counter(name for name, _kind in grouped)
@@ -260,87 +263,87 @@ class Report:
 
     @functools.cached_property
     def sections(self) -> list[Rollout]:
-        """Return the controllers with a section; in a large fleet, the first failed ones."""
+        """Return the controllers with a section; in a large fleet, only failed controllers."""
         rollouts = self.rollouts
-        if len(rollouts) > SECTIONS:
+        if len(rollouts) > MAX_SECTIONS:
             rollouts = [rollout for rollout in rollouts
                         if rollout.failure or rollout.outcome == "failed"]
-        return rollouts[:SECTIONS]
+        return rollouts[:MAX_SECTIONS]
 
     @functools.cached_property
     def overview(self) -> Overview | None:
-        """Return the table of many controllers or clusters."""
+        """Return the table of several controllers or clusters, or None."""
         if clusters := mapping(self.data, "clusters"):
             regions = {str(host): region for region, hosts in mapping(self.data, "regions").items()
                        for host in (hosts if isinstance(hosts, list) else ())}
             return Overview("cluster",
-                            [_cluster(name, mapping(clusters, name), text(regions, name))
+                            [_cluster_row(name, mapping(clusters, name), text(regions, name))
                              for name in clusters])
         return (Overview("controller", [self._row(rollout) for rollout in self.rollouts])
                 if self.is_fleet else None)
 
     def _row(self, rollout: Rollout) -> Row:
         begin, end = rollout.times or (None, None)
-        sides = rollout.controller
-        available = f"{sides.get('available', '?')}/{sides.get('replicas', '?')}" if sides else "–"
+        side = rollout.controller
+        available = f"{side.get('available', '?')}/{side.get('replicas', '?')}" if side else "–"
         link = f"#controller-{self.sections.index(rollout)}" if rollout in self.sections else ""
         return Row(rollout.name, link, rollout.kind, rollout.outcome, rollout.message, begin, end,
                    available)
 
     @property
     def headline(self) -> str:
-        """Return the message of the run, shortened where a section has the failure in full."""
+        """Return the message of the run, without the details of failures that have a section."""
         message = text(self.data, "message")
         for rollout in self.sections:
-            if words := text(rollout.failed, "msg"):
-                message = message.replace(words, text(rollout.failure, "what"))
+            if failed_message := text(rollout.failed_result, "msg"):
+                message = message.replace(failed_message, text(rollout.failure, "what"))
         return message
 
     @functools.cached_property
     def stages(self) -> list[Json]:
-        """Return the stages with their checks, the soaks begun during a stage, and the decision."""
+        """Return the stages with their checks, their soaks, and the decision after each stage."""
         stages = [self._with_times(stage)
                   | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
                      "soaks": []}
                   for stage in objects(self.data, "stages")]
         for rollout in self.rollouts:
             for soak in rollout.soaks:
-                # A stage begins at a whole second.
-                begun = [stage for stage in stages
-                         if stage["started"] and stage["started"] <= soak.begin]
-                if begun:
-                    begun[-1]["soaks"].append((rollout, soak))
+                # The start of a stage is rounded down to a second.
+                started = [stage for stage in stages
+                           if stage["started"] and stage["started"] <= soak.begin]
+                if started:
+                    started[-1]["soaks"].append((rollout, soak))
         for stage, following in itertools.zip_longest(stages, stages[1:]):
             stage["decision"] = self._decision(stage, following)
         return stages
 
     def _decision(self, stage: Json, following: Json | None) -> str:
-        """Describe what followed a stage."""
+        """Describe the decision after a stage."""
         if following and text(following, "stage") == ROLLBACK:
-            return "turned back"
+            return "rollback started"
         if following:
-            return f"went on to {text(following, 'stage') or 'the next stage'}"
-        ended = {"updated": "complete: all pods are new", "paused": "left paused there",
-                 "rolled_back": "rolled back",
-                 "stopped": "left where it stood", "failed": "ended there, as it failed"}
+            return f"continued with {text(following, 'stage') or 'the next stage'}"
+        decisions = {"updated": "complete: all pods are new", "paused": "paused",
+                     "rolled_back": "rolled back", "stopped": "stopped without a rollback",
+                     "failed": "failed"}
         outcome = text(self.data, "outcome")
-        return ended.get(outcome, outcome)
+        return decisions.get(outcome, outcome)
 
     @property
     def started(self) -> datetime.datetime | None:
-        return moment(self.data.get("started"))
+        return parse_time(self.data.get("started"))
 
     @property
     def ended(self) -> datetime.datetime | None:
-        return moment(self.data.get("ended"))
+        return parse_time(self.data.get("ended"))
 
     @staticmethod
     def _with_times(item: Json) -> Json:
-        return item | {key: moment(item.get(key)) for key in ("started", "ended", "at")}
+        return item | {key: parse_time(item.get(key)) for key in ("started", "ended", "at")}
 
 
-def of_clusters(data: Json) -> Json:
-    """Return the data of many clusters with the keys that the runs share."""
+def with_common_keys(data: Json) -> Json:
+    """Add the keys of a run to the data of several clusters: shared values, times and outcome."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data
@@ -351,9 +354,9 @@ def of_clusters(data: Json) -> Json:
         outcome = "failed" if has_failed else "incomplete"
     else:
         outcome = min(outcomes) if len(outcomes) == 1 else "failed" if has_failed else "paused"
-    common = {key: runs[0].get(key) for key in COMMON
+    common = {key: runs[0].get(key) for key in COMMON_KEYS
               if runs and all(run.get(key) == runs[0].get(key) for run in runs)}
-    started, ended = ([at for run in runs if (at := moment(run.get(key)))]
+    started, ended = ([at for run in runs if (at := parse_time(run.get(key)))]
                       for key in ("started", "ended"))
     count = outcomes["updated"]
     return {"name": "", **common, "started": str(min(started, default="")),
@@ -363,18 +366,19 @@ def of_clusters(data: Json) -> Json:
                        "updated."}
 
 
-def _cluster(name: str, run: Json, region: str) -> Row:
-    """Return the row of one of many clusters; run is {} for a cluster without data."""
+def _cluster_row(name: str, run: Json, region: str) -> Row:
+    """Return the row of a cluster; run is {} for a cluster without data."""
     if not (outcome := text(run, "outcome")):
         return Row(name, text(run, "page"), region, "not known",
-                   "No result: not begun, interrupted, or the cluster cannot be reached.", None,
+                   "No result: not started, interrupted, or the cluster cannot be reached.", None,
                    None, "–")
     return Row(name, text(run, "page"), region, outcome, text(run, "message"),
-               moment(run.get("started")), moment(run.get("ended")), str(len(Report(run).rollouts)))
+               parse_time(run.get("started")), parse_time(run.get("ended")),
+               str(len(Report(run).rollouts)))
 
 
-def change(step: Json) -> str:
-    """Describe a step's change in a few words."""
+def describe_change(step: Json) -> str:
+    """Describe the change of a step."""
     before, after = (", ".join(dict.fromkeys(map(str, value.values()))) if isinstance(value, dict)
                      else value
                      for value in (step.get("from"), step.get("to")))
@@ -387,10 +391,10 @@ def change(step: Json) -> str:
     return f"{before} → {after}" + (" replicas" if isinstance(after, int) else "")
 
 
-def moment(time: t.Any) -> datetime.datetime | None:
-    """Return a time in RFC 3339, and None for anything else."""
-    since = seconds(time)
-    return None if since is None else _EPOCH + datetime.timedelta(seconds=since)
+def parse_time(time: t.Any) -> datetime.datetime | None:
+    """Parse a time in RFC 3339; return None for any other value."""
+    since_epoch = seconds(time)
+    return None if since_epoch is None else _EPOCH + datetime.timedelta(seconds=since_epoch)
 
 
 def duration(seconds: float) -> str:

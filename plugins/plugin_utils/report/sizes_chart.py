@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw a rollout: new pods below old pods, and the available pods between floor and ceiling. Pure.
+"""Draw a chart of a rollout: new and old pods, available pods, floor and ceiling. Pure.
 
-drawsvg escapes texts but not attributes: names and messages go into texts only. The page sets
-colours and dashes by the classes of the elements.
+drawsvg escapes texts, but not attributes, so only texts may contain names and messages. The style
+sheet of the page defines colors and dashes by the classes of the elements.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ except ImportError:  # without drawsvg the page has no charts
 
 from .rollouts import Rollout, Sample, duration
 
-#: Margins of the plot, for numbers on the left and below, and half a number on the right.
+#: Margins of the plot in pixels; the labels of the axes are on the left and below.
 LEFT, RIGHT, TOP, BOTTOM = 40, 16, 24, 40
-#: Seconds between two marks on the axis of time.
-SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
-           3600, 7200, 14400, 43200, 86400)
+#: Possible seconds between two ticks of the time axis.
+TIME_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
+              3600, 7200, 14400, 43200, 86400)
 
 
-def is_possible() -> bool:
+def is_available() -> bool:
     """Return whether drawsvg is installed."""
     return drawsvg is not None
 
 
 def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
-    """Draw an svg element of this size in pixels.
+    """Draw an svg element, with its size in pixels.
 
-    name is the prefix of every id, unique on the page.
+    name is the prefix of all ids, and unique on the page.
     """
     return _Chart(rollout, width, height, name).svg()
 
@@ -47,10 +47,10 @@ class _Chart:
         self.right, self.bottom = width - RIGHT, height - BOTTOM
         self.begin = self.samples[0].at
         self.seconds = (self.samples[-1].at - self.begin).total_seconds() or 1.0
-        self.most = max(1, rollout.ceiling or 0,
-                        *(sample.old_pods + sample.new_pods for sample in self.samples
-                          if not sample.is_taking_over))
-        self.height = self.most * 1.06  # leaves room above the line of the ceiling
+        self.max_pods = max(1, rollout.ceiling or 0,
+                            *(sample.old_pods + sample.new_pods for sample in self.samples
+                              if not sample.is_taking_over))
+        self.height = self.max_pods * 1.06  # leaves space above the line of the ceiling
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
         self.picture.append(drawsvg.Title(f"Pods of {rollout.title} over time", id=f"{name}-title"))
@@ -74,7 +74,7 @@ class _Chart:
         return round(self.bottom - (self.bottom - TOP) * pods / self.height, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
-        """Yield each sample with its begin and end; sizes stay until the next sample."""
+        """Yield each sample with the coordinates of its own time and that of the next sample."""
         for sample, following in itertools.pairwise(self.samples):
             yield sample, self.x(sample.at), self.x(following.at)
 
@@ -84,21 +84,22 @@ class _Chart:
         bands += [("soak", self.x(soak.begin), self.x(soak.end)) for soak in self.rollout.soaks]
         for is_taking_over, spans in itertools.groupby(
                 self.spans(), key=lambda span: span[0].is_taking_over):
-            (_first, begin, end), *more = spans
+            (_first, begin, end), *others = spans
             if is_taking_over:
-                bands.append(("handover", begin, more[-1][2] if more else end))
+                bands.append(("handover", begin, others[-1][2] if others else end))
         for kind, begin, end in bands:
             self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1),
                                                   self.bottom - TOP, class_=kind))
 
     def axes(self) -> None:
-        for pods in _marks(self.most, max(1.0, round_step(self.most / ((self.bottom - TOP) / 32)))):
+        step = max(1.0, round_step(self.max_pods / ((self.bottom - TOP) / 32)))
+        for pods in _ticks(self.max_pods, step):
             y = self.y(pods)
             self.picture.append(drawsvg.Line(LEFT, y, self.right, y,
                                              class_="grid" if pods else "axis"))
             self.picture.append(drawsvg.Text(f"{pods:g}", None, LEFT - 8, y, class_="number",
                                              text_anchor="end", dy="0.35em"))
-        for seconds in _marks(self.seconds, _time_step(self.seconds, (self.right - LEFT) / 64)):
+        for seconds in _ticks(self.seconds, _time_step(self.seconds, (self.right - LEFT) / 64)):
             x = self.at(seconds)
             self.picture.append(drawsvg.Line(x, self.bottom, x, self.bottom + 4, class_="axis"))
             self.picture.append(drawsvg.Text(duration(seconds), None, x, self.bottom + 18,
@@ -109,9 +110,9 @@ class _Chart:
                                          class_="number", text_anchor="end"))
 
     def areas(self) -> None:
-        """Draw new pods from the ground up and old pods on top.
+        """Draw the new pods, and the old pods above them.
 
-        During the handover both controllers count all pods, so no area is drawn.
+        During the handover, both controllers count all pods, so no area is drawn.
         """
         new, old, edge = (drawsvg.Path(class_=kind) for kind in ("new", "old", "edge"))
         for sample, begin, end in self.spans():
@@ -142,41 +143,40 @@ class _Chart:
 
 if drawsvg:
     class _Description(drawsvg.Title):
-        """Description of the chart for screen readers."""
+        """The description of the chart for screen readers."""
 
         TAG_NAME = "desc"
 
 
 def describe(rollout: Rollout) -> str:
-    """Describe the chart: first and last sizes, and how near the sizes came to their bounds."""
+    """Describe the first and last sizes, and compare the extreme sizes with floor and ceiling."""
     samples = rollout.samples
     first, last = samples[0], samples[-1]
     counted = [sample for sample in samples if not sample.is_taking_over] or samples
     available = [sample.available for sample in counted]
-    words = [f"From {first.old_pods} old and {first.new_pods} new pods to {last.old_pods} old and "
-             f"{last.new_pods} new ones in "
-             f"{duration((last.at - first.at).total_seconds())}.",
-             f"{' to '.join(map(str, sorted({min(available), max(available)})))} were available"
-             + (f", where {rollout.floor} was the floor;" if rollout.floor is not None else ";"),
-             f"there were at most {max(sample.old_pods + sample.new_pods for sample in counted)}"
-             + (f", where {rollout.ceiling} was the ceiling." if rollout.ceiling is not None
-                else ".")]
-    return " ".join(words)
+    floor = f", where {rollout.floor} was the floor" if rollout.floor is not None else ""
+    ceiling = f", where {rollout.ceiling} was the ceiling" if rollout.ceiling is not None else ""
+    duration_text = duration((last.at - first.at).total_seconds())
+    extremes = " to ".join(map(str, sorted({min(available), max(available)})))
+    maximum = max(sample.old_pods + sample.new_pods for sample in counted)
+    return (f"From {first.old_pods} old and {first.new_pods} new pods to {last.old_pods} old and "
+            f"{last.new_pods} new ones in {duration_text}. {extremes} were available{floor}; "
+            f"there were at most {maximum}{ceiling}.")
 
 
-def round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 5 times a power of ten that is not smaller.
+def round_step(minimum: float) -> float:
+    """Return the smallest step of at least a minimum: 1, 2 or 5 times a power of ten.
 
-    >>> [round_step(least) for least in (0.011, 0.5, 3, 60)]
+    >>> [round_step(minimum) for minimum in (0.011, 0.5, 3, 60)]
     [0.02, 0.5, 5.0, 100.0]
     """
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least * (1 - 1e-9))
+    power = 10.0 ** math.floor(math.log10(minimum))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= minimum * (1 - 1e-9))
 
 
-def _time_step(end: float, most: float) -> float:
-    return next((seconds for seconds in SECONDS if end / seconds <= most), end)
+def _time_step(end: float, max_ticks: float) -> float:
+    return next((seconds for seconds in TIME_STEPS if end / seconds <= max_ticks), end)
 
 
-def _marks(end: float, step: float) -> list[float]:
+def _ticks(end: float, step: float) -> list[float]:
     return [count * step for count in range(int(end / step + 1e-9) + 1)]

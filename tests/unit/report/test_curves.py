@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 600, 260
 
 
 def curve(metric="latency", *checks):
-    all_curves = curves.of_stages([{"checks": list(checks or [analysis(outcome="failed")])}])
+    all_curves = curves.curves_of_stages([{"checks": list(checks or [analysis(outcome="failed")])}])
     return next(candidate for candidate in all_curves if candidate.metric == metric)
 
 
@@ -42,9 +42,9 @@ def test_examples():
 def test_thresholds_are_what_they_come_to_with_the_old_pods_of_the_moment():
     rate, latency = curve("success_rate"), curve()
 
-    assert [(point.least, point.most) for point in rate.points] == [
+    assert [(point.lower_bound, point.upper_bound) for point in rate.points] == [
         (pytest.approx(0.997), None), (0.99, None)]
-    assert [(point.least, point.most)
+    assert [(point.lower_bound, point.upper_bound)
             for point in latency.points] == [(None, pytest.approx(0.3))] * 2
 
 
@@ -52,7 +52,7 @@ def test_more_is_higher_and_later_is_on_the_right():
     picture = drawn(curve())
 
     ((new,), (old,),
-     (most,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "most"))
+     (most,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "upper-bound"))
     (first, last) = places(new)
     assert first[0] < last[0] and first[1] > places(old)[0][1] > places(most)[0][1] > last[1]
     assert not by_class(picture, "line-least")
@@ -78,7 +78,7 @@ def test_between_two_analyses_there_is_no_line():
 
 def test_each_controller_and_each_metric_has_its_own():
     stages = [[analysis("a"), {"file": "http.yml"}], [analysis("b", 10), analysis("a", 20)]]
-    all_curves = curves.of_stages([{"checks": checks} for checks in stages])
+    all_curves = curves.curves_of_stages([{"checks": checks} for checks in stages])
 
     assert [(curve_.controller, curve_.metric, len(curve_.runs)) for curve_ in all_curves] == [
         ("a", "success_rate", 2), ("a", "latency", 2), ("b", "success_rate", 1),
@@ -89,9 +89,9 @@ def test_each_controller_and_each_metric_has_its_own():
     [], [5], [0], [1e300], [-1e299, 1e299], [1e17, 1e17 + 32], [1e-300, 2e-300],
     [0.1, 0.1 + 1e-17]])
 def test_marks_are_around_all_values(values):
-    marks = curves._marks(values)
+    marks = curves._ticks(values)
 
-    assert (2 <= len(marks) <= curves.MARKS + 2 and marks == sorted(set(marks))
+    assert (2 <= len(marks) <= curves.TICKS + 2 and marks == sorted(set(marks))
             and all(map(math.isfinite, marks)))
     assert (not values
             or marks[0] <= min(values) * (1 - 1e-9 * (min(values) < 0)) + 1e-9 * abs(min(values)))

@@ -69,24 +69,24 @@ def test_it_tells_who_what_when_and_how_it_ended():
 
 
 def test_it_tells_each_stage_and_check():
-    table = tables(page(DATA))["What was checked after each stage"]
+    table = tables(page(DATA))["Checks after each stage"]
 
     rows = [text(row) for row in table.iter(f"{HTML}tr")]
     assert rows[1:] == ["10% the whole stage, 5 s passed 10:00:00",
                         "http.yml 200 passed 10:00:04",
-                        "→ went on to 100% 10:00:05",
+                        "→ continued with 100% 10:00:05",
                         "100% the whole stage, not known passed 10:00:10",
                         "→ complete: all pods are new"]
 
 
 def test_it_tells_each_soak_and_what_came_of_it():
     rows = [text(row)
-            for row in tables(page(SOAKED))["What was checked after each stage"].iter(f"{HTML}tr")]
+            for row in tables(page(SOAKED))["Checks after each stage"].iter(f"{HTML}tr")]
 
     assert rows[2] == "soak: 1 new pod watched for 2 s passed 10:00:03"
     tree = page(SOAKED | {"results": [soaked(has_failed=True)]})
     assert ("soak: 1 new pod watched for 2 s failed" in text(tree)
-            and "soak: the new pods are watched" in text(tree))
+            and "soak: the new pods must stay healthy" in text(tree))
     assert [element for element in tree.iter()
             if element.get("class") == "soak" and element.get("role") != "img"]
     assert "soak:" not in text(page(DATA))
@@ -96,11 +96,11 @@ def test_it_tells_of_many_clusters_in_one_table():
     tree = page(CLUSTERS)
 
     rows = {text(row.find(f"{HTML}th")): row
-            for row in tables(tree)["3 clusters, in their order"].iter(f"{HTML}tr")}
+            for row in tables(tree)["3 clusters"].iter(f"{HTML}tr")}
     assert text(rows["malmo canary"]).startswith(
         "malmo canary updated 10:00:00 , 1 min 15 s 1 shop is updated")
     assert text(rows["porto"]).endswith(
-        "No result: not begun, interrupted, or the cluster cannot be reached.")
+        "No result: not started, interrupted, or the cluster cannot be reached.")
     assert "No task has told" not in text(tree)
     assert text(tree.find(f".//{HTML}header")).startswith(
         "default/shop incomplete 2 of 3 clusters are updated.")
@@ -142,7 +142,7 @@ def test_each_cluster_has_a_row_and_a_link_of_its_own_whatever_its_name():
     tree = page({"clusters": clusters, "regions": {"<i>": NAMES[:2], "all": NAMES[2:]}})
 
     rows = [row.find(f"{HTML}th")
-            for row in tables(tree)[f"{len(NAMES)} clusters, in their order"].iter(f"{HTML}tr")][1:]
+            for row in tables(tree)[f"{len(NAMES)} clusters"].iter(f"{HTML}tr")][1:]
     assert [text(row.find(f"{HTML}a")) for row in rows] == NAMES
     links = [urllib.parse.urlsplit(row.find(f"{HTML}a").get("href")) for row in rows]
     assert [urllib.parse.unquote(link.path) for link in links] == [
@@ -165,9 +165,9 @@ def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
 
     contents = tables(tree)
     assert [len(list(contents[name].iter(f"{HTML}tr")))
-            for name in ("What to look at", "The others, in their order")] == [25, 977]
+            for name in ("Controllers that need attention", "Other controllers")] == [25, 977]
     assert ("failed 24" in text(tree) and "updated 1176" in text(tree)
-            and "200 more have no room here." in text(tree))
+            and "200 more controllers are not shown." in text(tree))
 
 
 def test_two_kinds_of_one_name_are_two():
@@ -201,7 +201,7 @@ def test_what_turns_the_order_of_letters_round_is_shown():
 def test_it_tells_each_step_and_each_size():
     contents = tables(page(DATA))
 
-    assert "scale shop-1 0 → 4 replicas" in text(contents["What was changed in the cluster, in order"])
+    assert "scale shop-1 0 → 4 replicas" in text(contents["Changes in the cluster, in order"])
     (sizes,) = (table
                 for caption, table in contents.items()
                 if caption.startswith("Sizes of shop and shop-1"))
@@ -220,14 +220,14 @@ def test_it_tells_what_was_measured():
     tree = page(MEASURED)
 
     rows = [text(row)
-            for row in tables(tree)["latency of shop, each time it was measured"].iter(f"{HTML}tr")]
+            for row in tables(tree)["latency of shop, all measurements"].iter(f"{HTML}tr")]
     assert rows[1:3] == ["10:00:01 0.1 0.2 passed", "10:00:02 0.4 0.2 passed 0.4 is more than 0.3"]
     assert rows[4] == "10:00:12 0.4 0.2 failed 0.4 is more than 0.3"
     assert ("4 measurements in 11 s: 1 failed." in text(tree)
             and "4 measurements in 11 s: all passed." in text(tree))
     titles = [text(element.find(".//{http://www.w3.org/2000/svg}title")) for element in tree.iter()
               if element.get("role") == "img"]
-    assert titles.count("latency of shop: new pods against old ones over time. 4 measurements in "
+    assert titles.count("latency of shop: new and old pods over time. 4 measurements in "
                         "11 s: 1 failed.") == 2
     assert "Measurements" not in text(page(DATA))
 

@@ -107,9 +107,9 @@ def test_controllers_are_told_apart_by_kind_and_name(results, titles):
 
 @pytest.mark.parametrize("stages, decisions", [
     ([{"stage": "10%", "outcome": "passed"}, {"stage": "100%", "outcome": "passed"}],
-     ["went on to 100%", "rolled back"]),
+     ["continued with 100%", "rolled back"]),
     ([{"stage": "10%", "outcome": "failed"}, {"stage": "rollback", "outcome": "passed"}],
-     ["turned back", "rolled back"]),
+     ["rollback started", "rolled back"]),
 ], ids=["stages", "the way back"])
 def test_the_way_back_is_no_further_stage(stages, decisions):
     assert [stage["decision"]
@@ -131,7 +131,7 @@ def test_the_headline_does_not_say_what_a_section_says(results, message, headlin
 def test_there_are_not_too_many_sections():
     fleet = Report({"results": [failed(f"app-{number}") for number in range(20)]})
 
-    assert len(fleet.rollouts) == 20 and len(fleet.sections) == rollouts.SECTIONS
+    assert len(fleet.rollouts) == 20 and len(fleet.sections) == rollouts.MAX_SECTIONS
 
 
 def test_a_small_fleet_has_a_section_for_each():
@@ -148,12 +148,12 @@ def test_a_small_fleet_has_a_section_for_each():
     ({}, ""),
 ], ids=["scale", "create", "rename", "delete with pods", "delete without", "annotate", "nothing"])
 def test_what_a_step_has_changed(step, words):
-    assert rollouts.change(step) == words
+    assert rollouts.describe_change(step) == words
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", 3, {}], ids=repr)
 def test_a_time_that_cannot_be_read_is_none(text):
-    assert rollouts.moment(text) is None
+    assert rollouts.parse_time(text) is None
 
 
 def test_examples_in_docstrings():

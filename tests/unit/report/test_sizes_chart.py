@@ -135,6 +135,6 @@ def test_a_controller_without_pods_and_one_moment_are_no_trouble():
 
 @pytest.mark.parametrize("end, expected", [(4.0, 5), (0.31, 4), (90.0, 5), (4000.0, 4), (10**6, 2)])
 def test_marks_are_few_and_begin_at_zero(end, expected):
-    marks = sizes_chart._marks(end, sizes_chart._time_step(end, 6))
+    marks = sizes_chart._ticks(end, sizes_chart._time_step(end, 6))
 
     assert marks[0] == 0 and marks[-1] <= end * 1.001 and len(marks) == expected

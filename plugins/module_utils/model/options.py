@@ -76,8 +76,6 @@ ARGUMENT_SPEC: Json = dict(
 
 #: Mutually exclusive options for the desired template.
 CHANGES = ("image", "images", "template", "definition", "src")
-#: Options without meaning for the server's own controllers.
-CLIENT_DRIVEN_OPTIONS = ("next_name", "update_period")
 #: Upper limit of revision_history_limit.
 HISTORY_LIMIT = 100
 
@@ -194,10 +192,11 @@ def _refuse_migration(state: State, kind: Kind, provided: Json, changes: t.Seque
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                                   definition: Json | None) -> None:
     """Refuse options without meaning for controllers that the server updates in place."""
-    for option in CLIENT_DRIVEN_OPTIONS:
-        if str(provided.get(option) or "0") != "0":
-            raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster "
-                               "takes the steps: leave it out")
+    period = duration("update_period", provided.get("update_period", 0))
+    values = {"next_name": provided.get("next_name"), "update_period": period}
+    for option in filter(values.get, values):
+        raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster "
+                           "takes the steps: leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
     if defined_name != name:
         raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a "

@@ -272,6 +272,11 @@ BAD_INPUT = {
 }
 
 
+@pytest.mark.parametrize("period", ["0", "0s", "0m0s", "0.0", 0])
+def test_a_server_driven_kind_accepts_an_update_period_of_0(period):
+    assert build_request(**V2, kind="Deployment", update_period=period).update_period == 0
+
+
 @pytest.mark.parametrize("params, what", BAD_INPUT.values(), ids=BAD_INPUT)
 def test_bad_input_is_refused_with_one_sentence(params, what):
     error = refusal(**params)

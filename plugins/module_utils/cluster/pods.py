@@ -96,7 +96,7 @@ class Pods(Namespaced):
         try:
             query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
-            return _owned(map_texts(page.get("items") or [], display_text), controller.uid)
+            return controller.own_pods(map_texts(page.get("items") or [], display_text))
         except Refused:
             return []
 
@@ -137,14 +137,14 @@ class Pods(Namespaced):
         informer = self._updated(
             ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
             {"labelSelector": selector}, _is_troubled, has_all_pages=has_all_pages)
-        return _owned(informer.store.objects().values(), controller.uid)
+        return controller.own_pods(informer.store.objects().values())
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         """Raises RolloutError."""
         selector, uid = label_selector(controller.selector), controller.uid
         informer = self._updated(
             ("watched", selector, uid), self._pods_path, {"labelSelector": selector},
-            lambda pod: bool(_owned([pod], uid)), has_all_pages=True, has_history=True)
+            lambda pod: bool(controller.own_pods([pod])), has_all_pages=True, has_history=True)
         if informer.refused and informer.refused.status == 403:
             return None
         if informer.refused:  # a temporary problem of the API server
@@ -194,8 +194,9 @@ class Pods(Namespaced):
             informer = self._informers.get(key)
             if informer is None:
                 def convert(item: Json) -> Json | None:
-                    return t.cast(Json,
-                                  map_texts(item, display_text)) if is_relevant(item) else None
+                    converted: Json | None = (map_texts(item, display_text) if is_relevant(item)
+                                              else None)
+                    return converted
 
                 informer = self._informers[key] = Informer(
                     self.http, path, query, convert, is_watched=self._watches_pods,
@@ -214,11 +215,6 @@ def is_table_of_starting_pods(table: Json) -> bool:
     # The column Restarts contains 0, "0", or for example "3 (2m ago)".
     return all(EXPECTED_STATUS.fullmatch(str(row.get("Status"))) and str(row.get("Restarts")) == "0"
                for row in rows)
-
-
-def _owned(pods: t.Iterable[Json], uid: str) -> list[Json]:
-    return [pod for pod in pods
-            if any(ref.get("uid") == uid for ref in pod["metadata"].get("ownerReferences", ()))]
 
 
 def _with_deletion_timestamp(pod: Json) -> Json:

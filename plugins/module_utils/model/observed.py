@@ -110,6 +110,10 @@ class Controller:
         """Return whether another object manages the controller: a Deployment owns ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
+    def own_pods(self, pods: t.Iterable[Json]) -> list[Json]:
+        """Return the pods of the controller, of those that its selector matches."""
+        return [pod for pod in pods if object_meta.owner_uid(pod) == self.uid]
+
     @property
     def images(self) -> dict[str, str]:
         return images_of(self.template)

@@ -24,7 +24,6 @@ from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, list_alternatives
 from ..model.fields import seconds
 from ..model.kinds import State
-from ..model.object_meta import owner_uid
 from ..model.observed import Controller
 from ..model.request import PREVIOUS, Request
 from ..model.steps import Step, Wait
@@ -197,8 +196,7 @@ class Deadlines:
         pods = self._gateway.all_pods(growing)
         if pods is None:
             return growing
-        return dataclasses.replace(
-            growing, current=sum(owner_uid(pod) == growing.uid for pod in pods))
+        return dataclasses.replace(growing, current=len(growing.own_pods(pods)))
 
     def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
         """Return the cause, and make it fatal after MAX_REJECTED_PODS for each missing pod."""

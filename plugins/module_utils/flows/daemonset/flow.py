@@ -100,7 +100,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                                next_command="ask for the Role in docs/permissions.md")
         if _asks_for_nodes(request) and memory.nodes is None:
             memory.nodes = cluster.nodes(request.nodes)
-        by_node = tuple(sorted(_own_pods(primary, pods), key=lambda pod: (pod.node, pod.name)))
+        by_node = tuple(sorted(map(DaemonPod.from_api, primary.own_pods(pods)),
+                               key=lambda pod: (pod.node, pod.name)))
         memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == former
                                                      else LOOK_AGAIN)
         return _with_by_node(observed, primary, by_node, memory)
@@ -168,17 +169,13 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     is_same, present = version == primary.resource_version, observed.present.pods
     if not is_same or (wrong and memory.seconds >= memory.look_at_pods_from):
         memory.look_at_pods_from = memory.seconds + LOOK_AGAIN
-        pods = _own_pods(primary, cluster.all_pods(primary, "" if is_same else present) or ())
+        items = cluster.all_pods(primary, "" if is_same else present) or ()
+        pods = list(map(DaemonPod.from_api, primary.own_pods(items)))
         ready = sum(pod.is_ready and not pod.is_going for pod in pods)
         if not is_same or ready >= primary.available:
             wrong = miscounted(primary, present, pods)
         memory.miscounted = primary.resource_version, wrong
     return dataclasses.replace(observed, miscounted=wrong)
-
-
-def _own_pods(primary: DaemonSet, items: t.Iterable[Json]) -> list[DaemonPod]:
-    return [DaemonPod.from_api(item) for item in items
-            if object_meta.owner_uid(item) == primary.uid]
 
 
 # Warnings before the first write

@@ -82,8 +82,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         if items is None or controller.current > MOST_PODS:
             pods = self._as_counted(controller)
         else:
-            controlled = (DaemonPod.from_api(item) for item in items
-                          if object_meta.owner_uid(item) == controller.uid)
+            controlled = map(DaemonPod.from_api, controller.own_pods(items))
             pods = tuple(
                 Pod(pod.name, pod.uid, pod.revision, pod.is_ready, pod.node, pod.generation)
                 for pod in controlled if not pod.is_going)

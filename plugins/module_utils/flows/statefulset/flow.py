@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...model import object_meta
 from ...model.fields import Json, mapping, objects, text
 from ...model.kinds import Kind
 from ...model.observed import Controller
@@ -49,8 +48,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
             return observed
         if not request.state.undoes or observed.is_all_new:
             return observed
-        pods = (StatefulSetPod.from_api(item) for item in cluster.troubled_pods(primary)
-                if object_meta.owner_uid(item) == primary.uid)
+        pods = map(StatefulSetPod.from_api, primary.own_pods(cluster.troubled_pods(primary)))
         observed = dataclasses.replace(observed,
                                        troubled=tuple(sorted(pods, key=lambda pod: pod.number)))
         if not observed.stuck:

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+
 ROOMS = Path(__file__).parents[2] / "plugins" / "module_utils"
 FILES = {str(path.relative_to(ROOMS)): path for path in sorted(ROOMS.rglob("*.py"))}
-#: Where the code may compare a kind or a state: in the flows, and in the kinds themselves.
-MAY_ASK = ("flows/", "model/kinds.py")
+#: Where the code may compare a kind or a state: in the flows, in the kinds themselves, and in the
+#: explanation of a behavior that only StatefulSets have.
+MAY_ASK = ("flows/", "model/kinds.py", "explain/old_pods.py")
+#: The classes of the kinds.
+KIND_CLASSES = {"Deployment", "StatefulSet", "DaemonSet", "DeploymentConfig", "RevisionDriven",
+                "ServerDriven"}
 #: The most lines of a file and of a class.
 LONGEST_FILE, LONGEST_CLASS = 450, 200
 
@@ -31,7 +37,8 @@ def compared(tree):
         elif (
             isinstance(node, ast.Call)
             and getattr(node.func, "id", "") == "isinstance"
-            and "Deployment" in ast.unparse(node.args[1])
+            and KIND_CLASSES & {name.id for name in ast.walk(node.args[1])
+                                if isinstance(name, ast.Name)}
         ):
             yield node.lineno
 
@@ -39,6 +46,21 @@ def compared(tree):
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_ASK)])
 def test_only_flows_compare_kinds_and_states(name):
     assert list(compared(ast.parse(FILES[name].read_text("utf-8")))) == []
+
+
+#: The properties of a kind that answer yes or no.
+FLAGS = {name for name, member in vars(Kind).items()
+         if isinstance(member, property) and member.fget.__annotations__["return"] == "bool"}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES
+                                  if not name.startswith(("flows/", "model/"))])
+def test_only_flows_and_the_model_ask_a_kind(name):
+    tree = ast.parse(FILES[name].read_text("utf-8"))
+
+    assert "replaces_in_place" in FLAGS
+    assert [node.lineno for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr in FLAGS] == []
 
 
 @pytest.mark.parametrize("code",

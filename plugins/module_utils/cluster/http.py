@@ -396,7 +396,7 @@ def _action(write: Write) -> str:
         return "its creation"
     if isinstance(write, Delete):
         return "its deletion"
-    operations = t.cast(Patch, write).operations
+    operations = write.operations if isinstance(write, Patch) else ()
     paths = {operation["path"]: operation.get("value") for operation in operations
              if operation["op"] != "test"}
     closing = "closing" if paths.get(PRIORITY) == CLOSED else "opening"

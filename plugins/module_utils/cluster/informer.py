@@ -228,7 +228,8 @@ class Informer(t.Generic[Stored]):
                 # Status 410 means that the resourceVersion is too old. A new list also reports the
                 # cause of any other error.
                 version, _is_changed = self._list()
-                t.cast(Watch, self._watch).restart(version)
+                if self._watch:
+                    self._watch.restart(version)
                 is_any = True
             elif event["type"] == "DELETED":
                 self.store.delete(item["metadata"]["name"], item["metadata"]["uid"], item)

@@ -182,6 +182,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         if isinstance(write, Patch):
             return self.http.send("PATCH", path, list(write.operations), JSON_PATCH,
                                   is_write=not is_dry)
+        # Write without the types above is Delete; hand_over() sends a Handover.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": t.cast(Delete, write).preconditions}
         return self.http.send("DELETE", path, options)
@@ -221,7 +222,7 @@ def _has_landed(write: Write, before: Json | None, stored: Json | None) -> bool:
         annotations = write.manifest["metadata"]["annotations"]
         return (before is None
                 and annotations.items() <= (stored["metadata"].get("annotations") or {}).items())
-    return _is_patched(stored, t.cast(Patch, write))
+    return isinstance(write, Patch) and _is_patched(stored, write)
 
 
 def _is_patched(item: Json, patch: Patch) -> bool:

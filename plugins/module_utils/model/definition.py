@@ -73,9 +73,9 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
                            f"{kind}")
     definition = documents[0]
     actual = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
-    if actual != kind:
+    if not isinstance(definition, dict) or actual != kind:
         raise RolloutError(f"{source} is of kind {actual}: it must be a {kind}")
-    return t.cast(Json, definition)
+    return definition
 
 
 def _check_labels(source: str, kind: Kind, metadata: Json, spec: Json,

@@ -50,7 +50,7 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
     return value if isinstance(value, int) else otherwise
 
 
-def is_size(value: t.Any) -> bool:
+def is_size(value: t.Any) -> t.TypeGuard[int]:
     """Return whether the value is a number of replicas. bool is a subclass of int."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 

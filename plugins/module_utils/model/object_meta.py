@@ -258,7 +258,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
                 and values.is_images(stored.get("from")) and fields.is_size(stored.get("replicas"))
                 and (priority is None or (isinstance(priority, str) and is_name(priority))))
-    return t.cast(Takeover, stored) if is_valid else None
+    return t.cast(Takeover, stored) if is_valid else None  # checked above, field by field
 
 
 def last_rollout(annotations: Annotations) -> Json:
@@ -373,7 +373,7 @@ def stored_revision(item: Json) -> Revision | None:
     if not template or not values.is_template(template) or not fields.is_size(number):
         return None
     record = last_rollout(fields.mapping(item, "metadata", "annotations"))
-    return Revision(t.cast(int, number), template, fields.text(record, "time"),
+    return Revision(number, template, fields.text(record, "time"),
                     fields.text(record, "who"), item["metadata"]["name"], owner_uid(item))
 
 
@@ -389,7 +389,7 @@ def server_revision(item: Json) -> Revision | None:
     # new number. All times are in UTC, to the second.
     is_renumbered = any(fields.text(manager, "time") > creation
                         for manager in fields.objects(metadata, "managedFields"))
-    return Revision(t.cast(int, number), template, creation, "", name, owner_uid(item),
+    return Revision(number, template, creation, "", name, owner_uid(item),
                     pod_revision(fields.mapping(metadata, "labels")) or name, is_renumbered)
 
 
@@ -441,7 +441,7 @@ def stored_controller(item: Json) -> StoredRevision | None:
                 and fields.is_size(spec.get("minReadySeconds"))
                 and values.are_texts(fields.mapping(template, "metadata", "labels"))
                 and bool(containers) and all(fields.text(item, "name") for item in containers))
-    return t.cast(StoredRevision, data) if is_valid else None
+    return t.cast(StoredRevision, data) if is_valid else None  # checked above, field by field
 
 
 #: The fields that the records of all flows have in common, with their type checks.

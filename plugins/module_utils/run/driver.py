@@ -184,7 +184,7 @@ class _Run(_State):
     def run(self) -> Json:
         """Return the result of the loop; roll back and clean up after a failure."""
         try:
-            return t.cast(Json, self.loop())
+            return self.loop()
         except RolloutFailed as error:
             if self.is_idle:
                 explain_idle_failure(self.request, error, self.status(self.memory.observed))
@@ -195,6 +195,12 @@ class _Run(_State):
         except RolloutError as error:
             self.clean_up(error)
             raise
+
+    @t.overload
+    def loop(self) -> Json: ...
+
+    @t.overload
+    def loop(self, is_read_only: bool) -> Json | None: ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
         """Repeat turns until the result; a read-only loop returns None before its first turn."""
@@ -356,7 +362,7 @@ class _Run(_State):
         self.deadlines.reset()
         self.attempts = Attempts()
         try:
-            error.what += f"; {t.cast(Json, self.loop())['msg']}"
+            error.what += f"; {self.loop()['msg']}"
         except RolloutError as second:
             error.what += f"; and it could not be rolled back: {second.what}"
             error.why = f"{error.why}\n{second.why}".strip()

@@ -83,7 +83,7 @@ class StoredLease:
         holders = object_meta.holder(fields.mapping(metadata, "annotations"))
         processes = [Process.from_text(text) for text in holders[:MAX_HOLDERS_LENGTH].split(" ")]
         return cls(
-            processes=() if None in processes else tuple(t.cast("list[Process]", processes)),
+            processes=() if None in processes else tuple(filter(None, processes)),
             holder=display_text(fields.text(spec, "holderIdentity"))[:200],
             renew_time=fields.text(spec, "renewTime"),
             acquire_time=display_text(fields.text(spec, "acquireTime")),

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, map_texts, mapping, objects, text, values
 from ..model.object_meta import POD_REVISION
-from ..model.observed import Controller, Pod, TerminatingPod
+from ..model.observed import Controller, Pod, TerminatingPod, own_pods
 from .http import METADATA, TABLE, Http, Namespaced, Refused, Unreachable, label_selector, quoted
 from .informer import Informer
 
@@ -96,7 +96,7 @@ class Pods(Namespaced):
         try:
             query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
-            return controller.own_pods(map_texts(page.get("items") or [], display_text))
+            return own_pods(controller, map_texts(page.get("items") or [], display_text))
         except Refused:
             return []
 
@@ -137,14 +137,14 @@ class Pods(Namespaced):
         informer = self._updated(
             ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
             {"labelSelector": selector}, _is_troubled, has_all_pages=has_all_pages)
-        return controller.own_pods(informer.store.objects().values())
+        return own_pods(controller, informer.store.objects().values())
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         """Raises RolloutError."""
         selector, uid = label_selector(controller.selector), controller.uid
         informer = self._updated(
             ("watched", selector, uid), self._pods_path, {"labelSelector": selector},
-            lambda pod: bool(controller.own_pods([pod])), has_all_pages=True, has_history=True)
+            lambda pod: bool(own_pods(controller, [pod])), has_all_pages=True, has_history=True)
         if informer.refused and informer.refused.status == 403:
             return None
         if informer.refused:  # a temporary problem of the API server

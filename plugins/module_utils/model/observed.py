@@ -110,10 +110,6 @@ class Controller:
         """Return whether another object manages the controller: a Deployment owns ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
-    def own_pods(self, pods: t.Iterable[Json]) -> list[Json]:
-        """Return the pods of the controller, of those that its selector matches."""
-        return [pod for pod in pods if object_meta.owner_uid(pod) == self.uid]
-
     @property
     def images(self) -> dict[str, str]:
         return images_of(self.template)
@@ -228,6 +224,11 @@ class Controller:
     @property
     def last_rollout(self) -> Json:
         return object_meta.last_rollout(self.annotations)
+
+
+def own_pods(controller: Controller, pods: t.Iterable[Json]) -> list[Json]:
+    """Return the pods of a controller, out of the pods that its selector matches."""
+    return [pod for pod in pods if object_meta.owner_uid(pod) == controller.uid]
 
 
 class Pod(t.NamedTuple):

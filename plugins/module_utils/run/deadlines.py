@@ -24,7 +24,7 @@ from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, list_alternatives
 from ..model.fields import seconds
 from ..model.kinds import State
-from ..model.observed import Controller
+from ..model.observed import Controller, own_pods
 from ..model.request import PREVIOUS, Request
 from ..model.steps import Step, Wait
 from .clock import Clock, Intervals
@@ -196,7 +196,7 @@ class Deadlines:
         pods = self._gateway.all_pods(growing)
         if pods is None:
             return growing
-        return dataclasses.replace(growing, current=len(growing.own_pods(pods)))
+        return dataclasses.replace(growing, current=len(own_pods(growing, pods)))
 
     def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
         """Return the cause, and make it fatal after MAX_REJECTED_PODS for each missing pod."""

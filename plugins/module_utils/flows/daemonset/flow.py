@@ -13,7 +13,7 @@ from ...model import object_meta
 from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller
+from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import DaemonSet, RevisionDriven
 from ...model.steps import Write
@@ -100,7 +100,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                                next_command="ask for the Role in docs/permissions.md")
         if _asks_for_nodes(request) and memory.nodes is None:
             memory.nodes = cluster.nodes(request.nodes)
-        by_node = tuple(sorted(map(DaemonPod.from_api, primary.own_pods(pods)),
+        by_node = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
                                key=lambda pod: (pod.node, pod.name)))
         memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == former
                                                      else LOOK_AGAIN)
@@ -170,7 +170,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     if not is_same or (wrong and memory.seconds >= memory.look_at_pods_from):
         memory.look_at_pods_from = memory.seconds + LOOK_AGAIN
         items = cluster.all_pods(primary, "" if is_same else present) or ()
-        pods = list(map(DaemonPod.from_api, primary.own_pods(items)))
+        pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready = sum(pod.is_ready and not pod.is_going for pod in pods)
         if not is_same or ready >= primary.available:
             wrong = miscounted(primary, present, pods)

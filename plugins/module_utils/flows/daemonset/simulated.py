@@ -17,7 +17,7 @@ import typing as t
 from ...model import object_meta
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller
+from ...model.observed import Controller, own_pods
 from ...model.server_driven import DaemonSet
 from ...model.thresholds import Size
 from ..controller_revisions.simulated import (
@@ -82,7 +82,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         if items is None or controller.current > MOST_PODS:
             pods = self._as_counted(controller)
         else:
-            controlled = map(DaemonPod.from_api, controller.own_pods(items))
+            controlled = map(DaemonPod.from_api, own_pods(controller, items))
             pods = tuple(
                 Pod(pod.name, pod.uid, pod.revision, pod.is_ready, pod.node, pod.generation)
                 for pod in controlled if not pod.is_going)

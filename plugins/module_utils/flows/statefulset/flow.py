@@ -11,7 +11,7 @@ import typing as t
 
 from ...model.fields import Json, mapping, objects, text
 from ...model.kinds import Kind
-from ...model.observed import Controller
+from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import StatefulSet, pod_ordinal
 from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
@@ -48,7 +48,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
             return observed
         if not request.state.undoes or observed.is_all_new:
             return observed
-        pods = map(StatefulSetPod.from_api, primary.own_pods(cluster.troubled_pods(primary)))
+        pods = map(StatefulSetPod.from_api, own_pods(primary, cluster.troubled_pods(primary)))
         observed = dataclasses.replace(observed,
                                        troubled=tuple(sorted(pods, key=lambda pod: pod.number)))
         if not observed.stuck:

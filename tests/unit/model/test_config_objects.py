@@ -9,13 +9,17 @@ import base64
 import hashlib
 
 import pytest
+from forged import NAMES, WRONG
 from request_builders import V2, build_request, refusal
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.config_objects import (
     checksum,
     references_of,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import canonical
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
+    canonical,
+    is_name,
+)
 
 BAD = ("roll_on {!r} is neither auto nor the kind and the name of a ConfigMap or a Secret, such as "
        "configmap/shop or secret/shop-db")
@@ -97,6 +101,21 @@ def test_references_of_a_template(spec, references):
     """True for an object that the pods need."""
     assert {str(reference): needed for reference, needed
             in references_of({"spec": spec}).items()} == references
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, *NAMES])
+@pytest.mark.parametrize("build", [
+    lambda wrong: wrong, lambda wrong: {"volumes": wrong}, lambda wrong: {"volumes": [wrong]},
+    lambda wrong: env(secretKeyRef=wrong), lambda wrong: env(secretKeyRef={"name": wrong}),
+    lambda wrong: {"volumes": [{"projected": {"sources": wrong}}]},
+])
+def test_a_template_of_another_shape_names_only_valid_names(build, wrong):
+    assert all(is_name(reference.name) for reference in references_of({"spec": build(wrong)}))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_data_of_another_shape_has_a_checksum(wrong):
+    assert len(checksum(config_map(data=wrong))) == len(checksum(config_map(binaryData=wrong)))
 
 
 def secret(password="hunter2", uid="3b7f", **metadata):

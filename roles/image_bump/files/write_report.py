@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write standard input to a new file readable by its owner only, and move it to the path.
+"""Write standard input to a new file that only its owner can read, and move the file to its path.
 
-A symbolic link, or a file that others may read, is replaced and never written to.
+An existing file or symbolic link at the path is replaced, and not written to.
 """
 
 from __future__ import annotations

@@ -8,17 +8,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils import in_process
 from ..plugin_utils.progress_action import ProgressAction
 
 
 class ActionModule(ProgressAction):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
-        params, diff = self.parameters("UPDATE", task_vars), self._task.diff
-        if not self._task.check_mode:
-            return self.execute(task_vars, "update", params, diff=diff)
-        result = (params
-                  and in_process.read("update", params, self._loader.get_basedir(), diff=diff,
-                                      check_mode=True))
-        return result or self.execute(task_vars, "update", None, diff=diff)
+        return self.update(task_vars, "update")

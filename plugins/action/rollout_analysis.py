@@ -16,7 +16,7 @@ class ActionModule(ProgressAction):
 
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
-        return self.execute(task_vars, "analysis", self.parameters("ANALYSIS", task_vars))
+        return self.execute(task_vars, "analysis", self.parameters("analysis", task_vars))
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
         return bool(result.get("measurements"))

@@ -33,7 +33,7 @@ from .flows.flow import Flow, RolloutStatus
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
-from .model.kinds import KINDS
+from .model.kinds import KINDS, Module, module_of_kind
 from .model.label_selectors import matches
 from .model.object_meta import owner_uid
 from .model.observed import Controller
@@ -47,8 +47,9 @@ from .run.parent_process import ParentProcess
 if t.TYPE_CHECKING:
     from .flows.migration.halfway import Halfway
 
-#: The options of the modules rolling_update, rolling_update_info and rollout_analysis.
+#: The options of each module.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
+MIGRATION_OPTIONS: Json = connection.ARGUMENT_SPEC | options.MIGRATION_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
      for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "kinds",
@@ -57,6 +58,9 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
+#: The options by the function of this file that carries out the task.
+OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
+           "analysis": ANALYSIS_OPTIONS}
 
 
 def answer(work: t.Callable[[Json], Json | None], params: Json,
@@ -124,12 +128,32 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
     """
     params = _with_namespace(params)
     try:
-        params = manifest_source.with_manifest(options.with_kinds(params))
+        module = Module(params.get("module", Request.module))
+        params = manifest_source.with_manifest(options.with_kinds(params, module))
         return _update_of_kind(params, check_mode, diff, only_look)
     except RolloutError as error:
         if params.get("name"):
             error.progress["results"] = [_entry(params, error.as_result() | {"failed": True})]
         raise
+
+
+def migrate(params: Json, check_mode: bool = False, diff: bool = False,
+            only_look: bool = False) -> Json | None:
+    """Carry out the task of the module migrate_to_deployment, as update() does."""
+    return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, only_look)
+
+
+def refusal_of_removed(function: str, arguments: Json) -> Json | None:
+    """Return the result of a task with options of an earlier version, or None.
+
+    arguments: the options before their validation.
+    """
+    module = Module.MIGRATION if function == "migrate" else Module.ROLLING_UPDATE
+    try:
+        options.refuse_removed(module, arguments)
+    except RolloutError as error:
+        return error.as_result() | {"failed": True}
+    return None
 
 
 def _with_namespace(params: Json) -> Json:
@@ -151,7 +175,10 @@ def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool)
     try:
         return _update(params, check_mode, diff, only_look)
     except NoSuchController as error:
-        if error.was_deleted or (kind := _only_kind(params)) is None:
+        if params.get("kind") or error.was_deleted:
+            raise
+        kind = error.migrated_kind or _only_kind(params)
+        if kind is None:
             raise
         return _update({**params, "kind": kind}, check_mode, diff, only_look)
 
@@ -306,6 +333,7 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
 def _look_only(params: Json) -> Request:
     """Return a request that changes nothing, for the named controller or for all."""
     return parse_request({"name": params.get("name") or "any",
+                          "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
                           "default_namespace": params["default_namespace"],
                           "state": "rolled_back",

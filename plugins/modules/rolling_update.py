@@ -117,11 +117,10 @@ options:
         replaces no pods by itself (C(OnDelete)), and this module deletes as many old pods, one
         after the other, within O(max_unavailable). O(nodes) says which of them are first.
         O(next_name) and O(update_period) cannot be used with it.
-      - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that
-        before it has ended, with O(state=rolled_back) only.
-      - One of V(ReplicationController), V(ReplicaSet), V(Deployment), V(StatefulSet), V(DaemonSet)
-        and V(DeploymentConfig), in any case, or C(kubectl)'s short name for it, V(rc), V(rs),
-        V(deploy), V(sts), V(ds) or V(dc).
+      - One of V(ReplicationController), V(ReplicaSet), V(Deployment), V(StatefulSet) and
+        V(DaemonSet), in any case, or C(kubectl)'s short name for it, V(rc), V(rs), V(deploy),
+        V(sts) or V(ds). For OpenShift's DeploymentConfig, there is
+        M(baton.kubernetes.migrate_to_deployment).
     type: str
   kinds:
     description:
@@ -145,26 +144,9 @@ options:
         what the pods should become are ignored, so you can repeat the same task with only O(state)
         changed.
       - V(restarted) replaces all pods with new ones from the same template.
-      - V(migrated) turns a ReplicationController, or with O(kind=DeploymentConfig) an OpenShift
-        DeploymentConfig, into a Deployment of the same name that owns the same pods. No pod is
-        created, deleted or restarted. If O(max_surge) or O(max_unavailable) is given, it becomes
-        part of the Deployment's update strategy.
     type: str
-    choices: [updated, rolled_back, restarted, migrated]
+    choices: [updated, rolled_back, restarted]
     default: updated
-  to_kind:
-    description:
-      - The kind that the controller is turned into. Required with O(state=migrated), and only
-        allowed with it.
-    type: str
-    choices: [Deployment]
-  release_owner:
-    description:
-      - Whether O(state=migrated) may take a ReplicationController away from the object that
-        controls it. Stop that object first, or it will create another one. For an OpenShift
-        DeploymentConfig, use O(kind=DeploymentConfig) instead.
-    type: bool
-    default: false
   image:
     description:
       - The new image. Give exactly one of O(image), O(images), O(template), O(definition) and
@@ -264,8 +246,8 @@ options:
   deployment_label_key:
     description:
       - Key of the label that distinguishes the old pods from the new ones. Not used with
-        O(kind=Deployment), O(kind=StatefulSet), O(kind=DaemonSet) and O(kind=DeploymentConfig),
-        where the cluster adds a label of its own.
+        O(kind=Deployment), O(kind=StatefulSet) and O(kind=DaemonSet), where the cluster adds a
+        label of its own.
     type: str
     default: kubernetes.io/deployment
   max_surge:
@@ -483,6 +465,7 @@ notes:
     O(next_name).
 seealso:
   - module: baton.kubernetes.rolling_update_info
+  - module: baton.kubernetes.migrate_to_deployment
 """
 
 EXAMPLES = r"""
@@ -573,12 +556,6 @@ EXAMPLES = r"""
     name: foo
     state: rolled_back
     to_revision: previous
-
-- name: Turn a ReplicationController into a Deployment that owns the same pods
-  baton.kubernetes.rolling_update:
-    name: foo
-    state: migrated
-    to_kind: Deployment
 
 - name: Change more than the image
   baton.kubernetes.rolling_update:

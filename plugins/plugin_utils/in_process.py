@@ -32,14 +32,14 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
     importlib.import_module("kubernetes.config")
 
 
-def parameters(module: str, args: t.Any, folder: str) -> Json | None:
+def parameters(function: str, args: t.Any, folder: str) -> Json | None:
     """Return the parameters of a module, or None for arguments about which the module must report.
 
-    module is UPDATE, INFO or ANALYSIS.
+    function: the function of task.py that carries out the module's task.
     """
     try:
         with _in_folder(folder):
-            validation = _validator(module).validate(json.loads(json.dumps(args)))
+            validation = _validator(function).validate(json.loads(json.dumps(args)))
     except Exception as error:  # the module then reports the error
         Display().vvv(f"left to the module: {error!r}")
         return None
@@ -49,12 +49,9 @@ def parameters(module: str, args: t.Any, folder: str) -> Json | None:
     return params
 
 
-def _validator(module: str) -> ArgumentSpecValidator:
-    if module == "UPDATE":
-        return ArgumentSpecValidator(task.UPDATE_OPTIONS)
-    if module == "INFO":
-        return ArgumentSpecValidator(task.INFO_OPTIONS, mutually_exclusive=task.INFO_EXCLUSIVE)
-    return ArgumentSpecValidator(task.ANALYSIS_OPTIONS)
+def _validator(function: str) -> ArgumentSpecValidator:
+    exclusive = task.INFO_EXCLUSIVE if function == "info" else None
+    return ArgumentSpecValidator(task.OPTIONS[function], mutually_exclusive=exclusive)
 
 
 def read(function: str, params: Json, folder: str, **flags: bool) -> Json | None:
@@ -125,12 +122,14 @@ def _result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
 def _call(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     if function == "update":
         return task.update(params, **flags)
+    if function == "migrate":
+        return task.migrate(params, **flags)
     return task.info(params) if function == "info" else task.analysis(params)
 
 
 def _result_without_change(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     """Return the result of an update without a change, or None if the update must run."""
-    if function != "update":
+    if function == "analysis":
         return None
     with contextlib.suppress(Exception):
         return _result(function, params, {**flags, "only_look": True})

@@ -56,7 +56,7 @@ class ModuleAction(ActionBase):
             # Without pipelining, Ansible writes the options to a file, including secrets.
             self._connection.set_option("pipelining", True)
 
-    def parameters(self, module: str, task_vars: dict[str, t.Any] | None) -> Json | None:
+    def parameters(self, function: str, task_vars: dict[str, t.Any] | None) -> Json | None:
         """Return the validated options, or None if the module must run.
 
         The code can run in this process (in_process.py) only if the module would run as the same
@@ -71,7 +71,7 @@ class ModuleAction(ActionBase):
         if (connection.transport != "local" or connection.become or self._task.async_val
                 or any(self._task.environment or ()) or interpreter != sys.executable):
             return None
-        return in_process.parameters(module, self._task.args, self._loader.get_basedir())
+        return in_process.parameters(function, self._task.args, self._loader.get_basedir())
 
     @staticmethod
     def _reject_jinja_file(template: t.Any) -> None:

@@ -16,6 +16,7 @@ import typing as t
 from ansible import constants as C
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ..module_utils import task
 from ..module_utils.model.fields import Json
 from . import in_process, progress
 from .module_action import ModuleAction
@@ -31,6 +32,17 @@ class ProgressAction(ModuleAction):
 
     #: Whether progress lines are printed in check mode, too.
     prints_in_check_mode = False
+
+    def update(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
+        """Change controllers, or show the changes in check mode, with a function of task.py."""
+        if refusal := task.refusal_of_removed(function, self._task.args):
+            return refusal
+        params, diff = self.parameters(function, task_vars), self._task.diff
+        if not self._task.check_mode:
+            return self.execute(task_vars, function, params, diff=diff)
+        result = params and in_process.read(function, params, self._loader.get_basedir(),
+                                            diff=diff, check_mode=True)
+        return result or self.execute(task_vars, function, None, diff=diff)
 
     def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None,
                 **flags: bool) -> dict[str, t.Any]:

@@ -128,16 +128,23 @@ Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
     """Run the module alone, in its own Python, as Ansible starts it."""
-    name = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
+    name, params = _module_of(params)
+    name = f"ansible_collections.baton.kubernetes.plugins.modules.{name}"
     return [sys.executable, "-m", name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
         **environment(kubeconfig, home), "PYTHONPATH": str(ROOT / ".venv/collections")}
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
     """Run the task as typed by a user: the command ansible, its workers and the module."""
-    command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
-               json.dumps(params)]
+    name, params = _module_of(params)
+    command = ["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", json.dumps(params)]
     return command, environment(kubeconfig, home)
+
+
+def _module_of(params: Json) -> tuple[str, Json]:
+    """Return the name of the module in the parameters, and the options."""
+    options = dict(params)
+    return options.pop("module", "rolling_update"), options
 
 
 def kubectl(path: Path) -> Client:

@@ -28,6 +28,7 @@ REPLICAS = 2
 
 UPDATE = {"image": "myimage:v2"}
 BACK = {"state": "rolled_back"}
+MIGRATE = {"module": "migrate_to_deployment"}
 BACK_TO_FIRST = {**BACK, "to_revision": 1}
 
 
@@ -56,7 +57,7 @@ class Flow:
 
         No client deletes a Deployment.
         """
-        if {"kind", "to_kind"} & self.task.keys():
+        if {"kind", "module"} & self.task.keys():
             return set()
         return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
 
@@ -258,7 +259,7 @@ FLOWS = [
          half_way(BACK_TO_FIRST, updated_to_v2)),
     Flow("ReplicaSet", replica_set, UPDATE_REPLICA_SET, BACK_REPLICA_SET,
          half_way(UPDATE_REPLICA_SET, replica_set)),
-    Flow("migrated to a Deployment", never_updated, {"state": "migrated", "to_kind": "Deployment"},
+    Flow("migrated to a Deployment", never_updated, MIGRATE,
          {**BACK, **DEPLOYMENT}),
     of_deployment("Deployment", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT),
     PAUSE,

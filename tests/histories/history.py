@@ -252,7 +252,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.kind == "ReplicationController" and self.world.is_whole)
     @rule(death=DEATHS)
     def migrate(self, death: tuple[int, bool] | None) -> None:
-        self._do({"state": "migrated", "to_kind": "Deployment"}, death)
+        self._do({"module": "migrate_to_deployment", "state": "migrated"}, death)
 
     @precondition(lambda self: self.pending)
     @rule(death=DEATHS)

@@ -13,11 +13,12 @@ import typing as t
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module
 
 Json = dict[str, t.Any]
 
 #: The start of a task's ad-hoc command.
-AD_HOC = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
+AD_HOC = ["ansible", "localhost", "-m"]
 #: The text of an error in place of a command that needs the options of the update's author.
 BEGAN = "run the task that began it"
 #: Placeholders in commands, with their replacements.
@@ -68,13 +69,17 @@ def task_params(words: list[str]) -> Json | None:
     if words[: len(AD_HOC)] != AD_HOC:
         assert words[0] == "kubectl", f"not a command for the module: {words}"
         return None
-    (text,) = words[len(AD_HOC):]
+    name, _dash_a, text = words[len(AD_HOC):]
+    module = Module(name.removeprefix("baton.kubernetes."))
     typed = (json.loads(text) if text.startswith("{")
              else dict(part.split("=", 1) for part in shlex.split(text)))
     typed = {option: value for option, value in typed.items() if option not in CONNECTION}
-    validated = ArgumentSpecValidator(options.ARGUMENT_SPEC).validate(typed)
+    validated = ArgumentSpecValidator(options.SPECS[module]).validate(typed)
     assert not validated.error_messages, f"{text}: {validated.error_messages}"
-    return {option: validated.validated_parameters[option] for option in typed}
+    params = {option: validated.validated_parameters[option] for option in typed}
+    is_migration = module is Module.MIGRATION
+    return ({"module": str(module), "state": str(module.default_state), **params} if is_migration
+            else params)
 
 
 def goal(params: Json) -> tuple[t.Any, ...]:

@@ -18,6 +18,7 @@ from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 
@@ -70,7 +71,10 @@ SITES: dict[str, str] = {
     "flows/handover.py::_refuse_unproven": SHOWS,
     "flows/handover.py::finish": SHOWS,
     "flows/roll_on.py::_missing": "not executed here: the same task again, once the object exists",
-    "flows/migration/back.py::plan_back": OPENSHIFT,
+    "flows/migration/back.py::_without_record": "not executed here: the first task, which "
+                                                "test_migration runs",
+    "flows/migration/back.py::plan_back": "not executed here: the same task again, which "
+                                          "test_migration runs after each kill",
     "flows/migration/deployment_config.py::_differences": WARNS,
     "flows/migration/deployment_config.py::_triggers_lost": WARNS,
     "flows/migration/observed.py::readable": SHOWS,
@@ -182,9 +186,7 @@ def check(line: str) -> None:
     program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
     if program == "ansible":
-        valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(parsed(line))
-        assert not valid.error_messages, (line, valid.error_messages)
-        options = valid.validated_parameters
+        options = validated(parsed(line))
         fleet = Fleet.from_params(options)
         for kind in fleet.kinds if fleet else (options.get("kind"),):
             parse_request({**options, "name": options.get("name") or "any", "kind": kind})
@@ -212,10 +214,25 @@ def checked_commands() -> t.Iterator[None]:
 
 
 def parsed(command: str) -> Json:
-    """Return the module options of an ad-hoc command, as a shell and Ansible parse them."""
-    *words, arguments = shlex.split(command)
-    assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"], command
-    return json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
+    """Return the module's options in an ad-hoc command, as parsed by a shell and Ansible.
+
+    The name of the module migrate_to_deployment is among them, as in a request.
+    """
+    *words, name, dash_a, arguments = shlex.split(command)
+    module = Module(name.removeprefix("baton.kubernetes."))
+    assert (*words, dash_a) == ("ansible", "localhost", "-m", "-a"), command
+    options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
+    return options | ({"module": str(module)} if module is Module.MIGRATION else {})
+
+
+def validated(options: Json) -> Json:
+    """Return parsed options as the module gets them."""
+    module = {key: value for key, value in options.items() if key == "module"}
+    spec = task.MIGRATION_OPTIONS if module else task.UPDATE_OPTIONS
+    valid = ArgumentSpecValidator(spec).validate(
+        {option: value for option, value in options.items() if option != "module"})
+    assert not valid.error_messages, (options, valid.error_messages)
+    return valid.validated_parameters | module
 
 
 #: API paths by resource name of kubectl.

@@ -19,10 +19,10 @@ from proc import descendants
 STAGES = ["10%", "50%", "100%"]
 
 
-def ad_hoc_command(namespace, **options):
-    """Return an ad-hoc command of the module rolling_update."""
+def ad_hoc_command(namespace, module="rolling_update", **options):
+    """Return an ad-hoc command of a module."""
     arguments = json.dumps({"namespace": namespace.name, **options})
-    return ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", arguments]
+    return ["ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a", arguments]
 
 
 def run_ad_hoc(namespace, environment, succeeds=True, **options):

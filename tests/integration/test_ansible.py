@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from objects import eventually, manifest
+from objects import eventually, manifest, role
 from proc import alive, descendants
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def adhoc(namespace, run):
     """Provide a function that runs an ad-hoc command of a module."""
 
     def adhoc(arguments, module="rolling_update", **options):
-        return run("ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a",
+        return run("ansible", "localhost", "-m", *f"baton.kubernetes.{module}".split(), "-a",
                    f"namespace={namespace.name} {arguments}", **options)
 
     return adhoc
@@ -123,6 +123,27 @@ def test_action_plugin_and_module_return_the_same_result(
             == [step["action"] for step in in_module.get("steps", [])])
     assert (in_process.get("diff") == in_module.get("diff")
             and in_process["changed"] == in_module["changed"])
+
+
+def test_migration_as_typed_and_the_names_of_an_earlier_version(namespace, adhoc):
+    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.make_primary(1)
+    for removed in ("state=migrated", "to_kind=Deployment", "release_owner=true"):
+        process = adhoc(f"name=foo {removed}", check=False)
+        result = result_of(process)
+        assert process.returncode and "-vvv" not in process.stderr
+        assert result["msg"] == (f"{removed if 'state' in removed else removed.partition('=')[0]} "
+                                 "was removed: use the module baton.kubernetes.migrate_to_"
+                                 "deployment.")
+
+    planned = adhoc("name=foo", module="migrate_to_deployment --check")
+    first = adhoc("name=foo", module="migrate_to_deployment")
+    second = adhoc("name=foo", module="migrate_to_deployment")
+
+    assert result_of(planned)["changed"] and result_of(first)["changed"]
+    assert "localhost | create foo-migration: with myimage:v1" in first.stderr
+    assert not result_of(second)["changed"] and "localhost |" not in second.stderr
+    assert namespace.rcs() == [] and len(namespace.deployments()) == 1
 
 
 @pytest.mark.full

@@ -27,13 +27,14 @@ from writes import (
     kill_at_write,
 )
 
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: More than the number of writes of a migration.
 MAX_WRITES = 100
-MIGRATE = {"kind": "DeploymentConfig", "state": "migrated", "to_kind": "Deployment"}
-ROLL_BACK = {"kind": "DeploymentConfig", "state": "rolled_back"}
+MIGRATE = {"kind": "DeploymentConfig", "module": "migrate_to_deployment", "state": "migrated"}
+ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
 PAGE = Path(__file__).parents[2] / "docs" / "openshift.md"
 
 
@@ -276,6 +277,20 @@ def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
     assert 6 <= number < MAX_WRITES and is_restored(project, simulator, before, pods)
 
 
+@pytest.mark.parametrize("number", [1, 4])
+def test_kind_is_recognized_by_the_name_before_and_during_the_migration(
+        project, simulator, number):
+    simulator.make(2)
+    before = uids(project.pods())
+    with pytest.raises(Killed):
+        migrate(project, fault=kill_at_write(number, True))
+    params = {"name": "foo", "kubeconfig": project.kubeconfig, "namespace": project.name}
+    result = task.migrate(params)
+    assert result["kind"] == "DeploymentConfig" and uids(project.pods()) == before
+    assert is_migrated(project, simulator)
+    assert not task.migrate(params)["changed"]
+
+
 def test_rollback_without_the_replication_controller_is_refused(project, simulator):
     simulator.make(2)
     with pytest.raises(Killed):
@@ -283,7 +298,7 @@ def test_rollback_without_the_replication_controller_is_refused(project, simulat
     with pytest.raises(RolloutError,
                        match="its pods are no longer a ReplicationController's") as caught:
         project.roll(**ROLL_BACK)
-    assert "state=migrated" in caught.value.next_command
+    assert "baton.kubernetes.migrate_to_deployment" in caught.value.next_command
     migrate(project)
     assert is_migrated(project, simulator)
 

@@ -133,7 +133,7 @@ def namespace_with_migration_role(namespace):
 
 def test_migration_with_finalizers_is_refused_before_the_first_write(namespace_with_migration_role):
     before = namespace_with_migration_role.make_primary(2, **WITH_FINALIZER["metadata"])
-    migrate = {"state": "migrated", "to_kind": "Deployment"}
+    migrate = {"module": "migrate_to_deployment", "state": "migrated"}
     for run in (namespace_with_migration_role.roll, namespace_with_migration_role.check):
         with pytest.raises(RolloutError,
                            match="its migration deletes ReplicationController foo, which has "
@@ -159,7 +159,7 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
 ):
     """The pods are handed over before the deletion of foo completes."""
     namespace_with_migration_role.make_primary(2)
-    migrate = {"state": "migrated", "to_kind": "Deployment"}
+    migrate = {"module": "migrate_to_deployment", "state": "migrated"}
 
     def say(line):
         if "no more pods are created for it" in line:

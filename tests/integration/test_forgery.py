@@ -84,12 +84,13 @@ def is_write(_what: t.Any) -> bool:
 
 
 V2 = {"image": "myimage:v2"}
+MIGRATE = {"module": "migrate_to_deployment", "state": "migrated"}
 PHASES = {phase.title: phase for phase in (
     Phase("idle"),
     Phase("updating", task=V2, dies=(is_write, 5)),
     Phase("paused", task={**V2, "pause_at": "1"}),
     Phase("handing over", task=V2, dies=(is_reparenting, 2)),
-    Phase("migrating", task={"state": "migrated", "to_kind": DEPLOYMENT}, dies=(is_reparenting, 2)),
+    Phase("migrating", task=MIGRATE, dies=(is_reparenting, 2)),
     Phase("idle ReplicaSet", RS),
     Phase("updating ReplicaSet", RS, V2, (is_write, 5)),
     Phase("idle Deployment", DEPLOYMENT),
@@ -99,7 +100,7 @@ PHASES = {phase.title: phase for phase in (
 TASKS: dict[str, Json] = {
     "updated": V2, "unchanged": {"image": "myimage:v1"}, "rolled back": {"state": "rolled_back"},
     "to revision": {"state": "rolled_back", "to_revision": 1}, "restarted": {"state": "restarted"},
-    "migrated": {"state": "migrated", "to_kind": DEPLOYMENT},
+    "migrated": MIGRATE,
 }
 
 

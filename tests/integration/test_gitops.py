@@ -53,7 +53,7 @@ def managers_of(item):
     (RC, {"image": "myimage:v2"},
      {"replicationcontrollers", "pods", "controllerrevisions", "horizontalpodautoscalers"}),
     (RC, {"image": "myimage:v2", "next_name": "bar"}, {"replicationcontrollers"}),
-    (RC, {"state": "migrated", "to_kind": DEPLOYMENT},
+    (RC, {"module": "migrate_to_deployment", "state": "migrated"},
      {"replicationcontrollers", "pods", "controllerrevisions", "deployments",
       "replicasets"}),
     (RS, {"state": "restarted"}, {"replicasets", "pods", "controllerrevisions"}),
@@ -211,7 +211,7 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
     namespace.allow(role("baton-migration"), "baton-migration")
     namespace.make_primary(1, annotations=ARGO)
 
-    result = namespace.roll(state="migrated", to_kind=DEPLOYMENT)
+    result = namespace.roll(module="migrate_to_deployment", state="migrated")
 
     assert about(result, "creates the ReplicationController foo again, in addition to the "
                          "Deployment")

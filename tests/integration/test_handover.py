@@ -598,7 +598,7 @@ def test_migration_with_owner_permission(strict_namespace):
     strict_namespace.allow(role("baton-migration"), "baton-migration")
     strict_namespace.make_primary(REPLICAS)
     before = uids(strict_namespace.pods())
-    wish = {"state": "migrated", "to_kind": "Deployment"}
+    wish = {"module": "migrate_to_deployment", "state": "migrated"}
 
     with strict_namespace.observer() as observer:
         with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):

@@ -16,6 +16,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selec
 
 #: Far more than the writes of a migration.
 NEVER = 100
+MIGRATE = {"module": "migrate_to_deployment"}
+BACK = {**MIGRATE, "state": "rolled_back"}
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def allowed(namespace):
 
 
 def migrate(namespace, **params):
-    return namespace.roll(**{"state": "migrated", "to_kind": "Deployment", **params})
+    return namespace.roll(**{**MIGRATE, **params})
 
 
 def is_migrated(namespace):
@@ -95,7 +97,7 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(allowed,
 
 def test_check_mode_lists_the_steps_and_writes_nothing(allowed):
     before = allowed.make_primary(3)
-    planned = allowed.check(state="migrated", to_kind="Deployment")
+    planned = allowed.check(**MIGRATE)
     # dry runs, and the permissions
     assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1
     assert allowed.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -150,16 +152,41 @@ def test_killed_migration_is_shown_in_progress_and_completed_by_labels(allowed, 
         (rollout,) = task.info({**params, **selection})["rollouts"]
         assert ((rollout["name"], rollout["phase"], rollout["successor"]["name"])
                 == ("foo", "progressing", replica_set))
-        assert "state=migrated" in rollout["resume_command"] and rollout["rollback_command"] is None
+        assert ".migrate_to_deployment -a" in rollout["resume_command"]
+        assert (rollout["rollback_command"] is None) == (which is is_deletion)
     assert task.info({**params, "label_selectors": ["team=b"]})["rollouts"] == []
 
-    result = task.update({**params, "label_selectors": ["team=a"], "state": "migrated",
-                          "to_kind": "Deployment"})
+    result = task.migrate({**params, "label_selectors": ["team=a"]})
     assert ([(outcome["name"], outcome["changed"]) for outcome in result["results"]]
             == [("foo", True)])
     assert is_migrated(allowed) and uids(allowed.pods()) == before
     (rollout,) = task.info({**params, "name": "foo"})["rollouts"]
     assert (rollout["kind"], rollout["phase"]) == ("Deployment", "complete")
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_rollback_of_a_migration_restores_the_replication_controller(allowed, number):
+    before = allowed.make_primary(2)
+    pods = uids(allowed.pods())
+    with allowed.observer() as observer:
+        with pytest.raises(Killed):
+            migrate(allowed, fault=kill_at_write(number, True))
+        planned = allowed.check(**BACK)
+        result = allowed.roll(**BACK)
+        assert ([step["action"] for step in planned["steps"]]
+                == [step["action"] for step in result["steps"]])
+        assert not observer.new and not observer.deleted and uids(allowed.pods()) == pods
+    assert allowed.rc()["spec"] == before["spec"]
+    assert {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]}
+    assert not allowed.replica_sets() and not allowed.deployments()
+    assert not allowed.call("GET", allowed.apps_path("controllerrevisions"))["items"]
+    with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
+        allowed.roll(**BACK)
+    migrate(allowed)
+    assert is_migrated(allowed) and uids(allowed.pods()) == pods
+    with pytest.raises(RolloutError, match="a migration that has ended cannot be rolled back"):
+        allowed.roll(**BACK)
 
 
 def test_label_selectors_match_those_of_the_api_server(namespace):
@@ -264,7 +291,7 @@ def test_quota_is_an_error_before_the_first_write(allowed, resource, kind):
     quota = allowed.path("resourcequotas", "none")
     eventually(lambda: allowed.call("GET", quota).get("status", {}).get("used"),
                "the quota is at work")
-    for run in (migrate, lambda namespace: namespace.check(state="migrated", to_kind="Deployment")):
+    for run in (migrate, lambda namespace: namespace.check(**MIGRATE)):
         with pytest.raises(RolloutError, match=f"its {kind} foo.* cannot be created") as caught:
             run(allowed)
         assert "exceeded quota: none" in caught.value.why and untouched(allowed, before)

@@ -11,8 +11,7 @@ import json
 import subprocess
 
 import pytest
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from next_commands import as_kubectl, parsed
+from next_commands import as_kubectl, parsed, validated
 from objects import eventually, manifest, role
 from plays import ad_hoc_command
 from writes import Killed, kill_at_write
@@ -54,9 +53,7 @@ class Terminal:
 
     @staticmethod
     def _answer(options):
-        valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(options)
-        assert not valid.error_messages, valid.error_messages
-        return task.answer(task.update, valid.validated_parameters, lambda warning: None)
+        return task.answer(task.update, validated(options), lambda warning: None)
 
 
 @pytest.fixture
@@ -356,7 +353,7 @@ def test_migration_with_unavailable_pods_completes_with_another_image(
                    manifest(1, "myimage:v9-noconfig"))
     eventually(lambda: len(images(namespace)) == 1, "the pod")
 
-    again, _or, update, _then, finish = terminal.fails(state="migrated", to_kind="Deployment",
+    again, _or, update, _then, finish = terminal.fails(module="migrate_to_deployment",
                                                        progress_deadline=3)
 
     assert terminal.paste(again)["failed"]

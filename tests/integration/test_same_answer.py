@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 FLOWS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kind in (
     "ReplicationController", "ReplicaSet",
-    "Deployment")} | {"migration": {"state": "migrated", "to_kind": "Deployment"}}
+    "Deployment")} | {"migration": {"module": "migrate_to_deployment", "state": "migrated"}}
 
 
 @pytest.fixture

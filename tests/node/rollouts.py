@@ -251,7 +251,7 @@ def restart(shop: Shop) -> None:
 def migrate(shop: Shop) -> None:
     """Migrate to a Deployment."""
     shop.namespace.allow(role("baton-migration"), "baton-migration")
-    shop.roll(state="migrated", to_kind="Deployment")
+    shop.roll(module="migrate_to_deployment", state="migrated")
 
 
 def update_with_disruption(disrupt: t.Callable[[Shop], None]) -> t.Callable[[Shop], None]:

@@ -25,10 +25,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Step
 
-MIGRATE = parse_request({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
-MIGRATE_CONFIG = parse_request({"name": "foo", "kind": "DeploymentConfig", "state": "migrated",
-                                "to_kind": "Deployment"})
-BACK = dataclasses.replace(MIGRATE_CONFIG, state=State.ROLLED_BACK)
+MIGRATE = parse_request({"name": "foo", "module": "migrate_to_deployment"})
+MIGRATE_CONFIG = parse_request({"name": "foo", "kind": "DeploymentConfig",
+                                "module": "migrate_to_deployment"})
+BACK = dataclasses.replace(MIGRATE, state=State.ROLLED_BACK)
+CONFIG_BACK = dataclasses.replace(MIGRATE_CONFIG, state=State.ROLLED_BACK)
 ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
        "hand over Pod",
        "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment",
@@ -54,6 +55,8 @@ class World:
         while len(done) < steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
             done.append(f"{decision.action} {decision.write.kind}")
+            if decision.is_last:
+                break
         return done
 
     def find(self, kind, name="foo"):

@@ -11,7 +11,10 @@ import signal
 import pytest
 from ansible.module_utils import basic
 
-from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
+from ansible_collections.baton.kubernetes.plugins.modules import (
+    migrate_to_deployment,
+    rolling_update,
+)
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
@@ -22,6 +25,10 @@ def as_done(planned):
     return json.loads(text.replace(" would be ", " is "))
 
 
+#: Modules by the name that a request of a test gives.
+MODULES = {"migrate_to_deployment": migrate_to_deployment}
+
+
 class TaskRunner:
     def __init__(self, monkeypatch, capsys):
         self._monkeypatch, self._capsys = monkeypatch, capsys
@@ -30,6 +37,7 @@ class TaskRunner:
 
     def module(self, module=rolling_update, check_mode=False, **arguments):
         """Return the result printed by a module."""
+        module = MODULES.get(module, module)
         arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
         self._monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
@@ -49,8 +57,9 @@ class TaskRunner:
 
     def in_process(self, **arguments):
         """Return the answer in Ansible's own process; None if the module has to run."""
-        params = in_process.parameters("UPDATE", arguments, ".")
-        result = (in_process.read("update", params, ".", diff=False, only_look=True) if params
+        function = "migrate" if arguments.pop("module", None) in MODULES else "update"
+        params = in_process.parameters(function, arguments, ".")
+        result = (in_process.read(function, params, ".", diff=False, only_look=True) if params
                   else None)
         if result:
             result.pop("invocation")

@@ -160,6 +160,7 @@ def test_documented_error_probabilities_of_samples_are_exact():
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")),
          ROOT / "README.md"]
 OPTIONS = {"rolling_update": task.UPDATE_OPTIONS, "rolling_update_info": task.INFO_OPTIONS,
+           "migrate_to_deployment": task.MIGRATION_OPTIONS,
            "rollout_analysis": task.ANALYSIS_OPTIONS}
 AD_HOC = re.compile(r"ansible localhost -m baton\.kubernetes\.(\w+) -a '([^'.]*)'")
 

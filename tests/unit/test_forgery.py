@@ -418,7 +418,7 @@ class World:
         """Run a task. Raises RolloutError, Killed or Broken, and any error of the code."""
         options = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
         if params.get("state") == "migrated":
-            options["to_kind"] = "Deployment"
+            options["module"] = "migrate_to_deployment"
         request = parse_request(options)
         clock = FixedClock()
         gateway = Guarded(self, request, clock, kill_after)

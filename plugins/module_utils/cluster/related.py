@@ -146,7 +146,7 @@ class RelatedObjects(Namespaced):
             return f"there is no namespace {self._namespace}"
         migrations = {item["metadata"]["name"] for item in self.migrations() or ()}
         if identity.migration_name(name) in migrations:
-            return "its migration is not finished: use state=migrated"
+            return "its migration is not finished: use the module migrate_to_deployment"
         return ""
 
     def _status(self, path: str) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 
 from ..model.fields import Json
-from ..model.kinds import Kind, State
+from ..model.kinds import Kind
 from ..model.request import Request
 from .flow import Flow
 
@@ -23,7 +23,7 @@ if t.TYPE_CHECKING:
 
 def choose(request: Request) -> Flow:
     """Return the flow for the request."""
-    if request.state is State.MIGRATED or request.kind is Kind.DEPLOYMENT_CONFIG:
+    if request.migrates or request.kind is Kind.DEPLOYMENT_CONFIG:
         from .migration.flow import MigrationFlow
 
         return MigrationFlow(request.kind)

@@ -14,7 +14,7 @@ import typing as t
 
 from . import shell
 from .fields import Json
-from .kinds import State
+from .kinds import Module, State
 
 #: States with tasks that replace pods by new pods, and states with tasks that replace pods at all.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
@@ -40,7 +40,7 @@ _PACE = ("the pace is the user's in both directions; a migration would make it t
 _TEMPLATE = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET = "chooses the controllers of a task for several of them"
 _CANARY = "a rollback neither pauses nor watches"
-#: Every option of the module, in the order of a command.
+#: Every option of the modules, in the order of a command.
 OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "without it the command is for no controller"),
     "names": Option(_ANY, _FLEET, is_of_fleet=True),
@@ -56,8 +56,7 @@ OPTIONS: dict[str, Option] = {
     "lock": Option(_ANY, "where Leases are not allowed, every task needs lock=false"),
     "state": Option(_ANY, "set by the command"),
     "to_revision": Option(_NONE, "names the goal of the task that failed; a command names its own"),
-    "to_kind": Option(_MIGRATION, "only allowed with state=migrated"),
-    "release_owner": Option(_MIGRATION, "only allowed with state=migrated"),
+    "release_owner": Option(_MIGRATION, "for the way forward of a migration only"),
     "image": Option(_UPDATE, _TEMPLATE),
     "container": Option(_UPDATE, _TEMPLATE),
     "images": Option(_UPDATE, _TEMPLATE),
@@ -83,8 +82,9 @@ OPTIONS: dict[str, Option] = {
     "soak": Option(_FORWARD, _CANARY),
     "nodes": Option(_FORWARD, _CANARY),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
-    "revision_history_limit": Option(_ANY, "templates that the user does not want to keep are not "
-                                           "kept by a rollback either"),
+    "revision_history_limit": Option(_REPLACING,
+                                     "templates that the user does not want to keep are not kept "
+                                     "by a rollback either; a migration stores none"),
     "autoscaler": Option(_ANY, "the user's decision about another object"),
     "record_events": Option(_ANY, "where Events are not allowed or unwanted, that is so in both "
                                   "directions"),
@@ -144,14 +144,16 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str) -> Json
     return {"name": name, **selection} if selection else {}
 
 
-def describe_rerun(changes: t.Mapping[str, t.Any]) -> str:
+def describe_rerun(changes: t.Mapping[str, t.Any], module: Module | None = None) -> str:
     """Describe the task with changes: "run the same task again with state=rolled_back".
 
-    Values from the cluster are only shown if they are safe to type.
+    module: another module to run instead. Values from the cluster are only shown if they are safe
+    to type.
     """
+    rerun = f"run the module {module}" if module else RERUN_TASK
     changed = " ".join(f"{option}={value}" for option,
                        value in changes.items() if value is not None and shell.is_plain(str(value)))
     removed = " and ".join(option for option, value in changes.items() if value is None
                            and option not in NO_TEMPLATE)
-    return (f"{RERUN_TASK}{' with ' if changed else ''}{changed}"
+    return (f"{rerun}{' with ' if changed else ''}{changed}"
             f"{' without ' if removed else ''}{removed}")

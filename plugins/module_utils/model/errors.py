@@ -73,6 +73,8 @@ class NoSuchController(RolloutError):
 
     #: Whether another client has deleted the controller during the task.
     was_deleted = False
+    #: Kind of a controller of the same name whose migration is in progress, or "".
+    migrated_kind = ""
 
 
 class InternalError(RolloutError):

@@ -125,7 +125,7 @@ class Kind(StrEnum):
 
     @property
     def may_only_be_migrated(self) -> bool:
-        """Return whether state=migrated is the only update; oc rollout makes all others."""
+        """Return whether a migration is the only update; oc rollout makes all others."""
         return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:
@@ -195,7 +195,39 @@ class State(StrEnum):
         return self is State.MIGRATED
 
 
-def changed_kinds(kind: Kind, state: State) -> tuple[Kind, ...]:
-    """Return the kinds of the controllers that a task may change, the user's kind first."""
-    migrates = state.migrates or kind.may_only_be_migrated
-    return (kind, Kind.DEPLOYMENT) if migrates else (kind,)
+class Module(StrEnum):
+    """A module that changes controllers."""
+
+    ROLLING_UPDATE = "rolling_update"
+    MIGRATION = "migrate_to_deployment"
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Return the states that a task of the module may request, the default first."""
+        if self is Module.MIGRATION:
+            return State.MIGRATED, State.ROLLED_BACK
+        return State.UPDATED, State.ROLLED_BACK, State.RESTARTED
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Return the kinds of the controllers that the module may change."""
+        return tuple(kind for kind in KINDS
+                     if (kind.may_be_migrated if self is Module.MIGRATION
+                         else not kind.may_only_be_migrated))
+
+    def changed_kinds(self, kind: Kind) -> tuple[Kind, ...]:
+        """Return the kinds of the controllers that a task may change, the user's kind first."""
+        return (kind, Kind.DEPLOYMENT) if self is Module.MIGRATION else (kind,)
+
+    @property
+    def default_state(self) -> State:
+        return self.states[0]
+
+    def module_for(self, state: State) -> Module:
+        """Return the module for a task with another state: this module, if possible."""
+        return next(module for module in (self, *Module) if state in module.states)
+
+
+def module_of_kind(kind: str) -> Module:
+    """Return the first module that may change controllers of the kind."""
+    return next(module for module in Module if kind in module.kinds)

@@ -16,7 +16,7 @@ from .errors import RolloutError
 from .fields import Json
 from .identity import MAX_NAME_LENGTH, is_name
 from .impossible import TERMINATION_COMPLETE, TERMINATION_STARTED, refuse_impossible
-from .kinds import KINDS, Kind, State, kind_named
+from .kinds import KINDS, Kind, Module, State, kind_named
 from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
@@ -45,9 +45,8 @@ ARGUMENT_SPEC: Json = dict(
     definition=dict(type="raw", aliases=["resource_definition"]),
     src=dict(type="path"),
     roll_on=dict(type="list", elements="str"),
-    state=dict(type="str", choices=[str(state) for state in State], default=str(Request.state)),
-    to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
-    release_owner=dict(type="bool", default=Request.releases_owner),
+    state=dict(type="str", choices=list(map(str, Module.ROLLING_UPDATE.states)),
+               default=str(Module.ROLLING_UPDATE.default_state)),
     to_revision=dict(type="str"),
     revision_history_limit=dict(type="int", default=Request.revision_history_limit),
     deployment_label_key=dict(type="str", default=Request.label_key, no_log=False),
@@ -74,6 +73,26 @@ ARGUMENT_SPEC: Json = dict(
     progress=dict(type="bool", default=True),
 )
 
+#: Options of a migration, documented in plugins/modules/migrate_to_deployment.py.
+MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
+    "name", "names", "label_selectors", "field_selectors", "namespace", "kind", "kinds",
+    "max_surge", "max_unavailable", "progress_deadline", "timeout", "failure_grace",
+    "concurrency", "max_failures", "order_annotation", "deployment_label_key", "autoscaler",
+    "record_events", "lock", "lock_timeout", "progress",
+)} | dict(
+    state=dict(type="str", choices=list(map(str, Module.MIGRATION.states)),
+               default=str(Module.MIGRATION.default_state)),
+    release_owner=dict(type="bool", default=Request.releases_owner),
+)
+_MIGRATION = f"use the module baton.kubernetes.{Module.MIGRATION}"
+#: Removed options of rolling_update, with the new way.
+REMOVED = {
+    "to_kind": _MIGRATION, "release_owner": _MIGRATION,
+    "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
+}
+#: The options of each module that changes controllers.
+SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
+
 #: Mutually exclusive options for the desired template.
 CHANGES = ("image", "images", "template", "definition", "src")
 #: Upper limit of revision_history_limit.
@@ -92,12 +111,13 @@ def parse_request(params: Json) -> Request:
     """
     provided = {key: value for key,
                 value in params.items() if value is not None and value not in ("", {}, [])}
-    state, kind = State(provided.get("state", Request.state)), Kind(provided.get("kind",
-                                                                                 Request.kind))
+    module = Module(provided.get("module", Request.module))
+    state = State(provided.get("state", module.default_state))
+    kind = kind_from("kind", provided.get("kind", Request.kind), module)
     if state.undoes:  # a rollback of the same task, whose template is irrelevant
         provided = {key: value for key, value in provided.items()
                     if key not in ("template", "definition", "src", "roll_on")}
-    _refuse_contradictions(state, kind, provided)
+    _refuse_contradictions(module, state, kind, provided)
     name = _name("name", provided.get("name", ""))
     definition = read_definition(provided, kind)
     is_previous = str(provided.get("to_revision")).strip() == PREVIOUS
@@ -105,6 +125,7 @@ def parse_request(params: Json) -> Request:
         del provided["to_revision"]
     request = Request(
         name=name,
+        module=module,
         state=state,
         kind=kind,
         next_name=_next_name(name, provided, kind, definition),
@@ -117,7 +138,7 @@ def parse_request(params: Json) -> Request:
         rolls_back=provided.get("on_failure") == "rollback",
         waits=provided.get("wait", Request.waits),
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
-        options=_provided(params),
+        options=_provided(params, SPECS[module]),
         **{option: provided[option] for option in _TAKEN if option in provided},
         **_fenceposts(kind, provided)
         | {option: check(option, provided[option]) for option,
@@ -127,9 +148,24 @@ def parse_request(params: Json) -> Request:
     return request
 
 
-def _provided(params: Json) -> Json:
+def refuse_removed(module: Module, arguments: t.Mapping[str, t.Any]) -> None:
+    """Refuse options and values of an earlier version. Raises RolloutError with the new name.
+
+    arguments: the options of a task before their validation, which would only call them unknown.
+    """
+    if module is not Module.ROLLING_UPDATE:
+        return
+    for option, instead in REMOVED.items():
+        if option in arguments:
+            raise RolloutError(f"{option} was removed: {instead}")
+    state = arguments.get("state")
+    if state in Module.MIGRATION.states and state not in module.states:
+        raise RolloutError(f"state={state} was removed: {_MIGRATION}")
+
+
+def _provided(params: Json, options: Json) -> Json:
     """Return the user's options for commands, without defaults."""
-    return {option: params[option] for option, spec in ARGUMENT_SPEC.items()
+    return {option: params[option] for option, spec in options.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
 
@@ -141,13 +177,13 @@ def _fenceposts(kind: Kind, provided: Json) -> dict[str, Size]:
     return {"max_surge": Size(0), "max_unavailable": Size(0 if surges else 1)}
 
 
-def _refuse_contradictions(state: State, kind: Kind, provided: Json) -> None:
+def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: Json) -> None:
     """Refuse missing and contradictory options."""
-    if kind.may_only_be_migrated and not (state.migrates
-                                          or (state.undoes and "to_revision" not in provided)):
-        raise RolloutError(f"a {kind} can only be migrated here: use state=migrated with "
-                           f"to_kind={Kind.DEPLOYMENT} and update the "
-                           f"Deployment then, or use oc rollout and oc rollback")
+    if module is Module.MIGRATION:
+        if kind.may_only_be_migrated and provided.get("release_owner"):
+            raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated "
+                               f"itself: leave it out")
+        return
     changes = [option for option in CHANGES if option in provided]
     if state.changes_template and not changes and "roll_on" not in provided:
         raise RolloutError("nothing to update: give one of image, images, template, definition or "
@@ -158,35 +194,12 @@ def _refuse_contradictions(state: State, kind: Kind, provided: Json) -> None:
     if state.restarts and changes:
         raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use "
                            f"state=updated")
-    _refuse_migration(state, kind, provided, changes)
     if "to_revision" in provided and not state.undoes:
         raise RolloutError("to_revision can only be used with state=rolled_back")
     if "container" in provided and "image" not in provided:
         raise RolloutError("container is given without image")
 
 
-def _refuse_migration(state: State, kind: Kind, provided: Json, changes: t.Sequence[str]) -> None:
-    """Refuse options that contradict state=migrated, or that need state=migrated."""
-    if not state.migrates:
-        for option in ("to_kind", "release_owner"):
-            if provided.get(option):
-                raise RolloutError(f"{option} can only be used with state=migrated")
-        return
-    if "to_kind" not in provided:
-        raise RolloutError(f"state=migrated needs to_kind={Kind.DEPLOYMENT}")
-    if not kind.may_be_migrated:
-        raise RolloutError(f"state=migrated only works for a {Kind.REPLICATION_CONTROLLER} or a "
-                           f"{Kind.DEPLOYMENT_CONFIG}, not for a {kind}")
-    if kind.may_only_be_migrated and provided.get("release_owner"):
-        raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated "
-                           f"itself: leave it out")
-    if provided.get("soak"):
-        raise RolloutError("state=migrated keeps the pods: remove soak")
-    if provided.get("pod_replacement_policy") == TERMINATION_COMPLETE:
-        raise RolloutError("state=migrated keeps the pods: remove pod_replacement_policy")
-    if changes:
-        raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the "
-                           f"Deployment afterwards")
 
 
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
@@ -294,20 +307,30 @@ def size(option: str, value: t.Any) -> Size:
     return Size(int(number), percent=text != number)
 
 
-def kind_from(option: str, value: str) -> Kind:
-    """Read a kind by its name in any case, or by kubectl's short name. Raises RolloutError."""
-    kind = kind_named(str(value))
-    if kind is None:
-        kinds = ", ".join(f"{kind} ({kind.short})" for kind in KINDS)
-        raise RolloutError(f"{option} {value!r} is not a kind that can be updated: give one of "
-                           f"{kinds}")
+def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UPDATE) -> Kind:
+    """Read a kind by its name in any case, or by kubectl's short name. Raises RolloutError.
+
+    module: the module that is to change the controller; None for any kind.
+    """
+    kind, kinds = kind_named(str(value)), KINDS if module is None else module.kinds
+    if kind and kind.may_only_be_migrated and kind not in kinds:
+        raise RolloutError(f"a {kind} cannot be updated here: use the module {Module.MIGRATION} "
+                           "and update the Deployment then, or use oc rollout and oc rollback")
+    if kind is None or kind not in kinds:
+        verb = "migrated" if module is Module.MIGRATION else "updated"
+        choices = ", ".join(f"{kind} ({kind.short})" for kind in kinds)
+        raise RolloutError(f"{option} {str(value)!r} is not a kind that can be {verb}: give one of "
+                           f"{choices}")
     return kind
 
 
-def with_kinds(params: Json) -> Json:
-    """Return the parameters with the kinds by their names in a manifest. Raises RolloutError."""
-    kind = kind_from("kind", params["kind"]) if params.get("kind") else None
-    kinds = [kind_from("kinds", word) for word in params.get("kinds") or ()]
+def with_kinds(params: Json, module: Module | None = None) -> Json:
+    """Return the parameters with the kinds by their names in a manifest. Raises RolloutError.
+
+    module: the module that is to change the controllers; None for any kind.
+    """
+    kind = kind_from("kind", params["kind"], module) if params.get("kind") else None
+    kinds = [kind_from("kinds", word, module) for word in params.get("kinds") or ()]
     _refuse_api_version(params.get("api_version"), kinds or [kind])
     return {**params, **({"kind": str(kind)} if kind else {}),
             **({"kinds": list(map(str, kinds))} if kinds else {})}

@@ -12,7 +12,7 @@ import typing as t
 from . import commands, identity, object_meta, shell
 from .config_objects import Reference
 from .fields import Json
-from .kinds import Kind, State
+from .kinds import Kind, Module, State
 from .template import is_image, with_image, without_label
 from .thresholds import Size
 
@@ -28,6 +28,7 @@ class Request:
     namespace: str = "default"
     #: Namespace of a task without one: a command may leave it out.
     default_namespace: str = "default"
+    module: Module = Module.ROLLING_UPDATE
     state: State = State.UPDATED
     kind: Kind = Kind.REPLICATION_CONTROLLER
     #: User's name for the successor, which then stays: the primary is deleted, without a handover.
@@ -118,6 +119,11 @@ class Request:
         return shell.kubectl(self.connection)
 
     @property
+    def migrates(self) -> bool:
+        """Whether the task migrates a controller, or rolls back a migration."""
+        return self.module is Module.MIGRATION
+
+    @property
     def undoes(self) -> bool:
         """Whether the task rolls back the update in progress, without a desired template."""
         return self.state.undoes and self.revision is None
@@ -203,33 +209,42 @@ class Request:
         is for one controller; any other command repeats the task for all controllers. Without a
         command that is safe to paste, return otherwise or words.
         """
-        if self.state is not State(self.options.get("state", Request.state)):  # rollback_request()
-            state = state or self.state
-        target, is_fleet = state or self.state, commands.is_for_fleet(self.options, state, changes)
-        if "images" in changes:
-            if not all(map(is_image, changes["images"].values())):
-                return otherwise or commands.RERUN_TASK
-            changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
-        by_state = _options_of(self, target, state)
-        keeps_all = state is None and (bool(by_state["to_revision"]) or not target.undoes)
-        repeats = None if keeps_all else target
-        options = _command_options(self, repeats, is_fleet, by_state | changes)
-        is_whole = not target.changes_template or bool(
-            {"image", "images", "roll_on"} & options.keys())
-        is_typed = is_whole and not commands.NOT_PASTABLE & options.keys()
-        command = shell.ansible({**options, **self.connection}) if is_typed else None
-        words = {option: value for option, value in by_state.items() if value and state}
-        apart = {} if is_fleet else commands.single_controller_changes(self.options, self.name)
-        return command or otherwise or commands.describe_rerun({**apart, **words, **changes})
+        return _command(self, state, otherwise, changes)
+
+
+def _command(request: Request, state: State | None, otherwise: str, changes: Json) -> str:
+    """Return the command or the words of Request.command()."""
+    if request.state != request.options.get("state", request.module.default_state):
+        state = state or request.state  # rollback_request()
+    target = state or request.state
+    is_fleet = commands.is_for_fleet(request.options, state, changes)
+    if "images" in changes:
+        if not all(map(is_image, changes["images"].values())):
+            return otherwise or commands.RERUN_TASK
+        changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
+    by_state = _options_of(request, target, state)
+    keeps_all = state is None and (bool(by_state["to_revision"]) or not target.undoes)
+    repeats = None if keeps_all or (target.migrates and request.migrates) else target
+    options = _command_options(request, repeats, is_fleet, by_state | changes)
+    is_whole = not target.changes_template or bool(
+        {"image", "images", "roll_on"} & options.keys())
+    is_typed = is_whole and not commands.NOT_PASTABLE & options.keys()
+    module = request.module.module_for(target)
+    command = shell.ansible(module, {**options, **request.connection}) if is_typed else None
+    words = {option: value for option, value in by_state.items() if value and state}
+    apart = {} if is_fleet else commands.single_controller_changes(request.options, request.name)
+    if module is not request.module:
+        return command or otherwise or commands.describe_rerun({"name": request.name}, module)
+    return command or otherwise or commands.describe_rerun({**apart, **words, **changes})
 
 
 def _options_of(request: Request, target: State, state: State | None) -> Json:
     """Return the options of a command for the target state; None for options to leave out."""
     revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
     return {
-        "state": None if target.changes_template else str(target),
+        "state": None if target is request.module.module_for(target).default_state
+        else str(target),
         "to_revision": revision,
-        "to_kind": str(Kind.DEPLOYMENT) if target.migrates else None,
     }
 
 

@@ -33,8 +33,8 @@ def is_plain(text: str) -> bool:
     return bool(_PLAIN.fullmatch(text))
 
 
-def ansible(options: Json) -> str | None:
-    """Return the ad-hoc command of the module with these options.
+def ansible(module: str, options: Json) -> str | None:
+    """Return the ad-hoc command of a module with these options.
 
     Returns None if there is no safe command, because Jinja would evaluate a value, or because a
     value is None.
@@ -46,7 +46,7 @@ def ansible(options: Json) -> str | None:
     are_plain = not has_mapping and all(map(is_plain, _texts(options)))
     arguments = (" ".join(f"{key}={_format(value)}" for key, value in options.items())
                  if are_plain else canonical(options))
-    return f"ansible localhost -m baton.kubernetes.rolling_update -a {shlex.quote(arguments)}"
+    return f"ansible localhost -m baton.kubernetes.{module} -a {shlex.quote(arguments)}"
 
 
 def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:

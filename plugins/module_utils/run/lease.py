@@ -37,7 +37,6 @@ from ..cluster.gateway import Gateway, prefetch
 from ..model import fields, identity, object_meta
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text
-from ..model.kinds import changed_kinds
 from ..model.request import Request
 from .process import ACTIVE_TASKS, Process
 
@@ -131,7 +130,7 @@ class Lease:
                          max(renew_interval, SHARED_RENEW_INTERVAL))
         exclusive = [
             _ExclusiveLease(task, identity.lease_name(kind, request.name), renew_interval)
-            for kind in changed_kinds(request.kind, request.state)]
+            for kind in request.module.changed_kinds(request.kind)]
         self._leases = [*exclusive, shared]
 
     @property
@@ -398,7 +397,7 @@ class _SharedLease(_ExclusiveLease):
         """
         if not lease.is_shared:
             return []
-        kinds = set(map(str, changed_kinds(self._request.kind, self._request.state)))
+        kinds = set(map(str, self._request.module.changed_kinds(self._request.kind)))
         return [process for process in lease.processes
                 if process.kind not in kinds
                 and not (process.is_on_same_machine(self._task.process) and process.has_ended())]

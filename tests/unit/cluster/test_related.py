@@ -120,7 +120,7 @@ def test_the_migrations_in_progress_as_far_as_they_may_be_seen(gateway, api):
     ([NO, NO, NO, NO, rc_answer()], "there is a DaemonSet foo (kind=DaemonSet)"),
     ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
     ([NO, NO, NO, NO, NO, rc_answer(), halfway("foo-migration")],
-     "its migration is not finished: use state=migrated"),
+     "its migration is not finished: use the module migrate_to_deployment"),
     ([NO, NO, NO, NO, NO, rc_answer(), halfway("bar-migration")], ""),
     ([NO, NO, NO, NO, NO, rc_answer(), status(403)], ""),
     ([status(403)] * 7, ""),

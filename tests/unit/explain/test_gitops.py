@@ -17,7 +17,11 @@ from forged import HOSTILE, KEYS, LABELS
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import is_name
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
+    Kind,
+    Module,
+    State,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
@@ -85,11 +89,14 @@ def test_nobody_is_named_without_proof(labels, annotations, managers):
     assert told(SHOP, labels, annotations, *managers) == []
 
 
+MIGRATED = {"module": Module.MIGRATION, "state": State.MIGRATED}
+
+
 @pytest.mark.parametrize("changes, labels, annotations, is_told", [
     ({}, {gitops.ARGO_LABEL: "web"}, {}, True), ({}, {}, TRACKED, False),
     ({"next_name": "bar"}, {gitops.ARGO_LABEL: "web"}, {}, True),
     ({"kind": Kind.DEPLOYMENT}, {gitops.ARGO_LABEL: "web"}, {}, False),
-    ({"state": State.MIGRATED}, {gitops.ARGO_LABEL: "web"}, {}, False),
+    (MIGRATED, {gitops.ARGO_LABEL: "web"}, {}, False),
 ], ids=["a label", "an annotation", "a successor that stays", "a Deployment", "a migration"])
 def test_a_successor_that_argo_cd_would_take_for_its_own_is_told(
         changes, labels, annotations, is_told):
@@ -108,7 +115,7 @@ def test_two_tools_are_two_sentences():
     ({"kind": Kind.REPLICA_SET, "state": State.RESTARTED}, "template and size"),
     ({"kind": Kind.DEPLOYMENT}, "resets foo to its manifest, which replaces all pods"),
     ({"next_name": "foo-2"}, "creates foo again, in addition to foo-2, with as many pods"),
-    ({"state": State.MIGRATED},
+    (MIGRATED,
      "creates the ReplicationController foo again, in addition to the Deployment"),
 ])
 def test_what_it_will_do_depends_on_what_is_changed(changes, effect):

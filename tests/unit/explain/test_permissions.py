@@ -15,7 +15,11 @@ import yaml
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import permissions
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
+    Kind,
+    Module,
+    State,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 PAGE = Path(__file__).parents[3] / "docs/permissions.md"
@@ -73,7 +77,7 @@ OF_APPS = {**CONTROLLERS, "apiGroups": ["apps"],
     (UNLOCKED, True),
     (dataclasses.replace(UNLOCKED, state=State.RESTARTED), True),
     (dataclasses.replace(UNLOCKED, kind=Kind.REPLICA_SET), True),
-    (dataclasses.replace(UNLOCKED, state=State.MIGRATED), True),
+    (dataclasses.replace(UNLOCKED, module=Module.MIGRATION, state=State.MIGRATED), True),
     (dataclasses.replace(UNLOCKED, next_name="bar"), False),
     (dataclasses.replace(UNLOCKED, kind=Kind.DEPLOYMENT), False),
     (dataclasses.replace(UNLOCKED, state=State.ROLLED_BACK), False),

@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.o
     MigrationObserved,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -306,7 +306,7 @@ def test_the_sentence_at_the_end(request_, items, expected):
      "foo would be updated to myimage:v2: 3 of 3 replicas available"),
     (KEPT, [rc("bar", 1, "myimage:v2")],
      "bar would replace foo and would be updated to myimage:v2: 1 of 1 replicas available"),
-    (Request("foo", state=State.MIGRATED), [rc()],
+    (Request("foo", module=Module.MIGRATION, state=State.MIGRATED), [rc()],
      "foo would be a Deployment, with myimage:v1: 3 of 3 replicas available"),
     (UPDATE, [], "foo would be deleted"),
 ], ids=["updated", "next keeps its name", "migrated", "gone"])

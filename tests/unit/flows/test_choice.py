@@ -18,13 +18,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.s
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
     SimulatedCluster,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
+    Kind,
+    Module,
+    State,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 
 UPDATE = Request("foo")
-MIGRATE = Request("foo", state=State.MIGRATED)
+MIGRATE = Request("foo", module=Module.MIGRATION, state=State.MIGRATED)
 DEPLOYMENT = Request("foo", kind=Kind.DEPLOYMENT)
 POD = Pod("foo-a", "uid of foo-a", {"app": "foo"}, "uid of foo")
 

@@ -10,6 +10,8 @@ import pytest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
     KINDS,
+    Module,
+    State,
     kind_named,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
@@ -66,3 +68,31 @@ def test_any_other_api_version_is_refused(params, what):
         with_kinds(params)
 
     assert error.value.what == what
+
+
+@pytest.mark.parametrize("module, word, message", [
+    (Module.ROLLING_UPDATE, "dc", "a DeploymentConfig cannot be updated here: use the module migr"),
+    (Module.ROLLING_UPDATE, "job",
+     r"'job' is not a kind that can be updated: give one of .* \(ds\)$"),
+    (Module.MIGRATION, "sts", "'sts' is not a kind that can be migrated: give one of "
+                              r"ReplicationController \(rc\), DeploymentConfig \(dc\)$"),
+])
+def test_a_kind_of_another_module_is_refused(module, word, message):
+    for params in ({"kind": word}, {"kinds": ["rc", word]}):
+        with pytest.raises(RolloutError, match=message):
+            with_kinds(params, module)
+
+
+def test_each_kind_has_a_module():
+    assert {kind for module in Module for kind in module.kinds} == set(KINDS)
+    assert with_kinds({"kind": "dc"})["kind"] == "DeploymentConfig"
+
+
+@pytest.mark.parametrize("module, state, expected", [
+    (Module.ROLLING_UPDATE, State.MIGRATED, Module.MIGRATION),
+    (Module.ROLLING_UPDATE, State.ROLLED_BACK, Module.ROLLING_UPDATE),
+    (Module.MIGRATION, State.ROLLED_BACK, Module.MIGRATION),
+    (Module.MIGRATION, State.UPDATED, Module.ROLLING_UPDATE),
+])
+def test_another_state_may_need_another_module(module, state, expected):
+    assert module.module_for(state) is expected

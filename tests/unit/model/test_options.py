@@ -26,10 +26,12 @@ from request_builders import (
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
+    REMOVED,
     parse_request,
+    refuse_removed,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
@@ -207,13 +209,6 @@ BAD_INPUT = {
        for value in ("10 m", "m", "1d", "-1", "nan", "10m1h", "1e3", "\u0663s", "9" * 11)},
     "a soak that takes all the time there is": (
         V2 | {"soak": "1m", "timeout": 60}, "timeout (60 s) must be greater than soak (60 s)"),
-    "a soak of a migration": (
-        {"name": "foo", "state": "migrated", "to_kind": "Deployment", "soak": "1m"},
-        "state=migrated keeps the pods: remove soak"),
-    "a migration that waits for terminating pods": (
-        {"name": "foo", "state": "migrated", "to_kind": "Deployment",
-         "pod_replacement_policy": "TerminationComplete"},
-        "state=migrated keeps the pods: remove pod_replacement_policy"),
     "a Deployment that waits for terminating pods": (
         V2 | {"kind": "Deployment", "pod_replacement_policy": "TerminationComplete"},
         "pod_replacement_policy=TerminationComplete cannot be used with kind=Deployment, because "
@@ -227,16 +222,10 @@ BAD_INPUT = {
         V2 | {"progress_deadline": float("nan")},
         "progress_deadline 'nan' is neither a number of seconds nor a duration"
         " such as 90s, 10m or 1h30m"),
-    "to another kind without migration": (V2 | {"to_kind": "Deployment"},
-                                          "to_kind can only be used with state=migrated"),
-    "a migration to nothing": ({"state": "migrated"}, "state=migrated needs to_kind=Deployment"),
     "a migration of a Deployment": (
-        {"state": "migrated", "to_kind": "Deployment", "kind": "Deployment"},
-        "state=migrated only works for a ReplicationController or a DeploymentConfig, not for a "
-        "Deployment"),
-    "a migration to another image": (
-        V2 | {"state": "migrated", "to_kind": "Deployment"},
-        "state=migrated keeps the pods: remove image, and update the Deployment afterwards"),
+        {"module": "migrate_to_deployment", "state": "migrated", "kind": "Deployment"},
+        "kind 'Deployment' is not a kind that can be migrated: give one of "
+        "ReplicationController (rc), DeploymentConfig (dc)"),
     "a revision to update to": (
         V2 | {"kind": "Deployment", "to_revision": 1},
         "to_revision can only be used with state=rolled_back"),
@@ -313,6 +302,29 @@ def test_every_option_arrives():
 def test_an_empty_text_is_as_good_as_not_given(option):
     """AWX passes an empty survey field as "" (design, conventions)."""
     assert build_request(**V2, **{option: ""}) == build_request(**V2)
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"to_kind": "Deployment"}, "to_kind was removed: use the module baton.kubernetes.migrate_to"),
+    ({"release_owner": "true"}, "release_owner was removed: use the module baton.kubernetes.migr"),
+    ({"state": "migrated"}, "state=migrated was removed: use the module baton.kubernetes.migrat"),
+    ({"max_steps": 3}, "max_steps was removed: pause_at ends a task at a number of new pods"),
+])
+def test_an_option_of_an_earlier_version_is_refused_with_the_new_way(arguments, message):
+    with pytest.raises(RolloutError, match=message):
+        refuse_removed(Module.ROLLING_UPDATE, {"name": "foo", **arguments})
+
+
+@pytest.mark.parametrize("module, arguments", [
+    (Module.ROLLING_UPDATE, {"state": "rolled_back"}), (Module.ROLLING_UPDATE, {"state": ["x"]}),
+    (Module.MIGRATION, {"state": "migrated", "release_owner": True}),
+])
+def test_a_present_option_is_not_refused_as_removed(module, arguments):
+    refuse_removed(module, {"name": "foo", **arguments})
+
+
+def test_no_module_has_a_removed_option_of_its_own():
+    assert not REMOVED.keys() & ARGUMENT_SPEC.keys()
 
 
 @pytest.mark.parametrize("params",

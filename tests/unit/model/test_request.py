@@ -27,8 +27,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import map_texts
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    MIGRATION_SPEC,
+    parse_request,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import is_image
 
@@ -88,10 +92,10 @@ def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_succe
 TEMPLAR = Templar(DataLoader())
 
 
-def typed(command):
+def typed(command, module=Module.ROLLING_UPDATE):
     """Return the options that reach the module when a shell runs this ad-hoc command."""
     *words, arguments = shlex.split(command)
-    assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
+    assert words == ["ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a"]
     options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
     assert not TEMPLAR.is_template(map_texts(options, trust_as_template))
     return options
@@ -201,12 +205,31 @@ def test_a_return_to_a_revision_is_repeated_whole_and_its_own_rollback_has_no_re
 
 
 def test_a_migration_takes_no_pace_from_an_update():
-    assert typed(build_request(**V2, **CANARY).command(State.MIGRATED)) == {
+    command = build_request(**V2, **CANARY).command(State.MIGRATED)
+
+    assert typed(command, Module.MIGRATION) == {
         "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false",
-        "state": "migrated",
-        "to_kind": "Deployment", "progress_deadline": "60.5", "failure_grace": "3s",
-        "revision_history_limit": "2",
+        "progress_deadline": "60.5", "failure_grace": "3s",
         "autoscaler": "refuse", "record_events": "false", "lock_timeout": "1h", "progress": "false"}
+
+
+def test_a_migration_that_cannot_be_typed_names_the_module_to_run():
+    request = build_request(**V2, connection={"kubeconfig": None})
+
+    assert request.command(State.MIGRATED) == "run the module migrate_to_deployment with name=foo"
+
+
+def test_a_migration_repeats_its_own_options_and_only_those_of_an_update_in_an_update():
+    request = parse_request({"name": "foo", "module": "migrate_to_deployment",
+                             "release_owner": True, "max_surge": "2", "lock": False})
+    migration = {"name": "foo", "lock": "false", "release_owner": "true", "max_surge": "2"}
+
+    assert typed(request.command(), Module.MIGRATION) == migration
+    assert request.rollback_request().command(State.MIGRATED) == request.command()
+    assert typed(request.command(State.ROLLED_BACK), Module.MIGRATION) == {
+        "name": "foo", "lock": "false", "state": "rolled_back", "max_surge": "2"}
+    assert typed(request.command(State.UPDATED, images={"": "myimage:v2"})) == {
+        "name": "foo", "lock": "false", "max_surge": "2", "image": "myimage:v2"}
 
 
 def test_a_default_is_not_repeated():
@@ -257,8 +280,8 @@ def test_a_command_for_one_of_a_fleet_that_cannot_be_typed_says_what_to_change()
     assert request.command(pause_at=None) == "run the same task again without pause_at"
 
 
-def test_every_option_of_the_module_has_a_row_that_says_when_a_command_repeats_it():
-    assert commands.OPTIONS.keys() == ARGUMENT_SPEC.keys()
+def test_every_option_of_the_modules_has_a_row_that_says_when_a_command_repeats_it():
+    assert commands.OPTIONS.keys() == ARGUMENT_SPEC.keys() | MIGRATION_SPEC.keys()
     assert all(row.why and row.why == row.why.strip(" .") for row in commands.OPTIONS.values())
 
 

@@ -16,8 +16,8 @@ import types
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.action import rolling_update, rolling_update_info
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
+from ansible_collections.baton.kubernetes.plugins.action import rolling_update_info
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process, progress_action
 
 
 def code(work):
@@ -26,8 +26,8 @@ def code(work):
         warn("beware")
         return function(params)
 
-    return types.SimpleNamespace(INFO_OPTIONS={"name": {"required": True},
-                                               "size": {"type": "int"}, "other": {}},
+    options = {"name": {"required": True}, "size": {"type": "int"}, "other": {}}
+    return types.SimpleNamespace(OPTIONS={"info": options},
                                  INFO_EXCLUSIVE=[("size", "other")], update=work, answer=answer,
                                  invocation=lambda params: {"module_args": sorted(params)})
 
@@ -72,7 +72,7 @@ def test_an_update_looks_in_its_own_process_too(task, tmp_path):
 
 def test_the_action_sends_no_request_before_the_process_of_an_update():
     """Check mode has no separate process: the worker sends the requests."""
-    source = inspect.getsource(rolling_update.ActionModule.run)
+    source = inspect.getsource(progress_action.ProgressAction.update)
     assert source.index("if not self._task.check_mode:") < source.index(
         "self.execute(") < source.index("in_process.read(")
 
@@ -116,12 +116,12 @@ def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
 
 def test_what_the_module_has_something_to_say_about_is_left_to_it(task, tmp_path):
     task(None)
-    assert in_process.parameters("INFO", {"name": "a", "size": "3"}, str(tmp_path)) == {
+    assert in_process.parameters("info", {"name": "a", "size": "3"}, str(tmp_path)) == {
         "name": "a", "size": 3, "other": None}
     for args in ({}, {"name": "a", "size": 3, "other": "x"}, {"name": "a", "size": "x"},
                  {"name": "a", "nonsense": 1}, {"name": object()}):
-        assert in_process.parameters("INFO", args, str(tmp_path)) is None
-    assert in_process.parameters("INFO", {"name": "a"}, str(tmp_path / "gone")) is None
+        assert in_process.parameters("info", args, str(tmp_path)) is None
+    assert in_process.parameters("info", {"name": "a"}, str(tmp_path / "gone")) is None
 
 
 def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_path):
@@ -167,5 +167,5 @@ def test_only_where_the_module_would_run_as_this_user_with_this_python(
     action._connection = types.SimpleNamespace(**attributes)
     action._templar, action._loader = types.SimpleNamespace(
         template=lambda text: text), types.SimpleNamespace(get_basedir=lambda: ".")
-    params = action.parameters("INFO", {"ansible_python_interpreter": attributes["interpreter"]})
+    params = action.parameters("info", {"ansible_python_interpreter": attributes["interpreter"]})
     assert (params is not None) is is_here

@@ -33,6 +33,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.table import module_options
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 from ansible_collections.baton.kubernetes.plugins.modules import (
+    migrate_to_deployment,
     rolling_update,
     rolling_update_info,
     rollout_analysis,
@@ -163,8 +164,8 @@ def test_the_layers_differ_as_docs_options_has_it_and_in_nothing_else(layer, of_
 
 @pytest.mark.parametrize("module, spec", [
     (rolling_update, task.UPDATE_OPTIONS), (rolling_update_info, task.INFO_OPTIONS),
-    (rollout_analysis, task.ANALYSIS_OPTIONS),
-], ids=["rolling_update", "rolling_update_info", "rollout_analysis"])
+    (rollout_analysis, task.ANALYSIS_OPTIONS), (migrate_to_deployment, task.MIGRATION_OPTIONS),
+], ids=["rolling_update", "rolling_update_info", "rollout_analysis", "migrate_to_deployment"])
 def test_a_module_documents_its_options_as_they_are(module, spec):
     fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
     documented = fragment | yaml.safe_load(module.DOCUMENTATION)["options"]

@@ -554,19 +554,23 @@ def test_after_a_migration_pods_that_fail_need_another_image_of_the_deployment()
         f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'")
 
 
-AGAIN = f"{ROLL} 'name=foo state=migrated to_kind=Deployment'"
+MIGRATE_COMMAND = "ansible localhost -m baton.kubernetes.migrate_to_deployment -a"
+AGAIN = f"{MIGRATE_COMMAND} name=foo"
+ROLLBACK = f"{MIGRATE_COMMAND} 'name=foo state=rolled_back'"
 
 
 @pytest.mark.parametrize("step, next_command", [
-    *[(step, AGAIN) for step in ALL[:-2]],
+    *[(step, f"{AGAIN}\nor:\n{ROLLBACK}") for step in ALL[:4]],
+    *[(step, AGAIN) for step in ALL[4:-2]],
     (ALL[-2],
      f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'\nthen:\n{AGAIN}"),
 ])
-def test_a_migration_that_fails_shows_no_rollback_and_the_update_of_its_deployment(
+def test_a_migration_that_fails_shows_its_rollback_or_the_update_of_its_deployment(
         step, next_command):
     error = fails_in_migration(after(step), MIGRATE)
 
-    assert error.next_command == next_command and error.skips_rollback
+    assert error.next_command == next_command
+    assert error.skips_rollback is (step in ALL[4:])
 
 
 @pytest.mark.parametrize("steps, may_go_back", [(4, True), (5, True), (6, False), (9, False)])
@@ -577,6 +581,6 @@ def test_the_migration_of_a_deployment_config_is_rolled_back_while_its_rollout_e
 
     error = fails_in_migration(world, MIGRATE_CONFIG)
 
-    back = f"or:\n{ROLL} 'name=foo kind=DeploymentConfig state=rolled_back'"
+    back = f"or:\n{MIGRATE_COMMAND} 'name=foo kind=DeploymentConfig state=rolled_back'"
     assert (back in error.next_command) is may_go_back is not error.skips_rollback
     assert ("kind=Deployment image=ANOTHER-IMAGE" in error.next_command) is (steps == 9)

@@ -154,8 +154,8 @@ def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(
     """The labeled ReplicationController may be deleted, leaving no object with the labels."""
     world = World()
     world.go(number)
-    task = {"image": None, "label_selectors": [selector], "state": "migrated",
-            "to_kind": "Deployment"}
+    task = {"image": None, "label_selectors": [selector], "module": "migrate_to_deployment",
+            "state": "migrated"}
     many, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
     gateways = {kind: fleet.Group(flow, MigrationGateway(world.cluster, kind, flow.watches))}

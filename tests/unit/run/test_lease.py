@@ -28,7 +28,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
     lease_name,
     lease_name_without_kind,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
+    Kind,
+    Module,
+    State,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
@@ -708,10 +712,11 @@ def test_a_task_of_an_earlier_version_is_waited_for_while_the_own_lease_is_renew
     assert 40 <= client.slept <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
 
 
-@pytest.mark.parametrize("state", [State.MIGRATED, State.UPDATED])
-def test_a_migration_keeps_tasks_for_the_deployment_out(server, state):
-    migrates = state is State.MIGRATED
-    first = Client(server, state=state)
+@pytest.mark.parametrize("module", Module)
+@pytest.mark.parametrize("state", [None, State.ROLLED_BACK])
+def test_a_migration_keeps_tasks_for_the_deployment_out(server, module, state):
+    migrates = module is Module.MIGRATION
+    first = Client(server, module=module, state=state or module.default_state)
     first.lease.acquire()
     second = Client(server, kind=Kind.DEPLOYMENT, others=first.works)
 

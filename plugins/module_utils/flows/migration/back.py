@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rollback of a migration to the ReplicationController of a DeploymentConfig. Pure.
+"""Rollback of a migration to the ReplicationController, or to that of a DeploymentConfig. Pure.
 
 A rollback is possible while the ReplicationController exists. Each row reverses a row of the
 migration. The ReplicationController is opened before the ReplicaSet is deleted, so another
@@ -22,27 +22,37 @@ from .manifests import delete_stored, is_result, name_conflict
 from .observed import MigrationObserved
 
 
+def _without_record(request: Request, observed: MigrationObserved) -> Decision:
+    """Return the step without a stored controller. Raises RolloutError."""
+    config, primary = observed.config, observed.controller
+    # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
+    # | - | - | - | error: no such controller |
+    if config is None and primary is None and observed.deployment is None:
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
+    # | - | - | -, but a Deployment | error |
+    if config is None and primary is None:
+        raise RolloutError("it is a Deployment: a migration that has ended cannot be rolled back",
+                           where=request.where)
+    # | paused by its migration | - | any | resume the DeploymentConfig |
+    if config and config.is_paused_for_migration:
+        return resume(config)
+    # | any | - | any | error |
+    raise RolloutError("there is no migration in progress to roll back", where=request.where,
+                       next_command=("to begin a migration:", request.command(State.MIGRATED)))
+
+
 def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     """Return the next step or wait of a rollback. Raises RolloutError."""
     primary, replica_set = observed.controller, observed.replica_set
     stored, config = observed.stored, observed.config
-    migrate = request.command(State.MIGRATED)
-    # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
     if stored is None:
-        # | - | - | - | error: no such controller |
-        if config is None:
-            raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-        # | paused by its migration | - | any | resume the DeploymentConfig |
-        if config.is_paused_for_migration:
-            return resume(config)
-        # | any | - | any | error |
-        raise RolloutError("there is no migration in progress to roll back", where=request.where,
-                           next_command=("to begin a migration:", migrate))
+        return _without_record(request, observed)
     # | any | yes | deleted | error |
     if primary is None or primary.uid != stored["uid"] or primary.is_deleting:
         raise RolloutError("its pods are no longer a ReplicationController's, so its migration "
                            "cannot be rolled back",
-                           where=request.where, next_command=("to finish it:", migrate))
+                           where=request.where,
+                           next_command=("to finish it:", request.command(State.MIGRATED)))
     if replica_set and not is_result(request, replica_set, observed, stored):
         raise name_conflict(request, replica_set)
     if handover.is_closed(primary):

@@ -41,11 +41,10 @@ class MigrationFlow(Flow[MigrationObserved]):
         config_rules: tuple[Rule, ...] = ()
         if request.kind is Kind.DEPLOYMENT_CONFIG:
             config_rules = ((request.kind.group, request.kind.resource,
-                             ("get", "list", "watch", "patch", "delete")),
-                            ("apps", "replicasets", ("delete",)))
+                             ("get", "list", "watch", "patch", "delete")),)
         return (*config_rules, every_verb(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
                 ("apps", "controllerrevisions", ("get", "create", "delete")),
-                ("apps", "replicasets", ("get", "create", "patch")),
+                ("apps", "replicasets", ("get", "create", "patch", "delete")),
                 ("apps", "deployments", ("get", "create", "patch")))
 
     def find(self, request: Request, cluster: Cluster,
@@ -74,7 +73,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
         phase, direction = (("progressing", "forward") if observed.in_progress
                             else ("complete", None))
-        is_past_return = observed.stored is not None and not _may_roll_back(request, observed)
+        is_past_return = observed.stored is not None and observed.controller is None
         return RolloutStatus(
             dataclasses.replace(primary, name=request.name), phase=phase, direction=direction,
             old=Side.of(primary), goal=goal, surge=surge, unavailable=unavailable,
@@ -86,9 +85,8 @@ class MigrationFlow(Flow[MigrationObserved]):
                  observed: MigrationObserved) -> tuple[str | None, str | None]:
         if not observed.in_progress:
             return None, None
-        may_roll_back = _may_roll_back(request, observed)
         return (request.command(State.MIGRATED),
-                request.command(State.ROLLED_BACK) if may_roll_back else None)
+                request.command(State.ROLLED_BACK) if observed.controller else None)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """Return warnings about lost DeploymentConfig settings and about an autoscaler."""
@@ -125,11 +123,6 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def handover_source(self, request: Request, observed: MigrationObserved) -> Controller | None:
         return observed.controller if observed.stored is None and not request.undoes else None
-
-
-def _may_roll_back(request: Request, observed: MigrationObserved) -> bool:
-    """Return whether state=rolled_back can return the pods to a DeploymentConfig's rollout."""
-    return request.kind is Kind.DEPLOYMENT_CONFIG and observed.controller is not None
 
 
 def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import typing as t
 from ...model import identity, object_meta
 from ...model.errors import RolloutError
 from ...model.fields import Json
-from ...model.kinds import Kind, State
+from ...model.kinds import Kind, Module, State
 from ...model.object_meta import StoredRevision
 from ...model.observed import Controller
 from ...model.request import Request
@@ -51,8 +51,8 @@ class Halfway(t.NamedTuple):
 
         A rollback needs the ReplicationController.
         """
-        may_go_back = (self.request.kind is Kind.DEPLOYMENT_CONFIG and primary is not None
-                       and not primary.is_deleting and primary.uid == self.stored["uid"])
+        may_go_back = (primary is not None and not primary.is_deleting
+                       and primary.uid == self.stored["uid"])
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if may_go_back else None)
 
@@ -92,7 +92,7 @@ def halfway(item: Json, request: Request) -> Halfway | None:
     for kind, name in names.items():
         for key in keys:
             finishing = dataclasses.replace(request, name=name, kind=kind, label_key=key,
-                                            state=State.MIGRATED)
+                                            module=Module.MIGRATION, state=State.MIGRATED)
             if (identity.is_name(name)
                     and item["metadata"]["name"] == stored_revision_name(finishing)):
                 try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...model import identity, object_meta
-from ...model.errors import RolloutError
+from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.object_meta import StoredRevision
@@ -90,24 +90,30 @@ def readable(request: Request, revision: Json) -> StoredRevision:
     a label of pods, so the stored hash must match the stored template.
     """
     stored = object_meta.stored_controller(revision)
-    if (stored is None
-            or stored["hash"]
-            != identity.digest(template_of(request, stored["manifest"]["spec"]["template"]))
-            or not _may_be_of(request, stored["manifest"]["metadata"]["name"])):
-        raise RolloutError(
-            f"the ControllerRevision {stored_revision_name(request)} is not a readable record of "
-            f"the migration of {request.name}",
-            where=request.where, next_command=("inspect it, and delete it if it is not needed:",
-                                               f"{request.kubectl} get {REVISION.lower()} "
-                                               f"{stored_revision_name(request)} -o yaml"))
-    return stored
+    if stored and _is_of(request, stored):
+        return stored
+    of_config = dataclasses.replace(request, kind=Kind.DEPLOYMENT_CONFIG,
+                                    label_key=Kind.DEPLOYMENT_CONFIG.server_label)
+    if stored and _is_of(of_config, stored):
+        error = NoSuchController(f"there is no such {request.kind}", where=request.where,
+                                 why=f"the {of_config.kind} {request.name} is being migrated")
+        error.migrated_kind = of_config.kind
+        raise error
+    raise RolloutError(
+        f"the ControllerRevision {stored_revision_name(request)} is not a readable record of "
+        f"the migration of {request.name}",
+        where=request.where, next_command=("inspect it, and delete it if it is not needed:",
+                                           f"{request.kubectl} get {REVISION.lower()} "
+                                           f"{stored_revision_name(request)} -o yaml"))
 
 
-def _may_be_of(request: Request, name: str) -> bool:
-    """Return whether a migrated controller may have this name."""
-    if request.kind is not Kind.DEPLOYMENT_CONFIG:
-        return name == request.name
-    return name.startswith(f"{request.name}-") and name.removeprefix(f"{request.name}-").isdecimal()
+def _is_of(request: Request, stored: StoredRevision) -> bool:
+    """Return whether a migration of this controller may have stored the controller."""
+    name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
+    number = name.removeprefix(f"{request.name}-")
+    may_have_name = (number != name and number.isdecimal()
+                     if request.kind is Kind.DEPLOYMENT_CONFIG else name == request.name)
+    return may_have_name and stored["hash"] == identity.digest(template_of(request, template))
 
 
 def hash_of(request: Request, primary: Controller) -> str:

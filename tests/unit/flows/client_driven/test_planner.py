@@ -341,8 +341,8 @@ UNMARKED_OR_MIGRATED = (
     f"{CLOSED_FOR_NOTHING}its migration is not finished, or another client removed the annotation "
     f"{object_meta.TAKEOVER} "
     "during a handover")
-MIGRATE = (f"if its migration has begun, finish it first:\n{ROLL} 'name=foo state=migrated "
-           "to_kind=Deployment'\nif not:")
+MIGRATE = ("if its migration has begun, finish it first:\n"
+           "ansible localhost -m baton.kubernetes.migrate_to_deployment -a name=foo\nif not:")
 REPAIR = ("when its status counts all pods, remove priorityClassName from the template:\nkubectl "
           "-n default edit rc foo")
 

@@ -842,8 +842,8 @@ def test_the_way_back_is_open_whatever_a_budget_says():
     ({"nodes": "a=b", "pause_at": "1", "kind": "StatefulSet"},
      "nodes cannot be used with kind=StatefulSet"),
     ({"next_name": "bar"}, "next_name cannot be used with kind=DaemonSet"),
-    ({"state": "migrated", "to_kind": "Deployment", "image": None},
-     "state=migrated only works for")])
+    ({"module": "migrate_to_deployment", "state": "migrated", "image": None},
+     "kind 'DaemonSet' is not a kind that can be migrated")])
 def test_what_makes_no_sense_is_refused(params, message):
     with pytest.raises(RolloutError, match=message):
         asked(**{"image": "myimage:v2", **params})

@@ -10,16 +10,21 @@ import json
 import re
 
 import pytest
-from builders import grow_stale, rc, run_past_waits
+from builders import grow_stale, plan, rc, run_past_waits
 from migrations import ALL_OF_CONFIG as ALL
-from migrations import BACK, UID, config, rollout
+from migrations import CONFIG_BACK as BACK
+from migrations import MIGRATE as MIGRATE_PRIMARY
 from migrations import MIGRATE_CONFIG as MIGRATE
+from migrations import UID, config, rollout
 from migrations import ConfigWorld as World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import (
+    MigrationObserved,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
     NoSuchController,
@@ -72,8 +77,8 @@ def test_its_strategy(strategy, expected):
 
 def test_sizes_of_the_task_come_before_the_strategy():
     request = dataclasses.replace(parse_request({"name": "foo", "kind": "DeploymentConfig",
-                                                 "state": "migrated", "max_surge": "3",
-                                                 "to_kind": "Deployment"}))
+                                                 "module": "migrate_to_deployment",
+                                                 "max_surge": "3"}))
     world = World(config(strategy={"type": "Recreate"}))
     world.go(request=request)
     assert world.cluster.find("Deployment", "foo")["spec"]["strategy"] == {
@@ -220,6 +225,16 @@ def test_what_is_kept_of_another_name_is_not_readable():
             world.observe()
 
 
+@pytest.mark.parametrize("number", range(2, len(ALL)))
+def test_migration_in_progress_names_its_kind_to_a_task_without_a_kind(number):
+    world = World()
+    world.go(number)
+    with pytest.raises(NoSuchController, match="there is no such ReplicationController") as error:
+        world.observe(MIGRATE_PRIMARY)
+    assert error.value.migrated_kind == "DeploymentConfig"
+    assert error.value.why == "the DeploymentConfig foo is being migrated"
+
+
 @pytest.mark.parametrize("number", range(len(ALL)))
 def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
     world = World()
@@ -309,8 +324,10 @@ def test_nothing_to_go_back_from():
     with pytest.raises(RolloutError, match="its pods are no longer a ReplicationController's"):
         world.decide(BACK)
     world.go()
-    with pytest.raises(NoSuchController, match="there is no such DeploymentConfig"):
+    with pytest.raises(RolloutError, match="it is a Deployment: a migration that has ended"):
         world.decide(BACK)
+    with pytest.raises(NoSuchController, match="there is no such DeploymentConfig"):
+        plan(BACK, MigrationObserved(primary=None, successor=None))
 
 
 # Warnings
@@ -394,20 +411,19 @@ def test_the_status_has_both_commands():
     world.go(3)
     observed = world.observe(BACK)
     resume, back = flow.commands(BACK, observed)
-    assert ("kind=DeploymentConfig state=migrated to_kind=Deployment" in resume
+    assert (resume == "ansible localhost -m baton.kubernetes.migrate_to_deployment -a "
+                      "'name=foo kind=DeploymentConfig'"
             and "state=rolled_back" in back)
     assert ("deployment_label_key" not in resume
             and flow.status(BACK, observed).survivor.name == "foo")
 
 
 @pytest.mark.parametrize("params, words", [
-    ({"image": "x"}, "a DeploymentConfig can only be migrated here"),
-    ({"state": "restarted"}, "can only be migrated here"),
-    ({"state": "rolled_back", "to_revision": 1}, "can only be migrated here"),
-    ({"state": "migrated", "to_kind": "Deployment", "release_owner": True},
+    ({"image": "x"}, "a DeploymentConfig cannot be updated here: use the module migrate_to_"),
+    ({"state": "restarted"}, "a DeploymentConfig cannot be updated here"),
+    ({"state": "rolled_back"}, "a DeploymentConfig cannot be updated here"),
+    ({"module": "migrate_to_deployment", "release_owner": True},
      "release_owner cannot be used with kind="),
-    ({"state": "migrated", "to_kind": "Deployment", "next_name": "x"},
-     "next_name cannot be used with kind=DeploymentConfig"),
 ])
 def test_what_makes_no_sense_with_it(params, words):
     with pytest.raises(RolloutError, match=words):

@@ -13,7 +13,7 @@ from builders import rc
 from migrations import (
     ALL,
     ALL_OF_CONFIG,
-    BACK,
+    CONFIG_BACK,
     MIGRATE,
     MIGRATE_CONFIG,
     ConfigWorld,
@@ -25,7 +25,7 @@ from migrations import (
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import migrations
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, Module
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
@@ -46,10 +46,13 @@ def info(monkeypatch):
 
 def typed(command):
     """Return the request of a command."""
-    text = shlex.split(command)[-1]
+    *words, module, _a, text = shlex.split(command)
+    assert words == ["ansible", "localhost", "-m"]
     values = dict(pair.split("=", 1) for pair in shlex.split(text))
+    module = Module(module.removeprefix("baton.kubernetes."))
     return parse_request({option: spec.get("default")
-                          for option, spec in options.ARGUMENT_SPEC.items()} | values)
+                          for option, spec in options.SPECS[module].items()}
+                         | {"module": module} | values)
 
 
 ASKED = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
@@ -67,7 +70,9 @@ def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, 
 
     assert (rollout["name"], rollout["kind"], rollout["phase"], rollout["direction"]) == (
         "foo", RC, "progressing", "forward")
-    assert rollout["desired"] == 2 and rollout["rollback_command"] is None
+    assert rollout["desired"] == 2
+    assert (rollout["rollback_command"] is not None) == (
+        world.find("ReplicationController") is not None)
     assert (rollout["controller"] is None) == (world.find("ReplicationController") is None)
     assert (rollout["successor"] and rollout["successor"]["name"]) == (
         world.replica_set and world.replica_set["metadata"]["name"])
@@ -140,7 +145,7 @@ def test_the_replication_controller_of_a_rollout_leads_to_its_deployment_config(
     (rollout,) = info(world.cluster, kind="ReplicationController")
     assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo-1", RC, "progressing")
     assert (rollout["resume_command"] == MIGRATE_CONFIG.command()
-            and rollout["rollback_command"] == BACK.command())
+            and rollout["rollback_command"] == CONFIG_BACK.command())
 
 
 def test_a_controller_revision_of_another_client_is_no_migration():

@@ -1,0 +1,73 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rollback of the migration of a ReplicationController; DeploymentConfigs have their own tests."""
+
+from __future__ import annotations
+
+import pytest
+from builders import grow_stale, rc, run_past_waits
+from migrations import ALL, BACK, World
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_pods_return_to_the_replication_controller_after_each_step(steps):
+    world = World()
+    assert world.go(steps) == ALL[:steps]
+
+    back = world.go(request=BACK)
+
+    assert back[-1] == "delete ControllerRevision"
+    item = world.find("ReplicationController")
+    assert item["spec"]["template"] == rc()["spec"]["template"]
+    assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
+    assert all(object_meta.HASH_LABEL not in pod.labels for pod in world.cluster.live_pods({}))
+    assert world.find(REVISION, "foo-migration") is None
+    assert not any(kind == "ReplicaSet" and item
+                   for (kind, _name), item in world.cluster._items.items())
+    assert world.go() == ALL
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(steps):
+    world = World()
+    world.go(4)
+    world.go(steps, BACK)
+    world.go()
+    assert world.decide() == Done("foo is already a Deployment")
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_check_mode_of_a_rollback_ends_with_stale_statuses(steps):
+    settled, stale = World(), World()
+    for world in (settled, stale):
+        world.go(steps)
+    grow_stale(stale.cluster._items)
+    back = settled.go(request=BACK)
+    assert run_past_waits(stale, len(back), request=BACK) == back
+
+
+@pytest.mark.parametrize("steps, words", [
+    (0, "there is no migration in progress to roll back"),
+    (5, "its pods are no longer a ReplicationController's, so its migration cannot be rolled back"),
+    (8, "its pods are no longer a ReplicationController's, so its migration cannot be rolled back"),
+    (len(ALL), "it is a Deployment: a migration that has ended cannot be rolled back"),
+])
+def test_rollback_without_a_migration_or_a_replication_controller_is_refused(steps, words):
+    world = World()
+    world.go(steps)
+    with pytest.raises(RolloutError, match=words):
+        world.decide(BACK)
+
+
+def test_rollback_of_an_absent_controller_is_refused():
+    world = World(rc("another"))
+    with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
+        world.decide(BACK)

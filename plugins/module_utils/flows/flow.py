@@ -180,16 +180,10 @@ class Memory:
     desired: tuple[str, Json] | None = None
     #: Whether admission makes the present template of the desired one, with a key.
     confirmed: tuple[str, bool] | None = None
-    #: ServerDriven.settings as this run observed them before the update; restored without a record.
-    settings: Json | None = None
-    #: The names of the nodes whose pods are replaced first; None before the lookup.
-    nodes: frozenset[str] | None = None
     #: The ControllerRevisions of the history; None if they have to be listed (again).
     revisions: list[Json] | None = None
     #: Whether the history is written; an update without permission continues.
     keeps_history: bool = True
-    #: The resourceVersion of a DaemonSet, and the pods that its status wrongly counts as new.
-    miscounted: tuple[str, tuple[t.Any, ...]] = ("", ())
     #: The next time (`seconds`) for a list of the pods, whatever the watch reports.
     look_at_pods_from: float = 0.0
     #: The warnings in the task's result.

@@ -20,7 +20,10 @@ from clusters import FakeClock
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import (
-    Caches,
+    Caches as ClientDrivenCaches,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.flow import (
+    Caches as DaemonSetCaches,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -123,7 +126,7 @@ def test_canary_and_rollback(kind, strategy):
 
 def test_the_documentation_lists_all_that_a_run_stores():
     clock = {"now", "who", "seconds", "server_time"}
-    fields = {field.name for cache in (Memory, Caches)
+    fields = {field.name for cache in (Memory, ClientDrivenCaches, DaemonSetCaches)
               for field in dataclasses.fields(cache)} - clock - {"_caches"}
     page = (Path(__file__).parents[3] / "docs" / "how-it-works.md").read_text("utf-8")
     section = page.partition("## What a run knows")[2].partition("\n## ")[0]

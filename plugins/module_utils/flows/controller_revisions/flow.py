@@ -26,9 +26,18 @@ from .planner import RevisionsT
 HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 
 
+@dataclasses.dataclass
+class RevisionsCaches:
+    """Cached observations of a run, for later turns of the loop."""
+
+    #: The settings as this run observed them before the update; restored without a record.
+    settings: Json | None = None
+
+
 class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     """Flow of one StatefulSet or DaemonSet: the server creates and replaces the pods."""
 
+    caches_type: type[RevisionsCaches] = RevisionsCaches
     takes_part_in_migrations = False
     quota_names = ()
 
@@ -95,10 +104,11 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
             if revisions is None and is_required:
                 raise refusals.unreadable_history(request)
             observed = _with_record(self.find_in(primary, revisions or ()), cluster)
+        caches = memory.caches(self.caches_type)
         if not memory.has_begun:
-            memory.settings = recorded.baseline_settings(request, primary, observed.record
-                                                         if observed.in_progress else None)
-        return self.with_pods(request, observed.witnessed(memory.settings), cluster, memory)
+            record = observed.record if observed.in_progress else None
+            caches.settings = recorded.baseline_settings(request, primary, record)
+        return self.with_pods(request, observed.witnessed(caches.settings), cluster, memory)
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:

@@ -17,7 +17,7 @@ from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import DaemonSet, RevisionDriven
 from ...model.steps import Write
-from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
+from ..controller_revisions.flow import HISTORY, RevisionsCaches, RevisionsFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
 from ..provenance import Match
 from ..server_driven import recorded
@@ -29,9 +29,20 @@ from .planner import DaemonSetPlanner, DaemonSetSettings
 LOOK_AGAIN, LOOK_AT_THE_SAME_AGAIN = 2.0, 30.0
 
 
+@dataclasses.dataclass
+class Caches(RevisionsCaches):
+    """Cached observations of a run, for later turns of the loop."""
+
+    #: The names of the nodes whose pods are replaced first; None before the lookup.
+    nodes: frozenset[str] | None = None
+    #: The resourceVersion of the DaemonSet, and the pods that its status wrongly counts as new.
+    miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
+
+
 class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
     """Flow of one DaemonSet: the server creates a pod on each node."""
 
+    caches_type = Caches
     watches = (Kind.DAEMON_SET,)
     planner = DaemonSetPlanner
     is_scalable = False
@@ -98,8 +109,9 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                                where=request.where,
                                why="not allowed: list on pods",
                                next_command="ask for the Role in docs/permissions.md")
-        if _asks_for_nodes(request) and memory.nodes is None:
-            memory.nodes = cluster.nodes(request.nodes)
+        caches = memory.caches(Caches)
+        if _asks_for_nodes(request) and caches.nodes is None:
+            caches.nodes = cluster.nodes(request.nodes)
         by_node = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
                                key=lambda pod: (pod.node, pod.name)))
         memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == former
@@ -107,10 +119,11 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         return _with_by_node(observed, primary, by_node, memory)
 
     def note(self, write: Write, memory: Memory) -> None:
-        version, pods = memory.miscounted
+        caches = memory.caches(Caches)
+        version, pods = caches.miscounted
         memory.look_at_pods_from = memory.seconds + LOOK_AGAIN if pods else 0
         # Until the next list, a deleted pod counts as terminating.
-        memory.miscounted = version, tuple(pod._replace(is_going=True) if pod.name == write.name
+        caches.miscounted = version, tuple(pod._replace(is_going=True) if pod.name == write.name
                                            else pod for pod in pods)
 
     def model(self, real: RealCluster) -> Model:
@@ -147,7 +160,8 @@ def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
 def _with_by_node(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
                   memory: Memory) -> DaemonSetObserved:
     wrong = miscounted(primary, observed.present.pods, pods) if observed.present else ()
-    return dataclasses.replace(observed, by_node=pods, nodes=memory.nodes, miscounted=wrong)
+    return dataclasses.replace(observed, by_node=pods, nodes=memory.caches(Caches).nodes,
+                               miscounted=wrong)
 
 
 def _are_counted_as_new(primary: DaemonSet) -> bool:
@@ -165,7 +179,8 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     """
     if observed.present is None or not _are_counted_as_new(primary):
         return observed
-    version, wrong = memory.miscounted
+    caches = memory.caches(Caches)
+    version, wrong = caches.miscounted
     is_same, present = version == primary.resource_version, observed.present.pods
     if not is_same or (wrong and memory.seconds >= memory.look_at_pods_from):
         memory.look_at_pods_from = memory.seconds + LOOK_AGAIN
@@ -174,7 +189,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
         ready = sum(pod.is_ready and not pod.is_going for pod in pods)
         if not is_same or ready >= primary.available:
             wrong = miscounted(primary, present, pods)
-        memory.miscounted = primary.resource_version, wrong
+        caches.miscounted = primary.resource_version, wrong
     return dataclasses.replace(observed, miscounted=wrong)
 
 

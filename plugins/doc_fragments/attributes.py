@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Support of the modules for check mode, diff mode and async."""
+    """Attributes of the modules: check mode, diff mode and async."""
 
     DOCUMENTATION = r"""
 options: {}
@@ -15,11 +15,11 @@ attributes:
     description: Supports the C(async) keyword.
     support: full
   check_mode:
-    description: Can run in check mode and return what it would do, without changing anything.
+    description: Can run in check mode, and then predicts the changes without making them.
   diff_mode:
     description: Shows the pod template before and after in diff mode.
   idempotent:
-    description: Changes nothing when it is run again with the same options.
+    description: Changes nothing if it runs again with the same options.
 """
 
     ACTION_GROUP = r"""
@@ -27,8 +27,8 @@ options: {}
 attributes:
   action_group:
     description: Use C(group/baton.kubernetes.kubernetes) in C(module_defaults) to set the
-      connection options for all modules of this collection and of C(kubernetes.core), whose
-      connection options have the same names.
+      connection options of all modules of this collection and of C(kubernetes.core), which have
+      the same names.
     support: full
     membership:
       - baton.kubernetes.kubernetes

@@ -12,16 +12,14 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig file, or the content of one as a dictionary or as text (YAML or JSON,
-        also in base64).
-      - With a local connection, a relative path is looked for in C(files/) of the role or the
-        playbook as well, and the file may be encrypted with Ansible Vault. It is decrypted in
-        memory only.
-      - A credential plugin that it names may take 60 seconds, or the task's C(timeout) if that is
-        less.
-      - By default, and if neither O(host) nor credentials are given, the task uses the service
-        account of the pod that it runs in, or else the file named by E(KUBECONFIG), or else
-        C(~/.kube/config).
+      - Path of a kubeconfig file, or its content as a dictionary or as text (YAML or JSON,
+        optionally in base64).
+      - With a local connection, a relative path is also searched in C(files/) of the role and the
+        playbook, and the file may be encrypted with Ansible Vault. It is decrypted only in memory.
+      - The timeout of an exec credential plugin is 60 seconds, or the task's C(timeout) if that is
+        shorter.
+      - By default, and without O(host) and credentials, the task uses the ServiceAccount of its pod
+        if it runs in a cluster, or else the file in E(KUBECONFIG), or else C(~/.kube/config).
       - Can also be set with the environment variable E(K8S_AUTH_KUBECONFIG).
     type: raw
   context:
@@ -31,7 +29,7 @@ options:
     type: str
   host:
     description:
-      - URL of the API server, such as V(https://api.example.com:6443). By default, the one in the
+      - URL of the API server, such as V(https://api.example.com:6443). By default, the URL in the
         kubeconfig.
       - Can also be set with the environment variable E(K8S_AUTH_HOST).
     type: str
@@ -72,15 +70,15 @@ options:
     aliases: [ssl_ca_cert]
   validate_certs:
     description:
-      - Whether to verify the API server's certificate. By default V(true), unless the kubeconfig
-        says otherwise.
+      - Whether to verify the API server's certificate. By default, the setting of the kubeconfig,
+        or else V(true).
       - Can also be set with the environment variable E(K8S_AUTH_VERIFY_SSL).
     type: bool
     aliases: [verify_ssl]
   proxy:
     description:
-      - URL of an HTTP proxy to connect through. By default, the one in the kubeconfig, or else the
-        one set with E(HTTPS_PROXY) and similar environment variables.
+      - URL of an HTTP proxy to connect through. By default, the proxy in the kubeconfig, or else in
+        E(HTTPS_PROXY) and similar environment variables.
       - Can also be set with the environment variable E(K8S_AUTH_PROXY).
     type: str
   no_proxy:
@@ -90,32 +88,32 @@ options:
     type: str
   proxy_headers:
     description:
-      - What to send to the proxy, and to nobody else, when a connection is set up.
-      - The user name and the password in the URL of a proxy are sent without it.
+      - Headers for the proxy, which are sent only to the proxy, when a connection is established.
+      - The user name and the password in the URL of a proxy are sent without this option.
     type: dict
     suboptions:
       proxy_basic_auth:
         description:
-          - User name and password for the proxy, as V(user:password). By default, those in its URL.
+          - User name and password for the proxy, as V(user:password). By default, the credentials
+            in its URL.
           - Can also be set with the environment variable
             E(K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH).
         type: str
       basic_auth:
         description:
-          - The same in the header C(Authorization), for a proxy that wants it there.
+          - User name and password for a proxy that expects them in the header C(Authorization).
           - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_BASIC_AUTH).
         type: str
       user_agent:
         description:
-          - How the task names itself to the proxy. By default, V(baton.kubernetes/VERSION), as to
-            the API server.
+          - The user agent for the proxy. By default, V(baton.kubernetes/VERSION), as for the API
+            server.
           - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_USER_AGENT).
         type: str
   persist_config:
     description:
-      - Whether to write a token that was refreshed (of an OIDC provider in the kubeconfig) back to
-        the kubeconfig file, so that the next task can refresh it again where each refresh token can
-        be used only once.
+      - Whether to write a refreshed token of an OIDC provider to the kubeconfig file. The next task
+        needs it if each refresh token can be used only once.
       - Can also be set with the environment variable E(K8S_AUTH_PERSIST_CONFIG).
     type: bool
   impersonate_user:

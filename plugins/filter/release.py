@@ -70,29 +70,29 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
                max_failed: t.Any = 0) -> str:
-    """Wrap batches.gate; max_failed is a percentage, a text if given as an extra variable."""
+    """Wrap batches.gate; max_failed is a percentage, as a number or as text."""
     try:
-        share = float(str(max_failed).strip().removesuffix("%") or 0)
+        percentage = float(str(max_failed).strip().removesuffix("%") or 0)
     except ValueError:
-        share = -1.0
-    if not 0 <= share <= 100:
+        percentage = -1.0
+    if not 0 <= percentage <= 100:
         raise AnsibleFilterError(
             f"max_failed_clusters must be a percentage from 0 to 100, not {max_failed}. "
             "Nothing has been changed.")
-    return batches.gate(hosts, batch, names, outcomes, share)
+    return batches.gate(hosts, batch, names, outcomes, percentage)
 
 
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
-    """Wrap pages.host_page; other is the path of another host.
+    """Wrap pages.host_page; other is the path in the variables of another host.
 
-    other differs from path if the user's template of the path contains the name of the host.
+    If the paths differ, the template of the path contains the name of the host.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 
 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
                     regions: t.Any = None) -> dict[str, Json]:
-    """Wrap pages.overview; own is the path in the role's variable, completed by report_path."""
+    """Wrap pages.overview; own is the path in the variable of the role."""
     return pages.overview(hosts, data, report_path(path), report_path(own), regions or {})
 
 

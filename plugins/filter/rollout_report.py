@@ -11,10 +11,10 @@ version_added: 0.1.0
 description:
   - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update), in the
     form in which the role P(baton.kubernetes.image_bump#role) collects them.
-  - The charts of the controllers' sizes, and of what analyses have measured, are drawn with the
-    Python package C(drawsvg). Without it, the page only has the figures, and says so.
-  - All text is HTML-escaped, including what comes from the cluster. M(ansible.builtin.template)
-    does not do that, even if the template asks for Jinja2's C(autoescape).
+  - The charts of the controllers' sizes, and of the measurements of analyses, require the Python
+    package C(drawsvg). Without the package, the page contains tables only, and says so.
+  - All text is HTML-escaped, including text from the cluster. M(ansible.builtin.template) does not
+    escape text, even if the template enables Jinja2's C(autoescape).
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 requirements:
@@ -23,24 +23,25 @@ positional: template
 options:
   _input:
     description:
-      - What to report, as a dictionary with the keys C(name), C(namespace), C(image), C(outcome),
-        C(message), C(started), C(ended), C(user), C(host), C(stages) and C(results). Anything
-        missing is shown as not known.
+      - The data of the report, a dictionary with the keys C(name), C(namespace), C(image),
+        C(outcome), C(message), C(started), C(ended), C(user), C(host), C(stages) and C(results). A
+        missing value is shown as not known.
       - C(stages) is a list of dictionaries with the keys C(stage), C(started), C(ended), C(outcome)
         and C(checks).
-      - Each check has C(file), C(outcome), C(message) and C(at), and if it was an analysis,
-        C(name), C(metrics) and C(measurements) of its result as C(measured).
-      - C(results) is what M(baton.kubernetes.rolling_update) returns as C(results), of all tasks
-        in order.
-      - Instead, C(clusters) can be a dictionary with all of these for each of many clusters, by its
-        name, and C(regions) one with the names of the clusters of each region. The page then is a
-        table of the clusters, with links to their own pages beside it, whose names are in C(page).
+      - Each check has the keys C(file), C(outcome), C(message) and C(at). For an analysis,
+        C(measured) contains C(name), C(metrics) and C(measurements) of its result.
+      - C(results) contains the return values C(results) of M(baton.kubernetes.rolling_update), of
+        all tasks in order.
+      - For several clusters, C(clusters) contains a dictionary with these keys for each cluster, by
+        its name, and C(regions) contains the names of the clusters of each region. The page is then
+        a table of the clusters, with links to the pages of the clusters, whose file names are in
+        C(page).
     type: dict
     required: true
   template:
     description:
-      - Path of the Jinja2 template of the page, on the Ansible controller. By default, that of the
-        role P(baton.kubernetes.image_bump#role).
+      - Path of the Jinja2 template of the page, on the control node. By default, the template of
+        the role P(baton.kubernetes.image_bump#role).
     type: path
 """
 

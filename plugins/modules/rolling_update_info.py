@@ -5,11 +5,11 @@
 
 DOCUMENTATION = r"""
 module: rolling_update_info
-short_description: Report the state of the rolling updates in a namespace
+short_description: Report the status of the rolling updates in a namespace
 version_added: 0.1.0
 description:
-  - Reports for one controller, or for all of a kind in a namespace, whether an update is in
-    progress, its status, and how to resume it or roll it back.
+  - Reports for one controller, or for all controllers of a kind in a namespace, whether an update
+    is in progress, its status, and the commands to resume it or to roll it back.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -54,20 +54,19 @@ options:
     type: str
   pods:
     description:
-      - Whether to return the pods of each controller and of its successor as well, at most 500 of
-        each.
+      - Whether to return the pods of each controller and of its successor, at most 500 of each.
     type: bool
     default: false
   kind:
     description:
       - The kind of the controllers.
-      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of
-        that name, the kind of the only other object that has it.
+      - By default, V(ReplicationController). With O(name), if there is no ReplicationController of
+        that name, the kind of the only other controller with that name.
     type: str
   api_version:
     description:
-      - The API version of O(kind), such as V(apps/v1). It follows from O(kind), so it can be left
-        out; any other version is refused.
+      - The API version of O(kind), such as V(apps/v1). It follows from O(kind), and can be omitted.
+        Any other version is an error.
     type: str
   kinds:
     description:
@@ -80,12 +79,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Look at one controller
+- name: Read the status of one controller
   baton.kubernetes.rolling_update_info:
     name: foo
   register: foo
 
-- name: Show what to type if an update is in progress
+- name: Show the command that resumes an update in progress
   ansible.builtin.debug:
     msg: "{{ foo.rollouts[0].resume_command }}"
   when: foo.rollouts[0].phase != 'complete'
@@ -93,14 +92,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollouts:
-  description: One entry for each controller, sorted by O(kinds) and name. Empty if there is no such
-    controller.
+  description: The controllers, sorted by O(kinds) and name. Empty if no controller matches.
   returned: success
   type: list
   elements: dict
   contains:
     namespace:
-      description: Namespace of the controller, also if O(namespace) was not given.
+      description: Namespace of the controller, also without O(namespace).
       type: str
     name:
       description: Name of the controller.
@@ -109,19 +107,18 @@ rollouts:
       description: Kind of the controller.
       type: str
     phase:
-      description: V(complete) if no update is in progress; V(taking_over) during the handover. A
-        migration in progress is
-        V(progressing).
+      description: V(complete) if no update is in progress; V(taking_over) during the handover. The
+        phase of a migration in progress is V(progressing).
       type: str
       choices: [complete, progressing, paused, taking_over]
     direction:
-      description: Which way the update in progress is going; V(null) if there is none.
+      description: Direction of the update in progress, where V(back) is a rollback; V(null) without
+        an update in progress.
       type: str
       choices: [forward, back]
     controller:
-      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an
-        update, the numbers are those of
-        its old pods.
+      description: The controller; V(null) if it was deleted. For a Deployment with an update in
+        progress, the numbers are those of its old pods.
       type: dict
       contains: &numbers
         name:
@@ -131,33 +128,33 @@ rollouts:
           description: The C(metadata.uid) of the object.
           type: str
         replicas:
-          description: How many pods are asked for.
+          description: Number of desired pods.
           type: int
         available:
-          description: How many pods are available.
+          description: Number of available pods.
           type: int
         images:
           description: Image of each container, by the name of the container.
           type: dict
     successor:
-      description: The successor, which owns the new pods; V(null) if no update is in progress. For
-        a Deployment, its new
-        ReplicaSet. For a migration, the ReplicaSet that gets the pods.
+      description: The successor, which owns the new pods; V(null) without an update in progress.
+        For a Deployment, its new ReplicaSet. For a migration, the ReplicaSet to which the pods are
+        reparented.
       type: dict
       contains: *numbers
     desired:
-      description: How many replicas there will be at the end of the update.
+      description: Number of replicas at the end of the update.
       type: int
     since:
-      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null)
-        if there is none.
+      description: Time when the update in progress began or changed its direction, in RFC 3339,
+        UTC; V(null) without an update in progress.
       type: str
     last_rollout:
-      description: The last update; V(null) while one is in progress, or if none is known.
+      description: The last update; V(null) during an update, or if it is unknown.
       type: dict
       contains:
         outcome:
-          description: How the update ended.
+          description: Outcome of the update.
           type: str
           choices: [updated, rolled_back]
         from:
@@ -167,33 +164,31 @@ rollouts:
           description: Image of each container after the update, by the name of the container.
           type: dict
         time:
-          description: When the update ended, in RFC 3339, UTC.
+          description: Time when the update ended, in RFC 3339, UTC.
           type: str
         who:
-          description: Who ran the task that ended the update, as C(user@machine). Not kept for a
-            Deployment.
+          description: User who ran the task that ended the update, as C(user@machine). Not
+            recorded for a Deployment.
           type: str
         to_revision:
-          description: Number of the revision that a Deployment, a StatefulSet or a DaemonSet was
-            returned to, if it was.
+          description: Number of the restored revision, if the update rolled back a Deployment, a
+            StatefulSet or a DaemonSet to a revision.
           type: int
     resume_command:
-      description: How to resume the update in progress; V(null) if there is none.
-        The cluster does not know the
-        options of the task that began it, such as
-        O(baton.kubernetes.rolling_update#module:pause_at), so this says to run that task, unless
-        only the handover is left.
+      description: How to resume the update in progress; V(null) without an update in progress. The
+        cluster does not store the options of the task that began the update, such as
+        O(baton.kubernetes.rolling_update#module:pause_at). The text therefore names that task,
+        unless only the handover remains.
       type: str
     rollback_command:
-      description: What to type to undo the update in progress; V(null) if there is none, or if it
-        can no longer be undone.
+      description: The command that rolls back the update in progress; V(null) without an update in
+        progress, or if it can no longer be rolled back.
       type: str
     history:
       description: The templates that O(baton.kubernetes.rolling_update#module:to_revision) can
-        return to, the newest first. The
-        first one is the current template. How many are kept depends on
-        O(baton.kubernetes.rolling_update#module:revision_history_limit), or for a Deployment,
-        a StatefulSet or a DaemonSet on its C(revisionHistoryLimit).
+        restore, newest first, beginning with the current template. Their number is limited by
+        O(baton.kubernetes.rolling_update#module:revision_history_limit), or for a Deployment, a
+        StatefulSet or a DaemonSet by its C(revisionHistoryLimit).
       type: list
       elements: dict
       contains:
@@ -204,17 +199,15 @@ rollouts:
           description: Image of each container, by the name of the container.
           type: dict
         time:
-          description: When the template came into use, in RFC 3339, UTC; empty if that is not
-            known.
+          description: Time since which the template was used, in RFC 3339, UTC; empty if unknown.
           type: str
         who:
-          description: Who ran the update to the template, as C(user@machine); empty if that is not
-            known.
+          description: User who ran the update to the template, as C(user@machine); empty if
+            unknown.
           type: str
     pods:
-      description: The pods of the controller and of its successor, except those being deleted.
-        Empty if the task is not allowed to
-        list pods.
+      description: The pods of the controller and of its successor, except terminating pods. Empty
+        without permission to list pods.
       returned: with O(pods=true)
       type: list
       elements: dict
@@ -232,16 +225,15 @@ rollouts:
           description: Whether the pod is ready.
           type: bool
         is_new:
-          description: Whether the pod has the template that the update in progress rolls out, also
-            while that update is rolled
-            back. If no update is in progress, V(true) for each pod.
+          description: Whether the pod has the new template of the update in progress, also during
+            its rollback. Without an update in progress, V(true) for each pod.
           type: bool
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # first: it ends the module on an older Python
+    floor,  # the first import, because it ends the module if Python is too old
     task,
 )
 

@@ -5,23 +5,21 @@
 
 DOCUMENTATION = r"""
 module: rollout_analysis
-short_description: Compare the new pods of an update with the old ones by metrics in Prometheus or
-  by their logs
+short_description: Compare the new pods of an update with the old pods, by metrics or by logs
 version_added: 0.1.0
 description:
-  - Asks Prometheus for metrics of the new pods of a controller and of its old ones, or counts the
-    lines with errors in their logs, compares them with thresholds, and fails if the new pods do not
-    keep them. Changes nothing.
-  - The pods are found in the cluster by name, so that no label has to tell versions apart, and
-    nothing has to be installed in the cluster.
-  - Meant for an update that is paused (O(baton.kubernetes.rolling_update#module:pause_at)). If no
-    update is in progress, all pods of the controller count as new, and there are no old ones. An
-    update that ends meanwhile fails the task.
-  - A violated threshold fails, even if other measurements are unknown. An unknown measurement is
-    V(inconclusive), which fails as well, with a different message, unless O(on_inconclusive=pass).
-  - An address, credentials or a query that cannot work fail at once, regardless of
-    O(on_inconclusive). If Prometheus is unreachable or temporarily unavailable, the query is sent
-    three times; then the measurement is inconclusive.
+  - Queries metrics of the new and the old pods of a controller from Prometheus, or counts the lines
+    with errors in their logs. Fails if the new pods violate a threshold. Changes nothing.
+  - Queries select pods by name, so that no label has to distinguish the versions, and nothing has
+    to be installed in the cluster.
+  - Intended for a paused update (O(baton.kubernetes.rolling_update#module:pause_at)). If no update
+    is in progress, all pods of the controller count as new. If the update ends during the analysis,
+    the task fails.
+  - A violated threshold fails the task, even if other values are unknown. A measurement with an
+    unknown value is V(inconclusive), which also fails the task, unless O(on_inconclusive=pass).
+  - An invalid address, invalid credentials or an invalid query fail at once, regardless of
+    O(on_inconclusive). If Prometheus is temporarily unavailable, the query is sent three times, and
+    then the measurement is inconclusive.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -31,13 +29,12 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: This module never changes anything. In check mode it measures just the same, and takes
-      as long.
+    details: This module never changes anything. Check mode makes no difference.
   diff_mode:
     support: N/A
   idempotent:
     support: N/A
-    details: Nothing is changed, but the pods may not be what they were the last time.
+    details: This module never changes anything, but its outcome depends on the pods.
 options:
   name:
     description:
@@ -53,16 +50,16 @@ options:
   kind:
     description:
       - Kind of the controller.
-      - By default, V(ReplicationController), or if there is none of that name, the kind of the only
-        other object that has it.
+      - By default, V(ReplicationController). If there is no ReplicationController of that name, the
+        kind of the only other controller with that name.
     type: str
   prometheus_url:
     description:
-      - URL of Prometheus, or of anything else that has its HTTP API, without C(/api/v1/query).
+      - URL of Prometheus, or of another server with its HTTP API, without C(/api/v1/query).
         Redirects are not followed.
-      - Required, unless all metrics are of O(metrics[].type=error_lines).
-      - A user name and a password in it count as O(prometheus_username) and O(prometheus_password).
-        Special characters in them must be escaped by C(%).
+      - Required, unless all metrics have O(metrics[].type=error_lines).
+      - A user name and a password in the URL are used as O(prometheus_username) and
+        O(prometheus_password). Special characters in them must be percent-encoded.
     type: str
   prometheus_token:
     description:
@@ -79,7 +76,7 @@ options:
   prometheus_ca_cert:
     description:
       - Path of the certificate authority (CA) bundle to verify Prometheus' certificate with, in PEM
-        format. By default, the system's.
+        format. By default, the CA bundle of the system.
     type: path
   prometheus_client_cert:
     description:
@@ -96,21 +93,21 @@ options:
     default: true
   prometheus_timeout:
     description:
-      - Seconds that an answer of Prometheus may take.
+      - Timeout of a query in seconds.
     type: str
     default: "10"
   metrics:
     description:
-      - What to measure, at most 20 metrics. Each needs a threshold, and passes if it keeps all that
-        are given; a value equal to the threshold keeps it.
+      - The metrics to measure, at most 20. Each metric needs at least one threshold, and passes if
+        it violates none. A value equal to the threshold passes.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
         description:
-          - What to call the metric in lines and results. By default, its O(metrics[].type). No two
-            may have the same name.
+          - Name of the metric in progress lines and results, which must be unique. By default, its
+            O(metrics[].type).
         type: str
       type:
         description:
@@ -118,30 +115,30 @@ options:
             requests (O(metrics[].requests_metric)).
           - V(latency) is a quantile of the duration of requests, in seconds, in a histogram
             (O(metrics[].duration_metric)).
-          - V(query) is the result of O(metrics[].query). This is the default if a query is
-            given; otherwise V(success_rate) is.
-          - V(error_lines) counts the lines in the pods' logs that match O(metrics[].pattern), for
-            pods that have no metrics. Prometheus is not asked.
+          - V(query) is the result of O(metrics[].query), and the default if a query is given. The
+            default without a query is V(success_rate).
+          - V(error_lines) counts the lines in the logs that match O(metrics[].pattern), for pods
+            without metrics. It does not use Prometheus.
         type: str
         choices: [success_rate, latency, query, error_lines]
       query:
         description:
-          - A query in PromQL that comes to a single number.
-          - C($pods) stands for a regular expression that matches the names of the new pods, and for
-            the old pods when the same query is asked for those. It belongs into a string, as in
-            V(avg(queue_length{pod=~"$pods"})).
-          - C($new_pods) and C($old_pods) stand for the pods of either side, for a query that
-            compares them itself.
-          - C($namespace) stands for O(namespace), and C($window) for O(window).
-          - They can also be written as C(${pods}), or in double braces, which must be marked with
-            C(!unsafe), or Ansible would evaluate them itself.
-          - At most 500 pods of each side are named in a query. Of more pods, 500 are taken from all
-            over the list, with a warning.
+          - A PromQL query that returns a single number.
+          - C($pods) is replaced by a regular expression for the names of the new pods. For a
+            comparison, the query is sent again, with the names of the old pods. C($pods) must be
+            part of a string, as in V(avg(queue_length{pod=~"$pods"})).
+          - C($new_pods) and C($old_pods) are replaced by the new and the old pods in the same
+            query, which then compares them itself.
+          - C($namespace) is replaced by O(namespace), and C($window) by O(window).
+          - A placeholder can also be written as C(${pods}), or in double braces, which require
+            C(!unsafe), because Ansible would otherwise evaluate them.
+          - A query contains the names of at most 500 new and 500 old pods. Of more pods, an evenly
+            spaced sample is queried, with a warning.
         type: str
       samples_query:
         description:
-          - A query with C($pods) that counts what O(metrics[].min_samples) is about, such as the
-            requests in the window. The ready-made types have their own.
+          - A query with C($pods) for the number of samples that O(metrics[].min_samples) refers to,
+            such as the requests in the window. The built-in types have their own query.
         type: str
       requests_metric:
         description:
@@ -150,7 +147,7 @@ options:
         default: http_requests_total
       status_label:
         description:
-          - Label of O(metrics[].requests_metric) that has the status of the answer.
+          - Label of O(metrics[].requests_metric) that contains the status of the response.
         type: str
         default: code
       errors:
@@ -171,94 +168,97 @@ options:
         default: 0.99
       pod_label:
         description:
-          - Label that has the name of the pod, for the ready-made types.
+          - Label that contains the name of the pod, for the built-in types.
         type: str
         default: pod
       namespace_label:
         description:
-          - Label that has the namespace of the pod, for the ready-made types. Empty if there is
-            none.
+          - Label that contains the namespace of the pod, for the built-in types. Empty for series
+            without such a label.
         type: str
         default: namespace
       labels:
         description:
-          - More labels, and the values that they must have, for the ready-made types.
+          - Additional labels with their required values, for the built-in types.
         type: dict
       pattern:
         description:
-          - For O(metrics[].type=error_lines), a regular expression of Python that a line with an
-            error has somewhere in it.
-          - The first 4096 characters of a line are looked at, without escape sequences such as
-            colors. All lines of a measurement have to be looked at within 10 seconds.
+          - For O(metrics[].type=error_lines), a Python regular expression that matches anywhere in
+            a line with an error.
+          - It is applied to the first 4096 characters of a line, without escape sequences for
+            colors. To match all lines of a measurement may take at most 10 seconds.
         type: str
         default: (?i)\b(error|fatal|panic|critical|exception|traceback)\b
       per:
         description:
-          - What O(metrics[].type=error_lines) comes to. With V(minute), lines with errors a minute
-            and pod. With V(line), the share of all lines that are such, from 0 to 1, for pods that
-            get different numbers of requests.
+          - The unit of O(metrics[].type=error_lines). With V(minute), lines with errors per minute
+            and pod. With V(line), the share of lines with errors, from 0 to 1, for pods that
+            receive different numbers of requests.
         type: str
         choices: [minute, line]
         default: minute
       containers:
         description:
-          - For O(metrics[].type=error_lines), the names of the containers whose logs are read, at
-            most 10. By default, all but init containers; a sidecar that is one can be named.
+          - For O(metrics[].type=error_lines), the names of at most 10 containers whose logs are
+            read. By default, all containers except init containers. A sidecar that is declared as
+            an init container must be named.
         type: list
         elements: str
       min:
         description:
-          - The value of the new pods must not be less.
+          - Minimum value of the new pods.
         type: float
       max:
         description:
-          - The value of the new pods must not be more.
+          - Maximum value of the new pods.
         type: float
       min_ratio_to_old:
         description:
-          - The value of the new pods must not be less than this many times that of the old ones.
+          - Minimum ratio of the value of the new pods to the value of the old pods.
         type: float
       max_ratio_to_old:
         description:
-          - The value of the new pods must not be more than this many times that of the old ones. If
-            the old pods have 0, neither may the new ones have more.
+          - Maximum ratio of the value of the new pods to the value of the old pods. If the value of
+            the old pods is 0, the value of the new pods must not exceed 0.
         type: float
       max_decrease:
         description:
-          - The value of the new pods must not be less than that of the old ones by more than this.
+          - Maximum difference by which the value of the new pods may be less than the value of the
+            old pods.
         type: float
       max_increase:
         description:
-          - The value of the new pods must not be more than that of the old ones by more than this.
+          - Maximum difference by which the value of the new pods may exceed the value of the old
+            pods.
         type: float
       min_samples:
         description:
-          - The number of samples, such as requests in the window, below which a measurement is
-            inconclusive. It is demanded of the new pods, and of the old ones if they are compared.
-            By default, nobody counts.
-          - Of O(metrics[].type=error_lines), a sample is a line.
+          - Minimum number of samples, such as requests in the window. With fewer samples, a
+            measurement is inconclusive. It applies to the new pods, and to the old pods if they are
+            compared. By default, samples are not counted.
+          - For O(metrics[].type=error_lines), a sample is a line.
         type: float
       on_empty:
         description:
-          - What it means if Prometheus answers without a number, which is either no series at all
-            (C(no data)) or C(NaN), such as the success rate of no requests; or if there are no
-            lines at all in the logs.
-          - V(zero) takes it for 0, also for the old pods. The other three are about the new pods;
-            without a number of the old ones, a comparison is inconclusive.
+          - The outcome if Prometheus responds without a number, that is, with no series (C(no
+            data)) or with C(NaN), such as the success rate without requests; or if the logs contain
+            no lines.
+          - V(zero) uses the value 0, also for the old pods. The other choices apply only to the new
+            pods. Without a number for the old pods, a comparison is inconclusive.
         type: str
         choices: [inconclusive, pass, fail, zero]
         default: inconclusive
   window:
     description:
-      - Up to now, how long a time the ready-made queries, C($window) and
-        O(metrics[].type=error_lines) are about, as Prometheus writes durations. Prometheus needs
-        two scrapes within it. Use at least four times the scrape interval.
+      - The period before the measurement that the built-in queries, C($window) and
+        O(metrics[].type=error_lines) cover, as a Prometheus duration. Prometheus needs two scrapes
+        within the window. Use at least four times the scrape interval.
     type: str
     default: 1m
   initial_delay:
     description:
-      - Seconds to wait before the first measurement, such as until the new pods have had a
-        O(window) full of requests.
+      - Seconds to wait before the first measurement, for example until the new pods have received
+        requests for a whole O(window).
     type: str
     default: "0"
   count:
@@ -273,34 +273,35 @@ options:
     default: "30"
   failure_limit:
     description:
-      - How many measurements of a metric may fail. With one more, the task fails at once. Must be
-        less than O(count).
+      - Number of measurements of a metric that may fail. At the next failure, the task fails at
+        once. Must be less than O(count).
     type: int
     default: 0
   inconclusive_limit:
     description:
-      - How many measurements of a metric may be inconclusive. With one more, the metric is
-        inconclusive, and without O(on_inconclusive=pass) the task fails at once. A metric of which
-        no measurement has passed is inconclusive in any case, or has failed if any of them has.
+      - Number of measurements of a metric that may be inconclusive. With the next inconclusive
+        measurement, the metric is inconclusive, and without O(on_inconclusive=pass), the task fails
+        at once. A metric without a passed measurement is failed if a measurement has failed, or
+        else inconclusive.
     type: int
     default: 0
   on_inconclusive:
     description:
-      - What to do if nothing has failed, but not everything has passed. With V(pass), RV(outcome)
-        is still V(inconclusive).
+      - Whether the task fails if no metric is failed, but at least one is inconclusive. With
+        V(pass), RV(outcome) is still V(inconclusive).
     type: str
     choices: [fail, pass]
     default: fail
   on_no_old_pods:
     description:
-      - What the comparison with the old pods comes to if there are none. Absolute thresholds are
-        kept or not in any case.
+      - The outcome of a comparison with old pods if there are none. Absolute thresholds apply in
+        any case.
     type: str
     choices: [inconclusive, pass]
     default: inconclusive
   progress:
     description:
-      - Whether to show a line for each measurement on the terminal while the task runs.
+      - Whether to print a line for each measurement while the task runs.
     type: bool
     default: true
 notes:
@@ -316,7 +317,7 @@ EXAMPLES = r"""
     image: registry.example.com/shop:v2
     pause_at: 10%
 
-- name: Compare them with the others for five minutes
+- name: Compare the new pods with the old pods for five minutes
   baton.kubernetes.rollout_analysis:
     name: shop
     prometheus_url: https://prometheus.example.com
@@ -344,7 +345,7 @@ EXAMPLES = r"""
         containers: [web]
         max_increase: 2
 
-- name: A query that compares them itself, in braces that Ansible must not evaluate
+- name: Compare new and old pods in one query, with placeholders that Ansible must not evaluate
   baton.kubernetes.rollout_analysis:
     name: shop
     prometheus_url: https://prometheus.example.com
@@ -358,14 +359,14 @@ EXAMPLES = r"""
 RETURN = r"""
 outcome:
   description:
-    - The worst of the outcomes of all metrics. V(failed), and V(inconclusive) without
-      O(on_inconclusive=pass), come with a task that has failed.
-    - Missing if nothing could be measured.
+    - The worst outcome of a metric. With V(failed), and with V(inconclusive) without
+      O(on_inconclusive=pass), the task fails.
+    - Missing without a measurement.
   returned: if something was measured
   type: str
   choices: [passed, failed, inconclusive]
 namespace:
-  description: Namespace of the controller, also if O(namespace) was not given.
+  description: Namespace of the controller, also without O(namespace).
   returned: if something was measured
   type: str
 name:
@@ -373,11 +374,11 @@ name:
   returned: if something was measured
   type: str
 kind:
-  description: Kind of the controller, also if O(kind) was not given.
+  description: Kind of the controller, also without O(kind).
   returned: if something was measured
   type: str
 metrics:
-  description: Each metric, and how many of its measurements came to what.
+  description: The metrics, with the outcomes of their measurements.
   returned: if something was measured
   type: list
   elements: dict
@@ -386,27 +387,26 @@ metrics:
       description: Name of the metric.
       type: str
     outcome:
-      description: What its measurements come to.
+      description: The outcome of the metric.
       type: str
       choices: [passed, failed, inconclusive]
     query:
-      description: The query, before the names of the pods are put into it; of logs, in words which
-        lines are counted.
+      description: The query, with its placeholders; for logs, a description of the counted lines.
       type: str
     thresholds:
-      description: The thresholds that were given.
+      description: The thresholds of the metric.
       type: dict
     passed:
-      description: How many measurements have passed.
+      description: Number of passed measurements.
       type: int
     failed:
-      description: How many measurements have failed.
+      description: Number of failed measurements.
       type: int
     inconclusive:
-      description: How many measurements were inconclusive.
+      description: Number of inconclusive measurements.
       type: int
 measurements:
-  description: Every measurement, in order; at most 2000.
+  description: The measurements in order, at most 2000.
   returned: if something was measured
   type: list
   elements: dict
@@ -418,27 +418,27 @@ measurements:
       description: Number of the measurement, from 1 to O(count).
       type: int
     at:
-      description: When it was made, in RFC 3339, UTC.
+      description: Time of the measurement in RFC 3339, UTC.
       type: str
     outcome:
-      description: What it comes to.
+      description: The outcome of the measurement.
       type: str
       choices: [passed, failed, inconclusive]
     reason:
-      description: Why it has not passed, or what was not compared; empty if all thresholds are
-        kept.
+      description: Why the measurement has not passed, or which comparison was omitted; empty if
+        no threshold is violated.
       type: str
     new:
-      description: The value of the new pods; V(null) if there is none, and V(+Inf) or V(-Inf) as a
+      description: The value of the new pods; V(null) if unknown, and V(+Inf) or V(-Inf) as a
         string.
       type: raw
     old:
-      description: The value of the old pods; V(null) if there is none, or none was asked for.
+      description: The value of the old pods; V(null) if unknown or not measured.
       type: raw
     samples:
       description:
         - The number of samples of the new pods; V(null) without O(metrics[].min_samples).
-        - Of O(metrics[].type=error_lines), always the number of lines that were read.
+        - For O(metrics[].type=error_lines), always the number of lines.
       type: raw
 new_pods:
   description: Names of the new pods at the last measurement.
@@ -451,7 +451,7 @@ old_pods:
   type: list
   elements: str
 msg:
-  description: The outcome in one sentence, or what has failed, why, and what to type next.
+  description: The outcome in one sentence, or the failure, its reason, and the next command.
   returned: always
   type: str
 failure:
@@ -460,16 +460,16 @@ failure:
   type: dict
   contains:
     what:
-      description: What has failed.
+      description: The failure.
       type: str
     where:
       description: The controller, or the address of Prometheus.
       type: str
     why:
-      description: One reason in each line.
+      description: The reasons, one per line.
       type: str
     next_command:
-      description: What to do next, a command or a hint in each line.
+      description: The next commands or hints, one per line.
       type: str
     causes:
       description: Always empty.
@@ -480,7 +480,7 @@ failure:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # first: it ends the module on an older Python
+    floor,  # the first import, because it ends the module if Python is too old
     task,
 )
 

@@ -38,14 +38,14 @@ def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environ
 
     output, paused = task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
     several, updated = task("rolling_update", names=["foo"], image="myimage:v2")
-    _output, seen = task("rolling_update_info", name="foo")
+    _output, status = task("rolling_update_info", name="foo")
 
     assert f"localhost | {namespace.name} | create foo-" in output
     assert f"localhost | {namespace.name} | foo: scale foo" in several
     assert paused["namespace"] == paused["results"][0]["namespace"] == namespace.name
     assert f" namespace={namespace.name} " in paused["rollback_command"]
     assert updated["results"][0]["namespace"] == namespace.name
-    assert [rollout["namespace"] for rollout in seen["rollouts"]] == [namespace.name]
+    assert [rollout["namespace"] for rollout in status["rollouts"]] == [namespace.name]
     assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
 
 

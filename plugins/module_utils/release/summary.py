@@ -67,6 +67,6 @@ class Summary:
         return "updated" if set(self.phases.values()) <= {"complete"} else "paused"
 
     def as_json(self) -> Json:
-        names = ("results", "rollouts", "sizes", "is_paused", "in_progress", "outcome",
-                 "stage_outcome")
-        return {name: getattr(self, name) for name in names}
+        return {"results": self.results, "rollouts": self.rollouts, "sizes": self.sizes,
+                "is_paused": self.is_paused, "in_progress": self.in_progress,
+                "outcome": self.outcome, "stage_outcome": self.stage_outcome}

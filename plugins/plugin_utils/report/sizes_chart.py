@@ -84,9 +84,9 @@ class _Chart:
         bands += [("soak", self.x(soak.begin), self.x(soak.end)) for soak in self.rollout.soaks]
         for is_taking_over, spans in itertools.groupby(
                 self.spans(), key=lambda span: span[0].is_taking_over):
-            (_first, begin, end), *others = spans
+            (_first, begin, end), *later = spans
             if is_taking_over:
-                bands.append(("handover", begin, others[-1][2] if others else end))
+                bands.append(("handover", begin, later[-1][2] if later else end))
         for kind, begin, end in bands:
             self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1),
                                                   self.bottom - TOP, class_=kind))

@@ -122,6 +122,10 @@ pictures: .venv/ready ## README's pictures, of a rollout that is really run: a m
 	@.venv/bin/python tests/cluster build
 	@.venv/bin/python tests/pictures
 
+.PHONY: permissions
+permissions: .venv/ready ## The Roles of docs/permissions, from the checks of the code
+	@.venv/bin/python tests/permissions
+
 .PHONY: docs
 docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/html; fetches Sphinx the first time
 	@pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock

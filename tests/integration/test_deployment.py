@@ -388,6 +388,7 @@ def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
 
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
 def test_without_wait_the_task_ends_and_the_next_one_follows_the_update(namespace, request, kind):
     """The settings of the update are restored at the end; a task without a change writes nothing.

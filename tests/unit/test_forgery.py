@@ -84,7 +84,7 @@ EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 #: tested in analysis/test_prometheus.py.
 OWN = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/exec_plugin.py",
        "analysis/prometheus.py", "cluster/secrets.py", "analysis/spec.py",
-       "model/label_selectors.py", "model/definition.py",
+       "cluster/manifest_source.py", "model/label_selectors.py", "model/definition.py",
        "model/options.py", "analysis/outcome.py", "run/driver.py", "run/fleet.py",
        "run/deadlines.py", "task.py")
 READERS = [name for path in sorted(ROOMS.rglob("*.py"))

@@ -1,0 +1,391 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Each file of docs/permissions, applied for a ServiceAccount without any other permission.
+
+The feature works with the file, and without any of its permissions the feature is refused, or the
+result differs: a warning, or less of what the feature does.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import time
+import typing as t
+
+import features
+import kubelets
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from kubernetes.client.exceptions import ApiException
+from namespace import RBAC
+from objects import Json, eventually, manifest, permissions
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+
+FEATURES = {feature.name: feature for feature in features.features()}
+#: Features of `make test`; `make test-all` uses all.
+SAMPLE = ("update-deployment", "soak", "info")
+#: Features with a test of their own.
+ELSEWHERE = {
+    "owner-references": "test_handover.py, with the admission plugin",
+    "migrate-deploymentconfig": "test_deployment_config.py, with the API of OpenShift",
+    "canary-nodes": "the test of a ClusterRole below",
+}
+#: Permissions without which a task lists again and again, with the same result.
+POLLED = {"causes": {("", "events", "watch", ""), ("", "pods", "watch", "")}}
+#: An image for each run: no run asks for the present one.
+VERSIONS = map("myimage:v{}".format, itertools.count(2))
+AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+
+
+class User:
+    """The ServiceAccount baton of a namespace, with the permissions of files alone."""
+
+    def __init__(self, namespace) -> None:
+        self.namespace, self.roles = namespace, {}
+        namespace.call("DELETE", f"{RBAC}/namespaces/{namespace.name}/rolebindings/baton")
+
+    def apply(self, name: str) -> None:
+        """Apply a file of docs/permissions, as kubectl does."""
+        role, binding = yaml.safe_load_all(FEATURES[name].path.read_text("utf-8"))
+        for item in (role, binding):
+            path = f"{RBAC}/namespaces/{self.namespace.name}/{item['kind'].lower()}s"
+            self.namespace.call("POST", path, item)
+        self.roles[name] = role
+        eventually(lambda: self.namespace.is_allowed(role["rules"]), f"the Role of {name}")
+
+    @contextlib.contextmanager
+    def without(self, name: str, permission: tuple[str, ...]) -> t.Iterator[None]:
+        """Take a permission away from the Role of a file during the block."""
+        group, resource, verb, _name = permission
+        rules = self.roles[name]["rules"]
+        reduced = [{**rule, "verbs": [granted for granted in rule["verbs"] if granted != verb]}
+                   if (rule["apiGroups"], rule["resources"]) == ([group], [resource]) else rule
+                   for rule in rules]
+        self._change(name, [rule for rule in reduced if rule["verbs"]], permission, False)
+        yield
+        self._change(name, rules, permission, True)
+
+    def _change(self, name: str, rules: list[Json], permission: tuple[str, ...],
+                is_allowed: bool) -> None:
+        path = f"{RBAC}/namespaces/{self.namespace.name}/roles/baton-{name}"
+        self.namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
+        group, resource, verb, _name = permission
+        rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        eventually(lambda: self.namespace.is_allowed([rule]) == is_allowed, "the changed Role")
+
+    def run(self, function: str = "update", **options: t.Any) -> Json:
+        """Return the result of a function of task.py, also of a failure, with its warnings."""
+        work = {"update": task.update, "migrate": task.migrate, "info": task.info,
+                "analysis": task.analysis}[function]
+        valid = ArgumentSpecValidator(task.OPTIONS[function]).validate(
+            {"namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig,
+             **options})
+        assert not valid.error_messages, valid.error_messages
+        warnings: list[str] = []
+        result = task.answer(work, valid.validated_parameters, warnings.append) or {}
+        return {"failed": False, **result, "warnings": sorted(warnings)}
+
+    def update(self, kind: str, **options: t.Any) -> Json:
+        return self.run(name="foo", kind=kind,
+                        **{"image": next(VERSIONS), "revision_history_limit": 0, **options})
+
+
+def summary(result: Json) -> tuple[t.Any, ...]:
+    """Return the parts of a result that are equal in two runs with the same permissions."""
+    failure = result.get("failure") or {}
+    return result["failed"], failure.get("what"), failure.get("why"), tuple(result["warnings"])
+
+
+# Scenarios: each prepares the namespace, and returns the function that uses the feature
+
+
+Use = t.Callable[[User], t.Any]
+
+
+def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.Any) -> None:
+    """Create a controller with two pods, and wait until both are ready."""
+    body = manifest(nodes, "myimage:v1", name)
+    body["metadata"]["labels"]["fleet"] = "all"
+    body["spec"]["template"]["spec"] |= changes
+    if kind == "DaemonSet":
+        del body["spec"]["replicas"]
+        body["spec"]["template"]["spec"] |= {
+            "nodeSelector": {"test": namespace.name},
+            "tolerations": [{"key": "test", "operator": "Exists"}]}
+        if name == "foo" and not changes:
+            namespace.add_nodes(nodes)
+    namespace.create_any(kind, body, **({"serviceName": name} if kind == "StatefulSet" else {}))
+
+    def are_ready() -> bool:
+        pods = [pod for pod in namespace.pods() if pod["metadata"]["labels"]["app"] == name]
+        return len(pods) == nodes and all(
+            condition["status"] == "True" for pod in pods
+            for condition in pod["status"].get("conditions") or [{"status": "none"}])
+
+    eventually(are_ready, f"ready pods of {name}")
+
+
+def of_update(kind: str) -> t.Callable[[t.Any], Use]:
+    def prepare(namespace) -> Use:
+        make(namespace, kind)
+        return lambda user: summary(user.update(kind))
+    return prepare
+
+
+def of_rollback(kind: str) -> t.Callable[[t.Any], Use]:
+    """Return the scenario of an update with a pod that never becomes ready, and its rollback."""
+    def prepare(namespace) -> Use:
+        make(namespace, kind)
+
+        def use(user: User) -> t.Any:
+            began = user.update(kind, image=f"{next(VERSIONS)}-unready", wait=False)
+            return summary(began), summary(user.run(name="foo", kind=kind, state="rolled_back"))
+        return use
+    return prepare
+
+
+def of_canary(namespace) -> Use:
+    make(namespace, "DaemonSet")
+
+    def use(user: User) -> t.Any:
+        image = next(VERSIONS)
+        return [summary(user.update("DaemonSet", image=image, **options))
+                for options in ({"pause_at": "1"}, {})]
+    return use
+
+
+def of_fleet(namespace) -> Use:
+    kinds = list(map(str, features.UPDATED))
+    namespace.add_nodes(2)
+    for kind in kinds:
+        make(namespace, kind, kind.lower())
+    return lambda user: summary(user.run(label_selectors=["fleet=all"], kinds=kinds,
+                                         image=next(VERSIONS), revision_history_limit=0))
+
+
+def of_history(namespace) -> Use:
+    make(namespace, "ReplicationController")
+    return lambda user: summary(user.update("ReplicationController", revision_history_limit=1))
+
+
+def of_autoscaler(namespace) -> Use:
+    make(namespace, "Deployment")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
+    namespace.call("POST", AUTOSCALERS.format(namespace.name), {
+        "metadata": {"name": "foo"},
+        "spec": {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 3}})
+
+    def use(user: User) -> t.Any:
+        result = user.update("Deployment")
+        actions = {step["action"] for step in result.get("steps", ())}
+        return summary(result), actions & {"freeze", "restore"}
+    return use
+
+
+def of_soak(namespace) -> Use:
+    make(namespace, "Deployment")
+    return lambda user: summary(user.update("Deployment", soak="1"))
+
+
+def of_roll_on(namespace) -> Use:
+    """Return the scenario of changed data in a ConfigMap and a Secret."""
+    make(namespace, "Deployment")
+    for resource in ("configmaps", "secrets"):
+        namespace.create(resource, {"metadata": {"name": "shop"}, "data": {}})
+    numbers = itertools.count()
+
+    def use(user: User) -> t.Any:
+        text = base64.b64encode(str(next(numbers)).encode()).decode()
+        for resource in ("configmaps", "secrets"):
+            namespace.patch("shop", {"data": {"key": text}}, resource)
+        return summary(user.run(name="foo", kind="Deployment",
+                                roll_on=["configmap/shop", "secret/shop"]))
+    return use
+
+
+def of_causes(namespace) -> Use:
+    """Return the scenario of pods that crash with a log, and of pods without their volume."""
+    make(namespace, "Deployment", nodeSelector={"test": namespace.name},
+         tolerations=[{"key": "test", "operator": "Exists"}])
+
+    def use(user: User) -> t.Any:
+        outcomes = []
+        for tag in ("crash", "novolume"):
+            result = user.update("Deployment", image=f"myimage:v2-{tag}", failure_grace="1",
+                                 progress_deadline="6")
+            causes = result.get("failure", {}).get("causes", [])
+            outcomes.append([(cause["kind"], bool(cause["log"]), bool(cause["pod"]))
+                             for cause in causes])
+            user.run(name="foo", kind="Deployment", state="rolled_back")
+        return outcomes
+    return use
+
+
+def of_events(namespace) -> Use:
+    make(namespace, "Deployment")
+
+    def use(user: User) -> t.Any:
+        before = own_events(namespace)
+        result = user.update("Deployment")
+        return summary(result), own_events(namespace) > before
+    return use
+
+
+def own_events(namespace) -> int:
+    items = namespace.call("GET", namespace.path("events"))["items"]
+    return sum(item["source"].get("component") == "baton.kubernetes" for item in items)
+
+
+def of_budgets(namespace) -> Use:
+    make(namespace, "Deployment")
+    path = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
+    namespace.call("POST", path, {"metadata": {"name": "foo"}, "spec": {
+        "selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 2}})
+
+    def use(user: User) -> t.Any:
+        result = user.update("Deployment", max_surge="1", max_unavailable="1")
+        return summary(result), result["rollout"]["floor"]
+    return use
+
+
+def of_warnings(namespace) -> Use:
+    """Return the scenario of a Service with pods without a probe, and of a small quota."""
+    make(namespace, "Deployment")
+    namespace.create("services", {"metadata": {"name": "foo"}, "spec": {
+        "selector": {"app": "foo"}, "ports": [{"port": 80}]}})
+    namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {
+        "hard": {"pods": "2"}}})
+
+    def use(user: User) -> t.Any:
+        result = user.update("Deployment", progress_deadline="1")
+        user.run(name="foo", kind="Deployment", state="rolled_back")
+        return result["warnings"]
+    return use
+
+
+def of_migration(namespace) -> Use:
+    make(namespace, "ReplicationController")
+    return lambda user: summary(migrate(user))
+
+
+def migrate(user: User) -> Json:
+    return user.run("migrate", name="foo")
+
+
+def of_info(namespace) -> Use:
+    kinds = list(map(str, features.UPDATED))
+    namespace.add_nodes(2)
+    for kind in kinds:
+        make(namespace, kind, kind.lower())
+
+    def use(user: User) -> t.Any:
+        result = user.run("info", kinds=kinds, pods=True)
+        return summary(result), [
+            (rollout["name"], len(rollout["history"]), len(rollout["pods"]))
+            for rollout in result.get("rollouts", ())]
+    return use
+
+
+def of_analysis(namespace) -> Use:
+    """Return the scenario of a measurement of each kind, with logs from a fake kubelet."""
+    node = {"nodeSelector": {"test": namespace.name},
+            "tolerations": [{"key": "test", "operator": "Exists"}]}
+    kinds = list(map(str, features.UPDATED))
+    for kind in kinds:
+        make(namespace, kind, kind.lower(), **node)
+    with namespace.as_administrator():
+        namespace.roll(name="daemonset", kind="DaemonSet", image="myimage:v2", pause_at=1)
+
+    def use(user: User) -> t.Any:
+        results = [user.run("analysis", name=kind.lower(), kind=kind, count=1, window="5s",
+                            metrics=[{"type": "error_lines", "max": 10**6}]) for kind in kinds]
+        return [(summary(result)[:2], len(result.get("new_pods", ()))) for result in results]
+    return use
+
+
+SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
+    **{name: ("", of_update(kind)) for kind in map(str, features.UPDATED)
+       if (name := f"update-{kind.lower()}")},
+    "rollback-statefulset": ("", of_rollback("StatefulSet")),
+    "rollback-daemonset": ("", of_rollback("DaemonSet")),
+    "canary-daemonset": ("", of_canary),
+    "fleet": ("", of_fleet),
+    "history": ("update-replicationcontroller", of_history),
+    "autoscaler": ("update-deployment", of_autoscaler),
+    "soak": ("update-deployment", of_soak),
+    "roll-on": ("update-deployment", of_roll_on),
+    "causes": ("update-deployment", of_causes),
+    "events": ("update-deployment", of_events),
+    "budgets": ("update-deployment", of_budgets),
+    "warnings": ("update-deployment", of_warnings),
+    "migrate-replicationcontroller": ("", of_migration),
+    "info": ("", of_info),
+    "analysis": ("", of_analysis),
+}
+
+
+def log(_pod: Json, _container: str) -> list[tuple[float, bytes]]:
+    return [(time.time(), b"a line")]
+
+
+@pytest.fixture
+def user(namespace):
+    """Provide the user, and remove the nodes of the namespace at the end."""
+    yield User(namespace)
+    namespace.remove_nodes()
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in SAMPLE else pytest.mark.full) for name in SCENARIOS])
+def test_each_permission_of_a_file_is_needed(namespace, user, tmp_path, name):
+    base, prepare = SCENARIOS[name]
+    for file in filter(None, (base, name)):
+        user.apply(file)
+    with contextlib.ExitStack() as stack:
+        if name in ("causes", "analysis"):
+            stack.enter_context(kubelets.up(namespace, tmp_path)).lines = log
+        use = prepare(namespace)
+        reduced = {}
+        for permission in sorted(permissions(user.roles[name]["rules"])):
+            with user.without(name, permission):
+                reduced[permission] = use(user)
+        whole = use(user)
+
+    unneeded = {permission for permission, outcome in reduced.items() if outcome == whole}
+    assert unneeded == POLLED.get(name, set()), whole
+    assert "not allowed" not in str(whole)
+    is_checked = FEATURES[name].is_whole and name not in ("info", "analysis")
+    for (_group, resource, verb, _name), outcome in reduced.items() if is_checked else ():
+        assert verb in str(outcome) and resource in str(outcome)
+
+
+def test_nodes_of_a_canary_are_chosen_with_the_cluster_role(namespace, user):
+    user.apply("canary-daemonset")
+    of_canary(namespace)
+    role, binding = FEATURES["canary-nodes"].documents
+    binding["subjects"][0]["namespace"] = namespace.name
+    options = {"image": "myimage:v2", "pause_at": "1", "nodes": "number=1"}
+
+    refused = user.update("DaemonSet", **options)
+    try:
+        for item in (role, binding):
+            namespace.call("POST", f"{RBAC}/{item['kind'].lower()}s", item)
+        paused = eventually(lambda: (result := user.update("DaemonSet", **options))
+                            and not result["failed"] and result, "the ClusterRole")
+    finally:
+        for item in (binding, role):
+            with contextlib.suppress(ApiException):
+                namespace.call("DELETE",
+                               f"{RBAC}/{item['kind'].lower()}s/{item['metadata']['name']}")
+
+    assert 'cannot list resource "nodes"' in refused["failure"]["why"]
+    assert paused["rollout"]["phase"] == "paused"
+
+
+def test_each_file_is_used_by_a_test():
+    assert SCENARIOS.keys() | ELSEWHERE.keys() == FEATURES.keys()

@@ -1,0 +1,175 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The permissions of each feature, from the rules that the flows themselves check.
+
+Features without a check before the first write, such as causes, have their rules here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+from pathlib import Path
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import permissions
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import roll_on, soak
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Rule
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
+    Kind,
+    Module,
+    State,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+
+FOLDER = Path(__file__).parents[2] / "docs" / "permissions"
+#: The kinds that an update replaces the pods of.
+UPDATED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET,
+           Kind.DAEMON_SET)
+HEADER = """\
+# {title}
+# {alone}
+# Generated from the checks of the collection by `make permissions`; see docs/permissions.md.
+#
+#     kubectl -n NAMESPACE apply -f docs/permissions/{name}.yaml
+"""
+#: The namespace of a ServiceAccount is needed in a ClusterRoleBinding alone.
+IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccount.\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A file of docs/permissions."""
+
+    name: str
+    title: str
+    rules: tuple[Rule, ...]
+    #: Whether the rules are sufficient; else they add to those of an update.
+    is_whole: bool = True
+    #: Whether the rules are about objects without a namespace.
+    is_cluster_wide: bool = False
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.yaml"
+
+    @property
+    def documents(self) -> list[dict[str, t.Any]]:
+        """Return the role and its binding as objects of the API."""
+        scope = "Cluster" if self.is_cluster_wide else ""
+        group, name = "rbac.authorization.k8s.io", f"baton-{self.name}"
+        subject = {"kind": "ServiceAccount", "name": "baton",
+                   **({"namespace": "default"} if self.is_cluster_wide else {})}
+        return [
+            {"apiVersion": f"{group}/v1", "kind": f"{scope}Role", "metadata": {"name": name},
+             "rules": [{"apiGroups": [api_group], "resources": [resource], "verbs": list(verbs)}
+                       for api_group, resource, verbs in merged(self.rules)]},
+            {"apiVersion": f"{group}/v1", "kind": f"{scope}RoleBinding",
+             "metadata": {"name": name}, "subjects": [subject],
+             "roleRef": {"apiGroup": group, "kind": f"{scope}Role", "name": name}}]
+
+    @property
+    def text(self) -> str:
+        """Return the content of the file."""
+        alone = ("Sufficient alone." if self.is_whole
+                 else "In addition to the file for the update of the kind.")
+        header = HEADER.format(title=self.title, alone=alone, name=self.name)
+        header += IN_CLUSTER if self.is_cluster_wide else ""
+        return "".join([header, *(f"---\n{as_yaml(document)}" for document in self.documents)])
+
+
+def merged(rules: t.Iterable[Rule]) -> list[Rule]:
+    """Return the rules with one rule for each resource, in the order of the first mention."""
+    verbs: dict[tuple[str, str], dict[str, None]] = {}
+    for group, resource, granted in rules:
+        verbs.setdefault((group, resource), {}).update(dict.fromkeys(granted))
+    return [(group, resource, tuple(granted)) for (group, resource), granted in verbs.items()]
+
+
+def as_yaml(value: t.Any, indent: str = "") -> str:
+    """Return an object as YAML in the style of Kubernetes' documentation."""
+    lines = []
+    for key, child in value.items():
+        if isinstance(child, dict):
+            lines.append(f"{indent}{key}:\n{as_yaml(child, indent + '  ')}")
+        elif isinstance(child, list) and child and isinstance(child[0], dict):
+            items = (as_yaml(item, f"{indent}    ").removeprefix(f"{indent}    ")
+                     for item in child)
+            lines.append(f"{indent}{key}:\n" + "".join(f"{indent}  - {item}" for item in items))
+        elif isinstance(child, list):
+            texts = ", ".join(item or '""' for item in child)
+            lines.append(f"{indent}{key}: [{texts}]\n")
+        else:
+            lines.append(f"{indent}{key}: {child}\n")
+    return "".join(lines)
+
+
+def needs(kind: Kind, **fields: t.Any) -> tuple[Rule, ...]:
+    """Return the rules that a task checks before its first write."""
+    request = Request("any", kind=kind, **fields)
+    return *choose(request).needs(request), permissions.NEEDED_TO_LOCK
+
+
+def optional(kind: Kind) -> tuple[Rule, ...]:
+    """Return the rules that a task checks, but continues without."""
+    request = Request("any", kind=kind)
+    return choose(request).optional_permissions(request)
+
+
+def listed(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]:
+    return tuple((kind.group, kind.resource, verbs) for kind in kinds)
+
+
+def features() -> list[Feature]:
+    """Return all features, in the order of docs/permissions.md."""
+    of_update = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
+                         needs(kind)) for kind in UPDATED]
+    revisions = optional(Kind.STATEFUL_SET)
+    return [
+        *of_update,
+        *(Feature(f"rollback-{kind.lower()}", f"Update a {kind}, and roll back.",
+                  (*needs(kind), *needs(kind, state=State.ROLLED_BACK)))
+          for kind in (Kind.STATEFUL_SET, Kind.DAEMON_SET)),
+        Feature("canary-daemonset", "Update a DaemonSet up to a pause (pause_at).",
+                needs(Kind.DAEMON_SET, pause_at=Size(1))),
+        Feature("canary-nodes", "Choose the first nodes of a canary by their labels (nodes).",
+                (("", "nodes", ("list",)),), is_whole=False, is_cluster_wide=True),
+        Feature("fleet", "Update controllers of all kinds, by names or by labels.",
+                tuple(rule for feature in of_update for rule in feature.rules)),
+        Feature("history", "Store previous templates of a ReplicationController or a ReplicaSet.",
+                optional(Kind.REPLICATION_CONTROLLER), is_whole=False),
+        Feature("autoscaler", "Freeze a HorizontalPodAutoscaler during the update.",
+                (("autoscaling", "horizontalpodautoscalers", ("list", "patch")),),
+                is_whole=False),
+        Feature("soak", "Watch the new pods (soak).",
+                (*soak.NEEDS, *soak.OPTIONAL_PERMISSIONS), is_whole=False),
+        Feature("roll-on", "Replace the pods when the data that they read has changed (roll_on).",
+                roll_on.needs(Request("any", roll_on=("auto",))), is_whole=False),
+        Feature("causes", "Report why pods do not become available, with the end of the log.",
+                (("", "pods", ("list", "watch")), ("", "events", ("list", "watch")),
+                 permissions.NEEDED_FOR_LOGS), is_whole=False),
+        Feature("events", "Record each step as an Event.", (("", "events", ("create",)),),
+                is_whole=False),
+        Feature("budgets", "Keep as many pods available as a PodDisruptionBudget demands.",
+                (("policy", "poddisruptionbudgets", ("list",)),), is_whole=False),
+        Feature("warnings", "Warn, before the first change, of what will not work.",
+                (("", "services", ("list",)), ("", "resourcequotas", ("list",))),
+                is_whole=False),
+        Feature("migrate-replicationcontroller",
+                "Turn a ReplicationController into a Deployment.",
+                needs(Kind.REPLICATION_CONTROLLER, module=Module.MIGRATION,
+                      state=State.MIGRATED)),
+        Feature("migrate-deploymentconfig", "Turn an OpenShift DeploymentConfig into a Deployment.",
+                needs(Kind.DEPLOYMENT_CONFIG, module=Module.MIGRATION, state=State.MIGRATED)),
+        Feature("owner-references",
+                "Hand over pods where OwnerReferencesPermissionEnforcement protects them.",
+                (("", "pods", ("delete",)), ("", "replicationcontrollers/finalizers", ("update",)),
+                 ("apps", "replicasets/finalizers", ("update",))), is_whole=False),
+        Feature("info", "Read the state of updates (rolling_update_info), with history and pods.",
+                (*listed(*UPDATED), *revisions, ("", "pods", ("list",)))),
+        Feature("analysis", "Measure new and old pods (rollout_analysis), with error_lines.",
+                (*listed(*UPDATED), *revisions, ("", "pods", ("list",)),
+                 permissions.NEEDED_FOR_LOGS)),
+    ]

@@ -1,0 +1,48 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of docs/permissions: generated from the checks of the code, and all that is documented.
+
+tests/integration/test_permission_files.py uses each on a real API server.
+"""
+
+from __future__ import annotations
+
+import re
+
+import features
+import pytest
+import yaml
+from objects import PERMISSIONS, permissions, role
+
+FEATURES = features.features()
+ROLES = ("baton", "baton-stateful-sets", "baton-daemon-sets", "baton-migration", "baton-openshift",
+         "baton-owner-references", "baton-roll-on")
+#: Permissions of the ClusterRole of the page.
+BEYOND = {("", "nodes", "list", "")}
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+def test_each_file_is_current(feature):
+    assert feature.path.read_text("utf-8") == feature.text, "make permissions"
+    assert list(yaml.safe_load_all(feature.text)) == feature.documents
+    assert f"permissions/{feature.name}.yaml" in PERMISSIONS.read_text("utf-8")
+
+
+def test_no_other_file_is_there():
+    assert ({path.stem for path in features.FOLDER.iterdir()}
+            == {feature.name for feature in FEATURES})
+
+
+def test_the_files_have_the_permissions_of_the_page_and_no_others():
+    page = {permission for name in ROLES for permission in permissions(role(name))}
+    files = {permission for feature in FEATURES
+             for permission in permissions(feature.documents[0]["rules"])}
+
+    assert files - page == BEYOND and page - files == set()
+
+
+def test_each_role_of_the_page_is_compared():
+    names = re.findall(r"kind: Role\nmetadata:\n  name: (\S+)", PERMISSIONS.read_text("utf-8"))
+
+    assert set(names) == set(ROLES)

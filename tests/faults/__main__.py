@@ -21,6 +21,7 @@ sys.path[:0] = [str(ROOT / folder)
 import embedded  # noqa: E402
 import plan  # noqa: E402
 import report  # noqa: E402
+from forked import start_server  # noqa: E402
 from series import Series, Tally  # noqa: E402
 from workers import begin, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
@@ -40,6 +41,7 @@ def main() -> int:
                         help="only series whose titles have one of these")
     options = parser.parse_args()
     begin()
+    start_server(ROOT / ".venv/collections")
     began = time.monotonic()
     with embedded.up(embedded.checkout_cluster_name("faults")) as cluster:
         chosen = [series for series in plan.series(with_peer=not options.sample)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forked import Forked
+
 ROOT = Path(__file__).resolve().parents[2]
 
 TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
@@ -26,6 +28,9 @@ TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
 
 PATIENCE = 150
 """Seconds after which a program that has not ended is taken for hanging."""
+
+PYTHON_MODULE = [sys.executable, "-m"]
+"""The beginning of a command whose process is forked from a Python with the imports done."""
 
 Json = dict[str, Any]
 
@@ -65,21 +70,26 @@ class Program:
     """Run of a program in its own session."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | Forked | None = None
         self._has_started = threading.Event()
 
     def run(self, command: list[str], environment: dict[str, str]) -> Ended:
         began = time.monotonic()
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                             stdout=output, stderr=errors,
-                                             start_new_session=True)
+            if command[:2] == PYTHON_MODULE:
+                name, argument = command[2:]
+                self._process = Forked(name, argument, environment, output, errors)
+            else:
+                self._process = subprocess.Popen(command, env=environment,
+                                                 stdin=subprocess.DEVNULL, stdout=output,
+                                                 stderr=errors, start_new_session=True)
             self._has_started.set()
             try:
                 code = self._process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.kill()
                 code = self._process.wait()
+                errors.seek(0, os.SEEK_END)
                 errors.write(f"\nhangs: killed after {PATIENCE} s")
             seconds = time.monotonic() - began
             output.seek(0)
@@ -130,7 +140,7 @@ def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[s
     """Run the module alone, in its own Python, as Ansible starts it."""
     name, params = _module_of(params)
     name = f"ansible_collections.baton.kubernetes.plugins.modules.{name}"
-    return [sys.executable, "-m", name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
+    return [*PYTHON_MODULE, name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
         **environment(kubeconfig, home), "PYTHONPATH": str(ROOT / ".venv/collections")}
 
 

@@ -70,7 +70,7 @@ class Judge(Observer):
         self._strangers = self._look_at_strangers()
         self._is_expected = expected
         with self._counts:  # the watch may still add counts of the time before
-            self.before = set(self.created)
+            self.initial_pods = set(self.created)
             self.min_ready, self.max_pods = len(ready), len(pods)
             self.orphans.clear()
         self.controllers_deleted.clear()
@@ -79,7 +79,7 @@ class Judge(Observer):
     def verdict(self) -> list[str]:
         """Return a phrase for each broken promise. Raises Blind."""
         present = uids(self.namespace.pods())
-        self._sees(lambda: present <= set(self.created) and not present & self.deleted)
+        self._sees(lambda: present <= set(self.created) and not present & self.deleted_pods)
         broken = []
         if self.min_ready < self._floor:
             broken.append(f"floor broken: {self.min_ready} ready instead of {self._floor}")
@@ -118,8 +118,8 @@ class Judge(Observer):
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
                 for item in (*filter(None, controllers), *pods)}
 
-    def _take_controller(self, kind: str, item: Json) -> None:
-        super()._take_controller(kind, item)
+    def _receive_controller(self, kind: str, item: Json) -> None:
+        super()._receive_controller(kind, item)
         name = item["metadata"]["name"]
         self._controllers.pop(name, None)
         if kind != "DELETED":

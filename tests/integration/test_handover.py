@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The last phase of an update: each pod changes its controller by one patch, and always has one.
+"""Test the handover, the last phase of an update, in which one patch changes the owner of each pod.
 
-Clients die at each write, other clients interfere between two writes, other controllers select the
-same pods, and a cluster restricts changes of owners.
+The client is killed at each write, other clients act between two writes, other controllers select
+the same pods, and an admission plugin restricts changes of owners.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: Far more than the writes of a handover.
-NEVER = 30
+#: More than the number of writes of a handover.
+MAX_WRITES = 30
 KINDS = ["ReplicationController", "ReplicaSet"]
 UPDATE = {"image": "myimage:v2"}
 
 
 class Kind:
-    """Controllers of a kind in a namespace."""
+    """Helpers for controllers of one kind."""
 
     def __init__(self, namespace, kind):
         self.namespace, self.kind = namespace, kind
@@ -44,7 +44,7 @@ class Kind:
                 else self.namespace.apps_path("replicasets", name))
 
     def make(self, replicas=REPLICAS, name="foo", labels=None, **spec):
-        """Create a controller with these labels in its selector, and wait until all pods are
+        """Create a controller with the labels in its selector, and wait until its pods are
         available.
         """
         self.namespace.call("POST", self.path(), self.body(replicas, name, labels, **spec))
@@ -86,7 +86,7 @@ class Kind:
         uid = self.get(name)["metadata"]["uid"]
         self.namespace.call("DELETE", self.path(name), {"propagationPolicy": policy})
         eventually(lambda: self.get(name) is None and uid not in map(owner, self.namespace.pods()),
-                   f"the end of {name}")
+                   f"the deletion of {name}")
 
     def is_available(self, name="foo", replicas=REPLICAS):
         status = (self.get(name) or {}).get("status", {})
@@ -108,23 +108,20 @@ class Kind:
         return self.namespace.roll(**{"kind": self.kind, **UPDATE, "progress_deadline": 20,
                                       **params})
 
-    def half_way(self, **params):
-        """Run a client that dies after the handover of the first pod."""
+    def kill_in_handover(self, **params):
+        """Run an update that is killed after the handover of the first pod."""
         with pytest.raises(Killed):
             self.roll(fault=kill_at_write(1, True, is_reparenting), **params)
         assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
-        """Assert that foo is alone, open, without annotations of the update, and complete.
-
-        All its pods are available and have the image, and another task changes nothing.
-        """
+        """Assert that the update is complete, and that another task changes nothing."""
         item = self.get()
-        mine = self.pods()
+        own_pods = self.pods()
         assert (self.names() == ["foo"] and self.is_available("foo", replicas)
                 and item["spec"]["replicas"] == replicas)
-        assert ({pod["spec"]["containers"][0]["image"] for pod in mine} == {image}
-                and len(mine) == replicas)
+        assert ({pod["spec"]["containers"][0]["image"] for pod in own_pods} == {image}
+                and len(own_pods) == replicas)
         assert "priorityClassName" not in item["spec"]["template"]["spec"]
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"]["annotations"])
         assert (json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])["outcome"]
@@ -134,47 +131,47 @@ class Kind:
 
 @pytest.fixture(params=KINDS)
 def kind(namespace, request):
-    """The namespace's controllers of either kind."""
+    """Provide helpers for ReplicationControllers, or for ReplicaSets."""
     return Kind(namespace, request.param)
 
 
-# Other controllers with a selector for the same pods
+# Other controllers whose selectors match the same pods
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("rolled, neighbour", [("foo", "canary"), ("canary", "foo")])
-def test_stable_and_canary_with_a_shared_label_need_no_next_name(
-        namespace, kind, rolled, neighbour):
-    """stable selects app=foo, a label of the canary's pods too: each keeps its own pods."""
+@pytest.mark.parametrize("updated, other", [("foo", "canary"), ("canary", "foo")])
+def test_controllers_with_a_shared_label_retain_their_pods(
+        namespace, kind, updated, other):
+    """The selector of foo, app=foo, also matches the pods of the canary."""
     kind.make(3)
     kind.make(2, "canary", {"app": "foo", "track": "canary"})
     before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
-              for pod in kind.pods(neighbour)}
-    size = len(kind.pods(rolled))
+              for pod in kind.pods(other)}
+    size = len(kind.pods(updated))
 
     with namespace.observer() as observer:
-        result = kind.roll(name=rolled)
+        result = kind.roll(name=updated)
 
     assert (
         result["changed"] and kind.names() == ["canary", "foo"] and len(observer.new_pods) == size
     )
     assert ({pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
-             for pod in kind.pods(neighbour)} == before)
-    assert (uids(kind.pods(rolled)) == observer.new_pods and observer.min_ready >= 5
+             for pod in kind.pods(other)} == before)
+    assert (uids(kind.pods(updated)) == observer.new_pods and observer.min_ready >= 5
             and observer.max_pods <= 6)
 
 
-# The client dies
+# The client is killed
 
 
-class SinceRename:
-    """Selects the writes of the handover: from foo's change to next's template on."""
+class HandoverWrites:
+    """Filter for the writes of the handover, the first of which changes the template of foo."""
 
     def __init__(self):
         self.has_begun = False
 
-    def __call__(self, what):
-        operations = getattr(what, "operations", ())
+    def __call__(self, step):
+        operations = getattr(step, "operations", ())
         self.has_begun = (self.has_begun
                           or any(operation["path"] == "/spec/template" for operation in operations))
         return self.has_begun
@@ -183,32 +180,32 @@ class SinceRename:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
-    """foo ends with exactly the pods that next created, and each pod always has a controller."""
+    """At the end, foo owns exactly the pods of the successor."""
     kind.make()
-    for number in range(1, NEVER):
+    for number in range(1, MAX_WRITES):
         image = f"myimage:v{number + 1}"
-        where = f"killed {'after' if after else 'before'} write {number} of the handover"
-        with_successor = set()
+        moment = f"killed {'after' if after else 'before'} write {number} of the handover"
+        pods_at_kill = set()
         with namespace.observer() as observer:
             try:
-                kind.roll(fault=kill_at_write(number, after, SinceRename()), image=image)
+                kind.roll(fault=kill_at_write(number, after, HandoverWrites()), image=image)
             except Killed:
-                with_successor = uids(namespace.pods())
+                pods_at_kill = uids(namespace.pods())
                 kind.roll(image=image)
             else:
                 break
-        assert uids(kind.pods()) == with_successor == observer.new_pods, where
+        assert uids(kind.pods()) == pods_at_kill == observer.new_pods, moment
         assert (len(observer.new_pods) == REPLICAS and not observer.new_pods & observer.deleted_pods
-                and not observer.restarts), where
-        assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1, where
-        assert "foo" not in observer.controllers_deleted, where
+                and not observer.restarts), moment
+        assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1, moment
+        assert "foo" not in observer.controllers_deleted, moment
         kind.assert_updated(image=image)
     assert number == 4 + REPLICAS + 1  # rename, close, a patch for each pod, delete, open
 
 
 @pytest.mark.sample(1)
 def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
-    """Each client hands over one pod; the last client ends the update."""
+    """Each client hands over one pod and is killed; the last client completes the update."""
     kind.make()
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
@@ -221,51 +218,50 @@ def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
     assert uids(kind.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
-# Another client interferes half way
+# Another client acts during the handover
 
 
 def name_of(pod):
     return pod["metadata"]["name"]
 
 
-def deletes_pods(of):
-    """Delete the pods of foo, of next, or of both."""
+def delete_pods_of(of):
+    """Return an action that deletes the pods of foo, of the successor, or of both."""
     def delete(kind):
         owners = {"foo": ["foo"], "next": [kind.successor()], "both": ["foo", kind.successor()]}[of]
         for pod in [pod for name in owners for pod in kind.pods(name)]:
             kind.namespace.remove(name_of(pod), "pods")
-        eventually(lambda: not any(kind.pods(name) for name in owners), "the end of the pods")
+        eventually(lambda: not any(kind.pods(name) for name in owners), "the deletion of the pods")
     return delete
 
 
-def relabels(key, of):
+def relabel_pod_of(key, of):
     def relabel(kind):
         pod = kind.pods(kind.successor() if of == "next" else of)[0]
         kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
         eventually(lambda: owner(kind.namespace.get("pods", name_of(pod))) != owner(pod),
-                   "its release")
+                   "the release of the pod")
     return relabel
 
 
-def adopts(kind):
-    """Let another controller adopt a pod of next.
+def adopt_pod(kind):
+    """Change the owner of a pod of the successor to another controller.
 
-    Real controllers never take a pod with an owner. The API server refuses this controller's own
-    pods, so that a pod is missing.
+    The other controller cannot create pods, because its priority class does not exist.
     """
     kind.namespace.call("POST", kind.path(),
                         kind.body(1, "other", {"app": "foo"},
-                                  priorityClassName="none-of-that-name"))
+                                  priorityClassName="missing"))
     controller = kind.get("other")
     pod = kind.pods(kind.successor())[0]
     reference = {"apiVersion": controller["apiVersion"], "kind": kind.kind, "name": "other",
                  "uid": controller["metadata"]["uid"],
                  "controller": True, "blockOwnerDeletion": True}
     kind.namespace.patch(name_of(pod), {"metadata": {"ownerReferences": [reference]}}, "pods")
-    eventually(lambda: kind.is_available("other", 1), "the other's pod")
+    eventually(lambda: kind.is_available("other", 1), "the pod of the other controller")
 
 
-def terminates(of):
+def terminate_pod_of(of):
     def terminate(kind):
         name = name_of(kind.pods(kind.successor() if of == "next" else of)[0])
         kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
@@ -273,80 +269,80 @@ def terminates(of):
     return terminate
 
 
-def scales(name, size):
+def scale_controller(name, size):
     def scale(kind):
         kind.patch(name or kind.successor(), {"spec": {"replicas": size}})
-        eventually(lambda: kind.is_observed(name or kind.successor()), "the new size")
+        eventually(lambda: kind.is_observed(name or kind.successor()), "the observed size")
     return scale
 
 
-def deletes_controller(name, policy):
+def delete_controller(name, policy):
     return lambda kind: kind.remove(name or kind.successor(), policy)
 
 
 LABEL = object_meta.DEPLOYMENT_LABEL
-#: Each action, and the number of available pods that are lost.
-DEEDS = {
-    "foo's pod is deleted": (deletes_pods("foo"), 1),
-    "next's pods are deleted": (deletes_pods("next"), REPLICAS - 1),
-    "all pods are deleted": (deletes_pods("both"), REPLICAS),
-    "foo's pod is relabelled": (relabels("app", "foo"), 0),
-    "a pod of next's is relabelled": (relabels("app", "next"), 0),
-    "a pod of next's gets another deployment label": (relabels(LABEL, "next"), 0),
-    "another controller takes a pod of next's": (adopts, 0),
-    "foo's pod is terminating": (terminates("foo"), 1),
-    "a pod of next's is terminating": (terminates("next"), 1),
-    "foo is scaled up": (scales("foo", 5), 0),
-    "foo is scaled down": (scales("foo", 1), 0),
-    "foo is scaled to 0": (scales("foo", 0), 1),
-    "next is scaled up": (scales(None, 5), 0),
-    "next is scaled down": (scales(None, 1), 1),
-    "foo is deleted": (deletes_controller("foo", "Background"), 1),
-    "foo is deleted without its pods": (deletes_controller("foo", "Orphan"), 0),
-    "next is deleted": (deletes_controller(None, "Background"), REPLICAS - 1),
-    "next is deleted without its pods": (deletes_controller(None, "Orphan"), 0),
+#: Actions of another client, and the number of available pods that each action deletes.
+ACTIONS = {
+    "delete the pod of foo": (delete_pods_of("foo"), 1),
+    "delete the pods of the successor": (delete_pods_of("next"), REPLICAS - 1),
+    "delete all pods": (delete_pods_of("both"), REPLICAS),
+    "relabel the pod of foo": (relabel_pod_of("app", "foo"), 0),
+    "relabel a pod of the successor": (relabel_pod_of("app", "next"), 0),
+    "change the deployment label of a pod of the successor": (relabel_pod_of(LABEL, "next"), 0),
+    "change the owner of a pod of the successor": (adopt_pod, 0),
+    "terminate the pod of foo": (terminate_pod_of("foo"), 1),
+    "terminate a pod of the successor": (terminate_pod_of("next"), 1),
+    "scale up foo": (scale_controller("foo", 5), 0),
+    "scale down foo": (scale_controller("foo", 1), 0),
+    "scale foo to 0": (scale_controller("foo", 0), 1),
+    "scale up the successor": (scale_controller(None, 5), 0),
+    "scale down the successor": (scale_controller(None, 1), 1),
+    "delete foo": (delete_controller("foo", "Background"), 1),
+    "delete foo with --cascade=orphan": (delete_controller("foo", "Orphan"), 0),
+    "delete the successor": (delete_controller(None, "Background"), REPLICAS - 1),
+    "delete the successor with --cascade=orphan": (delete_controller(None, "Orphan"), 0),
 }
 
 
-def is_the_deeds(what):
-    """Return a predicate: the action itself, not the handover, has orphaned the pod."""
-    def is_it(pod):
-        return "without its pods" in what or "another" in pod["metadata"]["labels"].values()
-    return is_it
+def is_orphaned_by(title):
+    """Return a predicate for pods that the action, not the handover, has orphaned."""
+    def is_orphaned(pod):
+        return "orphan" in title or "another" in pod["metadata"]["labels"].values()
+    return is_orphaned
 
 
 @pytest.mark.sample(8)
-@pytest.mark.parametrize("what", DEEDS)
-def test_handover_resumes_after_changes_of_other_clients(namespace, kind, what):
-    """The task ends with all pods available; the pods not killed by the action survive."""
-    deed, cost = DEEDS[what]
+@pytest.mark.parametrize("title", ACTIONS)
+def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title):
+    """The update completes, and pods that the action does not delete survive."""
+    action, lost_pods = ACTIONS[title]
     kind.make()
-    with namespace.observer(is_the_deeds(what)) as observer:
-        kind.half_way()
-        deed(kind)
+    with namespace.observer(is_orphaned_by(title)) as observer:
+        kind.kill_in_handover()
+        action(kind)
         surviving = {uid
                      for uid, pod in ((pod["metadata"]["uid"], pod) for pod in namespace.pods())
                      if is_ready(pod)}
         kind.roll()
 
-    theirs = uids(kind.pods("other")) if kind.get("other") else set()
-    strangers = uids(pod for pod in namespace.pods() if not owner(pod)) | theirs
-    if theirs:
+    adopted_pods = uids(kind.pods("other")) if kind.get("other") else set()
+    other_pods = uids(pod for pod in namespace.pods() if not owner(pod)) | adopted_pods
+    if adopted_pods:
         kind.remove("other")
     for item in namespace.call("GET", namespace.path("pods"))["items"]:
         if "finalizers" in item["metadata"]:
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
-    kind.assert_updated(5 if what == "foo is scaled up" else REPLICAS)
-    assert observer.min_ready >= REPLICAS - cost
-    assert surviving - strangers <= uids(kind.pods()), "a pod that nobody wanted to go"
+    kind.assert_updated(5 if title == "scale up foo" else REPLICAS)
+    assert observer.min_ready >= REPLICAS - lost_pods
+    assert surviving - other_pods <= uids(kind.pods()), "the task has deleted a pod"
 
 
 @pytest.mark.sample(1)
 def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
-    """next has a copy."""
+    """The successor has a copy of the annotation."""
     kind.make()
     with namespace.observer() as observer:
-        kind.half_way()
+        kind.kill_in_handover()
         kind.patch("foo", {"metadata": {"annotations": None}})
         kind.roll()
 
@@ -355,13 +351,15 @@ def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("number", [1, 6], ids=["renamed", "next deleted"])
+@pytest.mark.parametrize(
+    "number", [1, 6], ids=["after the rename", "after the deletion of the successor"]
+)
 def test_lost_takeover_annotation_of_both_is_an_error(namespace, kind, number):
-    """No pod is lost or orphaned; the error shows the command to type."""
+    """No pod is deleted or orphaned, and the error contains the next command."""
     kind.make()
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            kind.roll(fault=kill_at_write(number, True, SinceRename()))
+            kind.roll(fault=kill_at_write(number, True, HandoverWrites()))
         kind.patch("foo", {"metadata": {"annotations": None}})
         with pytest.raises(RolloutError, match="client removed the annotation") as error:
             kind.roll()
@@ -371,11 +369,11 @@ def test_lost_takeover_annotation_of_both_is_an_error(namespace, kind, number):
             and observer.min_ready >= REPLICAS)
 
 
-# foo is applied again
+# Another client applies the old manifest of foo
 
 
-def apply_at_the_client(kind):
-    """Apply the manifest's fields like kubectl; none has been removed since the last apply."""
+def apply_client_side(kind):
+    """Apply the manifest like `kubectl apply`."""
     body = kind.body()
     last_applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(body)}
     change = {"metadata": {"labels": body["metadata"]["labels"], "annotations": last_applied},
@@ -384,76 +382,83 @@ def apply_at_the_client(kind):
                         "application/strategic-merge-patch+json")
 
 
-def apply_at_the_server(kind):
+def apply_server_side(kind):
     path = f"{kind.path('foo')}?fieldManager=kubectl&force=true"
     kind.namespace.call("PATCH", path, kind.body(), "application/apply-patch+yaml")
 
 
 def replace(kind):
-    """Neither marks nor priority class are left: foo makes pods of the old template."""
+    """Replace the object, which removes the annotations and the priority class."""
     kind.namespace.call("PUT", kind.path("foo"), kind.body())
 
 
-WAYS = [apply_at_the_client, apply_at_the_server, replace]
-#: The writes of the handover by number, except the last write, which ends the update.
-WRITES = {1: "rename", 2: "close", 3: "a pod", 4: "two pods", 5: "all pods", 6: "delete"}
-FAST = (3, 6)
+APPLY_FUNCTIONS = [apply_client_side, apply_server_side, replace]
+#: The writes of the handover by number, without the last write, which completes the update.
+WRITES = {
+    1: "rename",
+    2: "close",
+    3: "reparent one pod",
+    4: "reparent two pods",
+    5: "reparent all pods",
+    6: "delete",
+}
+SAMPLE = (3, 6)
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)],
-                         ids=["client dead", "client at work"])
+                         ids=["client killed", "client running"])
 @pytest.mark.parametrize("number",
-                         [pytest.param(number, marks=() if number in FAST else pytest.mark.long,
-                                       id=f"after {what}")
-                          for number, what in WRITES.items()])
-@pytest.mark.parametrize("way", WAYS)
-def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, way, number, is_alive):
-    """The available pods never fall below the size; the same task makes all pods new and names the
-    obstacle.
-    """
+                         [pytest.param(number, marks=() if number in SAMPLE else pytest.mark.long,
+                                       id=f"after {title}")
+                          for number, title in WRITES.items()])
+@pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
+def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply, number, is_alive):
+    """The rerun completes the update, and warns about the other client."""
     kind.make()
     warnings = []
 
-    def deed():
-        way(kind)
-        eventually(kind.is_observed, "the controller manager's view of foo")
+    def action():
+        apply(kind)
+        eventually(kind.is_observed, "the observed generation of foo")
 
     with namespace.observer() as observer:
         if is_alive:
-            warnings += kind.roll(fault=action_after_write(number, deed, SinceRename()))["warnings"]
+            warnings += kind.roll(fault=action_after_write(number, action, HandoverWrites()))[
+                "warnings"
+            ]
         else:
             with pytest.raises(Killed):
-                kind.roll(fault=kill_at_write(number, True, SinceRename()))
-            deed()
+                kind.roll(fault=kill_at_write(number, True, HandoverWrites()))
+            action()
         warnings += kind.roll()["warnings"]
 
     kind.assert_updated()
     assert observer.min_ready >= REPLICAS
-    # then no mark is left, and foo is like any other
-    if way is not replace or WRITES[number] not in ("rename", "delete"):
+    # without annotations, the task cannot detect the change
+    if apply is not replace or WRITES[number] not in ("rename", "delete"):
         assert any(warning.startswith("another client ") and "foo" in warning
                    for warning in warnings), warnings
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_before_the_last_write_is_reported(
-        namespace, kind, way):
-    """The client does not know of the change when it writes."""
+        namespace, kind, apply):
+    """The client has not observed the change before its last write."""
     kind.make()
     with namespace.observer() as observer:
-        kind.roll(fault=action_after_write(6, lambda: way(kind), SinceRename()))
+        kind.roll(fault=action_after_write(6, lambda: apply(kind), HandoverWrites()))
 
     kind.assert_updated()
     assert observer.min_ready >= REPLICAS
 
 
 @pytest.mark.sample(1)
-def test_image_of_another_client_is_named_in_a_warning_and_a_line(namespace, kind):
+def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(namespace, kind):
     kind.make()
     lines = []
-    kind.half_way()
+    kind.kill_in_handover()
     change = [{"op": "replace", "path": "/spec/template/spec/containers/0/image",
                "value": "myimage:by-hand"}]
     namespace.call("PATCH", kind.path("foo"), change, "application/json-patch+json")
@@ -466,11 +471,11 @@ def test_image_of_another_client_is_named_in_a_warning_and_a_line(namespace, kin
     kind.assert_updated()
 
 
-# A pod becomes unready
+# Unready pods
 
 
 class Readiness:
-    """Makes the unready pods of this image ready, apart from the pods named in `unready`."""
+    """Sets the condition Ready of all running pods, false for the pods in `unready`."""
 
     def __init__(self, namespace):
         self.namespace, self.unready, self._stop = namespace, set(), threading.Event()
@@ -501,60 +506,62 @@ class Readiness:
 @pytest.mark.sample
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize(
-    "which", [is_reparenting, is_deletion], ids=["half way", "when next is gone"]
+    "matches",
+    [is_reparenting, is_deletion],
+    ids=["during the handover", "after the deletion of the successor"],
 )
-def test_unready_pod_leaves_no_template_closed(namespace, kind, which):
-    """foo is opened while a pod is unready, so that dead pods are replaced; the update ends when
-    all are available.
+def test_template_is_opened_while_a_pod_is_unready(namespace, kind, matches):
+    """An open template allows foo to replace failed pods. The update ends when all pods are
+    available.
 
-    If all pods were available when next was deleted, the update has already ended.
+    If the successor is already deleted, the update may end before the pod becomes unready.
     """
     kind.make()
-    opened = threading.Event()
+    was_opened = threading.Event()
 
     with Readiness(namespace) as readiness, namespace.observer() as observer:
-        def falls_ill():
+        def make_unready():
             readiness.unready.add(name_of(kind.pods()[0]))
             readiness.set(name_of(kind.pods()[0]), False)
-            eventually(kind.lacks_available_pods, "foo's new status")
+            eventually(kind.lacks_available_pods, "an unavailable pod in the status of foo")
 
         def say(line):
             if line == "restore foo: template":
                 item = kind.get()
                 assert item["spec"]["template"]["spec"].get("priorityClassName") != handover.CLOSED
-                opened.set()
+                was_opened.set()
                 readiness.unready.clear()
 
-        kind.roll(fault=action_after_write(1, falls_ill, which), say=say,
+        kind.roll(fault=action_after_write(1, make_unready, matches), say=say,
                   image="myimage:v2-unready")
 
-    assert opened.is_set() or which is is_deletion
+    assert was_opened.is_set() or matches is is_deletion
     assert "priorityClassName" not in kind.get()["spec"]["template"]["spec"]
     assert len(observer.new_pods) == REPLICAS and observer.min_ready == REPLICAS - 1
     assert uids(kind.pods()) == observer.new_pods
 
 
-# A cluster with restricted changes of owners: only for clients with permission to delete the pod
+# A cluster with the admission plugin OwnerReferencesPermissionEnforcement
 
 
 @pytest.fixture(scope="module")
-def strict():
-    """A cluster with the admission plugin OwnerReferencesPermissionEnforcement."""
+def strict_cluster():
+    """Provide a cluster with the admission plugin OwnerReferencesPermissionEnforcement."""
     if os.environ.get("KUBECONFIG"):
-        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of a given one are not ours to choose")
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of another cluster cannot be changed")
     with embedded.up(embedded.checkout_cluster_name("owners"),
                      admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES}]) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def strict_namespace(strict, request):
-    """Provide a namespace of the strict cluster, where the code under test has only the Role of
-    docs/permissions.md.
-    """
-    provided = Namespace(strict.kubeconfig, request.node.originalname, admission_plugins=())
-    yield provided
-    provided.delete()
+def strict_namespace(strict_cluster, request):
+    """Provide a namespace of the strict cluster, without the Role baton-owner-references."""
+    namespace = Namespace(
+        strict_cluster.kubeconfig, request.node.originalname, admission_plugins=()
+    )
+    yield namespace
+    namespace.delete()
 
 
 @pytest.mark.sample(1)
@@ -579,32 +586,31 @@ def test_missing_owner_permission_is_an_error_before_the_first_write(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_with_owner_permission(strict_namespace, kind):
+def test_update_succeeds_with_owner_permission(strict_namespace, kind):
     controllers = Kind(strict_namespace, kind)
     strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
     controllers.make()
 
     with strict_namespace.observer() as observer:
-        controllers.half_way()
+        controllers.kill_in_handover()
         controllers.roll()
 
     controllers.assert_updated()
     assert uids(controllers.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
-def test_migration_with_owner_permission(strict_namespace):
-    """Without the role no pod is handed over or orphaned, and the same task resumes with the role.
-    """
+def test_migration_resumes_with_owner_permission(strict_namespace):
+    """Without the Role, no pod is handed over or orphaned."""
     strict_namespace.allow(role("baton-migration"), "baton-migration")
     strict_namespace.make_primary(REPLICAS)
     before = uids(strict_namespace.pods())
-    wish = {"module": "migrate_to_deployment", "state": "migrated"}
+    migration = {"module": "migrate_to_deployment", "state": "migrated"}
 
     with strict_namespace.observer() as observer:
         with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
-            strict_namespace.roll(**wish)
+            strict_namespace.roll(**migration)
         strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
-        strict_namespace.roll(**wish)
+        strict_namespace.roll(**migration)
 
     assert strict_namespace.wait_for_rollout() and strict_namespace.rcs() == []
     assert (

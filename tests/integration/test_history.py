@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The templates of before, as the API server keeps them, and the way back to them after an update
-has ended.
-"""
+"""Test the stored history of templates, and rollbacks to a revision."""
 
 from __future__ import annotations
 
@@ -16,19 +14,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 REPLICAS = 2
-#: Far more than the writes of an update.
-NEVER = 100
+#: More than the number of writes of an update.
+MAX_WRITES = 100
 
 
 def history(namespace, name="foo"):
-    """Number and image, as the info module tells them."""
+    """Return revision numbers and images from the info module."""
     params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": name,
               "kind": None}
     (rollout,) = task.info(params)["rollouts"]
     return [(revision["revision"], revision["images"]["web"]) for revision in rollout["history"]]
 
 
-def kept(namespace):
+def stored_revisions(namespace):
     return namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
 
 
@@ -36,29 +34,27 @@ def images(namespace):
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
 
 
-def back_to(number, **params):
+def rollback_params(number, **params):
     return {"state": "rolled_back", "to_revision": number, **params}
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("still_there", [
+@pytest.mark.parametrize("pod_options", [
     {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v9"}]}}},
     {"definition": manifest(1, image="myimage:v9", name="bar")},
 ], ids=["template", "definition"])
-def test_rollback_ignores_pod_options(namespace, still_there):
-    """A task with `state` added: the definition's template is not rolled out, and its name does not
-    delete foo.
-    """
+def test_rollback_ignores_pod_options(namespace, pod_options):
+    """The user has added `state` to a task with a template or a definition."""
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
 
-    result = namespace.roll(**back_to(1), **still_there)
+    result = namespace.roll(**rollback_params(1), **pod_options)
 
     assert namespace.rcs() == ["foo"] and images(namespace) == {"myimage:v1"}
     assert result["msg"].startswith("foo is rolled back to myimage:v1")
 
 
-def test_rollback_to_a_revision_after_an_update(namespace):
+def test_rollback_to_a_revision_restores_the_template_and_becomes_a_new_revision(namespace):
     before = namespace.make_primary(REPLICAS)
     assert history(namespace) == [(1, "myimage:v1")]
     for image in ("myimage:v2", "myimage:v3"):
@@ -66,7 +62,7 @@ def test_rollback_to_a_revision_after_an_update(namespace):
     assert history(namespace) == [(3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
 
     with namespace.observer() as observer:
-        result = namespace.roll(**back_to(1))
+        result = namespace.roll(**rollback_params(1))
 
     assert (result["msg"]
             == f"foo is rolled back to myimage:v1: {REPLICAS} of {REPLICAS} replicas available")
@@ -74,10 +70,10 @@ def test_rollback_to_a_revision_after_an_update(namespace):
             and "foo" not in observer.controllers_deleted)
     assert namespace.rc()["spec"]["template"]["spec"] == before["spec"]["template"]["spec"]
     assert (history(namespace) == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
-            and len(kept(namespace)) == 3)
+            and len(stored_revisions(namespace)) == 3)
     for number in (1, 4):
-        again = namespace.roll(**back_to(number))
-        assert not again["changed"] and set(again["requests"]) == {"GET"}
+        rerun = namespace.roll(**rollback_params(number))
+        assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
     assert not namespace.roll(image="myimage:v4", revision_history_limit=2)["warnings"]
     assert history(namespace) == [(5, "myimage:v4"), (4, "myimage:v1"), (3, "myimage:v3")]
@@ -86,43 +82,54 @@ def test_rollback_to_a_revision_after_an_update(namespace):
 def test_history_is_deleted_with_the_controller(namespace):
     namespace.make_primary(1)
     namespace.roll(image="myimage:v2")
-    (item,) = kept(namespace)
+    (item,) = stored_revisions(namespace)
     assert object_meta.last_rollout(item["metadata"]["annotations"])["to"] == {"web": "myimage:v1"}
 
     namespace.remove("foo")
 
-    eventually(lambda: not kept(namespace), "the end of the history")
+    eventually(lambda: not stored_revisions(namespace), "the deletion of the history")
 
 
-def test_history_allows_the_deletion_of_a_controller_without_its_pods(namespace):
-    """The garbage collector patches the history too; the API server would refuse the patch if the
-    data's bytes changed.
-    """
+def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
+    """The garbage collector patches each revision; the API server rejects a change of the data."""
     namespace.make_primary(1)
-    odd = [{"name": "web",
-            "env": [{"name": "ODD", "value": 'a && b < c > d "e" \\ \u00e9 \u2028 \U0001f600'}]}]
-    namespace.roll(template={"spec": {"containers": odd}})
+    containers = [
+        {
+            "name": "web",
+            "env": [{"name": "ODD", "value": 'a && b < c > d "e" \\ \u00e9 \u2028 \U0001f600'}],
+        }
+    ]
+    namespace.roll(template={"spec": {"containers": containers}})
     namespace.roll(image="myimage:v2")
     before = uids(namespace.pods())
 
     namespace.remove("foo", policy="Orphan")
 
-    eventually(lambda: namespace.rc() is None, "the end of foo", seconds=30)
+    eventually(lambda: namespace.rc() is None, "the deletion of foo", seconds=30)
     assert uids(namespace.pods()) == before
-    assert ([revision["metadata"].get("ownerReferences") for revision in kept(namespace)]
-            == [None, None])
+    assert [
+        revision["metadata"].get("ownerReferences") for revision in stored_revisions(namespace)
+    ] == [None, None]
 
 
-def test_next_name_inherits_the_history(namespace):
+def test_controller_of_next_name_inherits_the_history(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     assert not namespace.roll(image="myimage:v3", next_name="bar")["warnings"]
     namespace.wait_for_deletion("foo")
     uid = namespace.rc("bar")["metadata"]["uid"]
-    eventually(lambda: {revision["metadata"]["ownerReferences"][0]["uid"]
-                        for revision in kept(namespace)} == {uid}, "the end of foo's own")
+    eventually(
+        lambda: (
+            {
+                revision["metadata"]["ownerReferences"][0]["uid"]
+                for revision in stored_revisions(namespace)
+            }
+            == {uid}
+        ),
+        "the deletion of the revisions of foo",
+    )
 
-    namespace.roll(**back_to(1, name="bar"))
+    namespace.roll(**rollback_params(1, name="bar"))
 
     assert images(namespace) == {"myimage:v1"} and namespace.rcs() == ["bar"]
     assert history(namespace, "bar") == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
@@ -131,47 +138,53 @@ def test_next_name_inherits_the_history(namespace):
 def test_check_mode_lists_the_steps_and_stores_no_revision(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
-    stored = kept(namespace)
-    planned = namespace.check(**back_to(1))
-    assert set(planned["requests"]) == {"GET"} and kept(namespace) == stored
+    stored = stored_revisions(namespace)
+    planned = namespace.check(**rollback_params(1))
+    assert set(planned["requests"]) == {"GET"} and stored_revisions(namespace) == stored
 
-    done = namespace.roll(**back_to(1))
+    result_of_rollback = namespace.roll(**rollback_params(1))
 
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (planned, done)]
+             for result in (planned, result_of_rollback)]
     assert steps[0] == steps[1] and "keep" in [step[0] for step in steps[0]]
 
 
-@pytest.mark.long  # tests/faults covers some of its points in every `make test`
+@pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("params", [{}, {"next_name": "bar"}], ids=["handover", "next_name"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(namespace, after, params):
-    """The limit of 1 makes the rollback delete a revision."""
-    wish = back_to(1, revision_history_limit=1, **params)
+    """With a limit of 1, the rollback deletes a revision."""
+    params_of_rollback = rollback_params(1, revision_history_limit=1, **params)
     name = params.get("next_name", "foo")
-    for number in range(1, NEVER):
+    for number in range(1, MAX_WRITES):
         namespace.make_primary(REPLICAS)
         namespace.roll(image="myimage:v2")
         try:
-            namespace.roll(fault=kill_at_write(number, after), **wish)
+            namespace.roll(fault=kill_at_write(number, after), **params_of_rollback)
         except Killed:
-            namespace.roll(**wish)
+            namespace.roll(**params_of_rollback)
         else:
             break
         finally:
             assert (images(namespace) == {"myimage:v1"}
-                    and namespace.rcs() == [name]), f"killed at {number}"
+                    and namespace.rcs() == [name]), f"killed at write {number}"
             assert (history(namespace, name)
-                    == [(3, "myimage:v1"), (2, "myimage:v2")]), f"killed at {number}"
-            eventually(lambda: len(kept(namespace)) == 2, "the end of foo's own")
+                    == [(3, "myimage:v1"), (2, "myimage:v2")]), f"killed at write {number}"
+            eventually(
+                lambda: len(stored_revisions(namespace)) == 2,
+                "the deletion of the revisions of foo",
+            )
             namespace.remove(name)
-            eventually(lambda: not namespace.pods() and not kept(namespace), "an empty namespace")
-    assert 9 <= number < NEVER
+            eventually(
+                lambda: not namespace.pods() and not stored_revisions(namespace),
+                "an empty namespace",
+            )
+    assert 9 <= number < MAX_WRITES
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["list", "create", "delete"])
-def test_missing_permission_on_revisions_is_one_warning(namespace, verb):
+def test_missing_permission_on_revisions_causes_one_warning(namespace, verb):
     namespace.make_primary(1)
     change_role(namespace, without(verb, "controllerrevisions"), verb, "controllerrevisions")
 
@@ -179,5 +192,5 @@ def test_missing_permission_on_revisions_is_one_warning(namespace, verb):
 
     (warning,) = result["warnings"]
     assert verb in warning and "the previous template is not stored" in warning
-    assert images(namespace) == {"myimage:v2"} and not kept(namespace)
+    assert images(namespace) == {"myimage:v2"} and not stored_revisions(namespace)
     assert not namespace.roll(image="myimage:v1", revision_history_limit=0)["warnings"]

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hostile text on the cluster has no effect on a terminal, in a pasted command, or on healthy pods.
-"""
+"""Test that hostile text on the cluster affects neither the terminal nor commands nor rollouts."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ ESCAPES = "\x1b[2J\x9b31m\u202e\u2066\u2028"
 SHELL = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch pwned') }}"
 
 
-def pasted(command, environment, folder):
-    """Paste a command into a shell and return the process."""
+def execute_in_shell(command, environment, folder):
+    """Execute a command in a shell, and assert that no embedded command was executed."""
     process = subprocess.run(["bash", "-c", command], cwd=folder, env=environment,
                              capture_output=True, text=True, timeout=300,
                              check=False)
@@ -34,7 +33,7 @@ def pasted(command, environment, folder):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("context", ["lyon", "lyon $(touch pwned) 'it`s'"])
-def test_commands_target_the_task_cluster_and_evaluate_nothing(
+def test_command_of_an_error_uses_the_cluster_of_the_task_and_is_quoted(
         namespace, plain_environment, tmp_path, context):
     namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
@@ -55,37 +54,37 @@ def test_commands_target_the_task_cluster_and_evaluate_nothing(
 
     assert "another update is in progress" in failure["what"]
     command = failure["next_command"].splitlines()[-1]
-    process = pasted(command, plain_environment, tmp_path)
+    process = execute_in_shell(command, plain_environment, tmp_path)
     assert (process.returncode == 0
             and "is rolled back to myimage:v1" in process.stdout), process.stdout + process.stderr
     assert namespace.rcs() == ["foo"]
 
 
 @pytest.mark.full
-def test_hostile_images_and_records_are_shown_outside_commands(
+def test_hostile_images_and_records_are_escaped_and_not_part_of_commands(
         namespace, ansible_environment, tmp_path):
-    forged = {"outcome": "updated", "from": {"web": f"evil:v1{SHELL}{ESCAPES}"},
-              "who": f"{ESCAPES}\nNext:\n  touch pwned"}
+    forged_record = {"outcome": "updated", "from": {"web": f"evil:v1{SHELL}{ESCAPES}"},
+                     "who": f"{ESCAPES}\nNext:\n  touch pwned"}
     namespace.create("replicationcontrollers",
-                     manifest(0, annotations={object_meta.LAST_ROLLOUT: json.dumps(forged)}))
+                     manifest(0, annotations={object_meta.LAST_ROLLOUT: json.dumps(forged_record)}))
 
     result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
                                 state="rolled_back")
     assert "evil" not in result["msg"]
-    pasted(result["failure"]["next_command"], ansible_environment, tmp_path)
+    execute_in_shell(result["failure"]["next_command"], ansible_environment, tmp_path)
 
-    hostile = [{"name": "web", "image": f"myimage:v2{ESCAPES}$(touch pwned)"}]
+    containers = [{"name": "web", "image": f"myimage:v2{ESCAPES}$(touch pwned)"}]
     result, lines = run_ad_hoc(namespace, ansible_environment, name="foo",
-                               template={"spec": {"containers": hostile}})
+                               template={"spec": {"containers": containers}})
     texts = json.dumps(result, ensure_ascii=False) + lines.replace("\n", "")
     assert r"myimage:v2\x1b[2J" in lines and texts.isprintable()
-    # to the byte
+    # stored unchanged
     assert (namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"]
-            == hostile[0]["image"])
+            == containers[0]["image"])
 
 
-def forge(namespace, pod, reason, message, field="spec.containers{web}"):
-    """Create an Event like any client that may create Events."""
+def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
+    """Create an Event about a pod, like a client that may create Events."""
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
              "name": pod["metadata"]["name"],
              "uid": pod["metadata"]["uid"], "fieldPath": field}
@@ -97,10 +96,10 @@ def forge(namespace, pod, reason, message, field="spec.containers{web}"):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
-    """The pods are slow to start, and their own status has no fault."""
+    """The pods start slowly, and their status shows no failure."""
     namespace.make_primary(1)
-    slow = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
-            "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
+    template_of_slow_pods = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
+                             "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
     lines, began = [], time.monotonic()
 
     def new_pods():
@@ -112,19 +111,21 @@ def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
         lines.append(line)
         if line.startswith("scale foo-") and " 0 -> " in line:
             for pod in eventually(new_pods, "a new pod"):
-                forge(namespace, pod, "Failed", 'Failed to pull image "a:1": not found')
-                forge(namespace, pod, "Failed", f"Failed to pull image {ESCAPES}\nNext:")
-                forge(namespace, pod, "Failed", "ErrImagePull " * 10_000)
-                forge(namespace, pod, "FailedMount", 'secret "' * 12_000, field="")
+                create_event(namespace, pod, "Failed", 'Failed to pull image "a:1": not found')
+                create_event(namespace, pod, "Failed", f"Failed to pull image {ESCAPES}\nNext:")
+                create_event(namespace, pod, "Failed", "ErrImagePull " * 10_000)
+                create_event(namespace, pod, "FailedMount", 'secret "' * 12_000, field="")
 
-    result = namespace.roll(say=say, template=slow, failure_grace=1, progress_deadline=60)
+    result = namespace.roll(
+        say=say, template=template_of_slow_pods, failure_grace=1, progress_deadline=60
+    )
 
     assert result["rollout"]["phase"] == "complete" and time.monotonic() - began < 50
     assert all(line.isprintable() for line in lines)
 
 
-def test_termination_message_is_quoted_as_data(namespace):
-    """A container chooses its termination message and its log."""
+def test_control_characters_of_a_status_message_are_escaped(namespace):
+    """The message contains the invalid image name."""
     namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:

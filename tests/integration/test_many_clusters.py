@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Three clusters side by side, rolled region by region: as docs/many-clusters.md says."""
+"""Test the playbook regions with three clusters, as docs/many-clusters.md describes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ CLUSTERS = [cluster for clusters in REGIONS.values() for cluster in clusters]
 
 @pytest.fixture
 def clusters(monkeypatch):
-    """Provide a namespace with a controller on each of three clusters, which exist for this test
-    only.
-    """
+    """Start three clusters, and provide a namespace with a controller of each cluster."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with contextlib.ExitStack() as stack:
         namespaces = {}
@@ -37,9 +35,7 @@ def clusters(monkeypatch):
 
 @pytest.fixture
 def inventory(clusters, tmp_path):
-    """Write a host for each cluster, a group for each region, and one kubeconfig with a context for
-    each.
-    """
+    """Write an inventory with a host per cluster and a group per region, and a kubeconfig."""
     merged = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
     for name, namespace in clusters.items():
         config = namespace.kubeconfig_of({"token": namespace.token})
@@ -69,13 +65,13 @@ def playbooks(check_server, plain_environment, tmp_path):
 
 @pytest.fixture
 def regions(clusters, inventory, check_server, playbooks):
-    def roll(image, *options, succeeds=True, **variables):
+    def run_regions(image, *options, succeeds=True, **variables):
         check_server.requests.clear()
         return playbooks.run("regions", "-i", str(inventory), *options, succeeds=succeeds,
                              regions=list(REGIONS), image=image,
                              verify_tasks="smoke.yml", stages=["50%", "100%"], **variables)
 
-    return roll
+    return run_regions
 
 
 @pytest.fixture
@@ -84,8 +80,8 @@ def check_server():
         yield check_server
 
 
-def asked(check_server):
-    """Return the clusters whose checks were made, in order, without duplicates."""
+def checked_clusters(check_server):
+    """Return the checked clusters in the order of their first checks."""
     return list(dict.fromkeys(stage for (stage,) in check_server.requests))
 
 
@@ -97,15 +93,15 @@ def new_pods(clusters, names=CLUSTERS):
 def test_regions_are_updated_in_order(clusters, regions, playbooks, check_server):
     check_server.failing_stages = {"malmo"}
     output = regions("myimage:v2", succeeds=False)
-    # rolled back, and the next region not begun
+    # malmo is rolled back, and the next region does not begin
     assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
-    assert asked(check_server) == ["malmo"] and '"outcome": "rolled_back"' in output
+    assert checked_clusters(check_server) == ["malmo"] and '"outcome": "rolled_back"' in output
 
     check_server.failing_stages = {"lyon"}
     regions("myimage:v2", succeeds=False, max_failed_clusters=50)
-    # half of a region may fail
+    # half of the clusters of a region may fail
     assert new_pods(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}
-    assert asked(check_server)[0] == "malmo" and set(asked(check_server)) == {
+    assert checked_clusters(check_server)[0] == "malmo" and set(checked_clusters(check_server)) == {
         "malmo",
         "lyon",
         "porto",
@@ -115,46 +111,52 @@ def test_regions_are_updated_in_order(clusters, regions, playbooks, check_server
     output = regions("myimage:v2", report="rollout.html")
     pages = {"rollout.html", *(f"rollout-{name}.html" for name in CLUSTERS)}
     assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
-    assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and asked(check_server) == [
-        "lyon"
-    ]
+    assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and checked_clusters(
+        check_server
+    ) == ["lyon"]
     stats = output.partition("CUSTOM STATS")[2]
     assert (all(f'"{name}": {{' in stats for name in CLUSTERS)
             and stats.count('"outcome": "updated"') == 3)
 
 
 @pytest.mark.long
-def test_unreachable_cluster_stops_the_regions(clusters, inventory, regions, playbooks):
-    """The others continue, both ways; the error names the cluster and the command to type, and the
-    playbook fails.
+def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
+    clusters, inventory, regions, playbooks
+):
+    """Updates, status and rollbacks of the other clusters complete, and the playbook fails with the
+    next command for the unreachable cluster.
     """
-    up = ["malmo", "lyon"]
+    reachable = ["malmo", "lyon"]
     porto = embedded.find(embedded.checkout_cluster_name("porto"))
 
-    def stands(output, outcome):
+    def assert_failed_cluster(output, outcome):
         stats = output.partition("CUSTOM STATS")[2]
         message = " ".join(output.partition("PLAY RECAP")[0].split())
         assert ("fatal: [porto]" in output
                 and f"the API server at {porto.server} cannot be reached" in message)
         assert ("porto has failed" in message
                 and "for this cluster only, add --limit porto" in message)
-        assert all(f"{name} has failed" not in message for name in up)
-        assert stats.count(outcome) == len(up) and '"porto": {' in stats
+        assert all(f"{name} has failed" not in message for name in reachable)
+        assert stats.count(outcome) == len(reachable) and '"porto": {' in stats
 
     porto.stop("kube-apiserver", kill=True)
     try:
-        stands(regions("myimage:v2", succeeds=False, max_failed_clusters=50),
-               '"outcome": "updated"')
-        assert new_pods(clusters, up) == dict.fromkeys(up, REPLICAS)
+        assert_failed_cluster(regions("myimage:v2", succeeds=False, max_failed_clusters=50),
+                              '"outcome": "updated"')
+        assert new_pods(clusters, reachable) == dict.fromkeys(reachable, REPLICAS)
 
-        stands(playbooks.run("status", "-i", str(inventory), succeeds=False), '"phase": "complete"')
+        assert_failed_cluster(
+            playbooks.run("status", "-i", str(inventory), succeeds=False), '"phase": "complete"'
+        )
 
-        back = {"image": "myimage:v1", "controller": "", "label_selectors": "app=foo"}
-        stands(playbooks.run("rollback", "-i", str(inventory), succeeds=False, **back),
-               '"outcome": "rolled_back"')
-        assert new_pods(clusters, up) == dict.fromkeys(up, 0)
+        rollback_variables = {"image": "myimage:v1", "controller": "", "label_selectors": "app=foo"}
+        assert_failed_cluster(
+            playbooks.run("rollback", "-i", str(inventory), succeeds=False, **rollback_variables),
+            '"outcome": "rolled_back"',
+        )
+        assert new_pods(clusters, reachable) == dict.fromkeys(reachable, 0)
     finally:
         porto.start("kube-apiserver")
 
     regions("myimage:v2", "--limit", "porto", max_failed_clusters=50)
-    assert new_pods(clusters) == {**dict.fromkeys(up, 0), "porto": REPLICAS}
+    assert new_pods(clusters) == {**dict.fromkeys(reachable, 0), "porto": REPLICAS}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The recipes of docs/notifications.md, unchanged, with a receiver on this machine."""
+"""Test the recipes of docs/notifications.md with an HTTP receiver on this machine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SECRET, TOKEN = "T0secretB0secret", "s3cret-t0ken"
 
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """Stores the messages by path, and answers with a status."""
+    """HTTP server that stores the messages by path, and answers with a given status."""
 
     daemon_threads = True
 
     def __init__(self, status=200):
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(("127.0.0.1", 0), MessageHandler)
         self.status, self.messages, self.tokens = status, {}, []
 
     def __enter__(self):
@@ -45,7 +45,7 @@ class Receiver(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
-class Answer(http.server.BaseHTTPRequestHandler):
+class MessageHandler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.messages.setdefault(self.path, []).append(json.loads(body))
@@ -60,8 +60,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def run_play(namespace, ansible_environment, tmp_path):
-    """Run the page's play for all events in detail, and return its output, which must contain no
-    secret.
+    """Provide a function that runs the play of the page with -vvv, asserts that the output contains
+    no secret, and returns the output.
     """
     for name in ("chat.yml", "webhook.yml"):
         (tmp_path / name).write_text(json.dumps(RECIPES[name]))
@@ -85,27 +85,27 @@ def run_play(namespace, ansible_environment, tmp_path):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("stages, outcome, words", [
+@pytest.mark.parametrize("stages, outcome, texts", [
     (["50%", "100%"], "updated", ["foo is updated to myimage:v2", ":white_check_mark:"]),
     (["50%"], "paused", ["foo is paused at 1 of 2", "waiting for approval", ":raised_hand:"])])
-def test_notification_shows_the_outcome(namespace, run_play, stages, outcome, words):
+def test_notification_shows_the_outcome(namespace, run_play, stages, outcome, texts):
     namespace.make_primary(2)
     with Receiver() as receiver:
         output = run_play(receiver.url, image_bump_stages=stages)
 
     (chat,), (hook,) = receiver.messages[f"/{SECRET}"], receiver.messages["/hook"]
-    assert all(word in chat["text"] for word in [*words, f"*{namespace.name}/foo*: {outcome}"])
+    assert all(text in chat["text"] for text in [*texts, f"*{namespace.name}/foo*: {outcome}"])
     assert (hook["outcome"] == outcome and hook["message"] in chat["text"]
             and hook["rollout"]["image"] == "myimage:v2")
     assert receiver.tokens.count(f"Bearer {TOKEN}") == 1 and "Warning: the chat" not in output
 
 
 @pytest.mark.full
-@pytest.mark.fake_nodes("an image that is not there")
+@pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
         namespace, run_play, tmp_path):
     namespace.make_primary(2)
-    check = [{"name": "Look",
+    check = [{"name": "Fail",
               "ansible.builtin.fail": {"msg": '<!channel> said "no" & \\ [1, 2] 日本'}}]
     (tmp_path / "check.yml").write_text(json.dumps(check))
     with Receiver() as receiver:
@@ -113,18 +113,23 @@ def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
                  image_bump_failure_grace=1)
         run_play(receiver.url, succeeds=False, image_bump_verify_tasks=["check.yml"])
 
-    (absent, refused), (hook,
-                        hook_refused) = receiver.messages[f"/{SECRET}"], receiver.messages["/hook"]
-    assert ("rolled back" in absent["text"] and "myimage:v2-absent: not found" in absent["text"]
-            and ":x:" in absent["text"])
-    assert hook["outcome"] == hook_refused["outcome"] == "rolled_back" and hook["stage"] == "50%"
-    assert ('&lt;!channel&gt; said "no" &amp; \\ [1, 2] 日本' in refused["text"]
-            and "<!channel>" not in refused["text"])
-    assert '<!channel> said "no" & \\ [1, 2] 日本' in hook_refused["message"]
+    (image_failure, check_failure), (hook, hook_of_check) = (
+        receiver.messages[f"/{SECRET}"],
+        receiver.messages["/hook"],
+    )
+    assert (
+        "rolled back" in image_failure["text"]
+        and "myimage:v2-absent: not found" in image_failure["text"]
+        and ":x:" in image_failure["text"]
+    )
+    assert hook["outcome"] == hook_of_check["outcome"] == "rolled_back" and hook["stage"] == "50%"
+    assert ('&lt;!channel&gt; said "no" &amp; \\ [1, 2] 日本' in check_failure["text"]
+            and "<!channel>" not in check_failure["text"])
+    assert '<!channel> said "no" & \\ [1, 2] 日本' in hook_of_check["message"]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("status", [None, 500], ids=["nobody there", "an error"])
+@pytest.mark.parametrize("status", [None, 500], ids=["connection refused", "status 500"])
 def test_unreachable_receiver_does_not_fail_the_update(namespace, run_play, status):
     namespace.make_primary(1)
     with Receiver(status or 200) as receiver:

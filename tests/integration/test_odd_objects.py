@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Objects at the API's limits, in any script, with unknown fields."""
+"""Test objects with maximum sizes, text in several scripts, and unknown fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from writes import Killed, kill_at_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Bytes of all annotations of an object together.
+#: Maximum total size of the annotations of an object in bytes.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
 
 
@@ -28,10 +28,10 @@ def container(item):
 
 
 @pytest.mark.full
-def test_template_of_500_kilobytes(namespace):
-    """Back and forth: etcd takes 1.5 MB an object, and no write carries the template twice."""
+def test_template_of_500_kilobytes_is_updated_and_rolled_back(namespace):
+    """etcd limits objects to 1.5 MB, so no request may contain the template twice."""
     body = manifest(2)
-    # Linux takes 128 KiB each
+    # Linux limits a variable to 128 KiB
     container(body)["env"] = [{"name": f"BIG_{number}", "value": "x" * 100_000}
                               for number in range(5)]
     make(namespace, body)
@@ -48,10 +48,8 @@ def test_template_of_500_kilobytes(namespace):
             and container(namespace.rc())["image"] == "myimage:v2")
 
 
-def test_annotations_with_little_room(namespace):
-    """2 KiB are enough for all marks; the user's are on next as well, and still on foo when all is
-    over.
-    """
+def test_2_kilobytes_are_enough_for_the_annotations_of_an_update(namespace):
+    """The successor has a copy of the user's annotations."""
     note = "x" * (MAX_ANNOTATIONS_SIZE - 2048)
     make(namespace, manifest(2, annotations={"note": note}))
 
@@ -61,10 +59,10 @@ def test_annotations_with_little_room(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("room", [50, 500])
-def test_full_annotations_are_refused_before_the_first_write(namespace, room):
-    """Told before the first write; a little room would be enough for some of the steps."""
-    body = manifest(2, annotations={"note": "x" * (MAX_ANNOTATIONS_SIZE - room)})
+@pytest.mark.parametrize("free_bytes", [50, 500])
+def test_full_annotations_are_refused_before_the_first_write(namespace, free_bytes):
+    """The space is sufficient for the annotations of some steps only."""
+    body = manifest(2, annotations={"note": "x" * (MAX_ANNOTATIONS_SIZE - free_bytes)})
     make(namespace, body)
     before = namespace.rc()
 
@@ -77,14 +75,12 @@ def test_full_annotations_are_refused_before_the_first_write(namespace, room):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("room", [400, 700])
+@pytest.mark.parametrize("free_bytes", [400, 700])
 def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
-        namespace, room):
-    """The server copies them to a ReplicaSet and adds its own; beyond the limit the creation would
-    fail, and the update wait.
-    """
+        namespace, free_bytes):
+    """The Deployment controller copies the annotations to the ReplicaSet, and adds annotations."""
     namespace.make_deployment(1)
-    note = "x" * (MAX_ANNOTATIONS_SIZE - room)
+    note = "x" * (MAX_ANNOTATIONS_SIZE - free_bytes)
     namespace.patch_deployment({"metadata": {"annotations": {"note": note}}})
     before = namespace.deployment()["spec"]
 
@@ -95,7 +91,7 @@ def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
             and namespace.deployment()["spec"] == before)
 
 
-def test_annotations_of_a_deployment_with_little_room(namespace):
+def test_2_kilobytes_are_enough_for_the_annotations_of_a_deployment(namespace):
     namespace.make_deployment(1)
     note = "x" * (MAX_ANNOTATIONS_SIZE - 2048)
     namespace.patch_deployment({"metadata": {"annotations": {"note": note}}})
@@ -106,14 +102,18 @@ def test_annotations_of_a_deployment_with_little_room(namespace):
 
 
 @pytest.mark.parametrize("next_name", [None, "b" * 253])
-def test_name_of_253_characters(namespace, next_name):
+def test_controller_with_a_name_of_253_characters_is_updated(namespace, next_name):
     name = "f" * 253
-    wish = {"name": name, "image": "myimage:v2", **({"next_name": next_name} if next_name else {})}
+    params = {
+        "name": name,
+        "image": "myimage:v2",
+        **({"next_name": next_name} if next_name else {}),
+    }
     make(namespace, manifest(2, name=name, labels={"app": "foo"}) | {"spec": manifest(2)["spec"]})
 
     with pytest.raises(Killed):
-        namespace.roll(fault=kill_at_write(6, after=True), **wish)
-    namespace.roll(**wish)
+        namespace.roll(fault=kill_at_write(6, after=True), **params)
+    namespace.roll(**params)
 
     assert namespace.rcs() == [next_name or name] and len(namespace.pods()) == 2
 
@@ -122,8 +122,8 @@ TEXT = ("Grüße, 世界, مرحبا, \U0001f680, e\u0301, \u2028, \"quoted\", b
         "line\nend")
 
 
-def test_text_in_any_script(namespace):
-    """In annotations, environment and commands of foo, and in the desired template."""
+def test_text_in_several_scripts_is_retained(namespace):
+    """The text is in annotations and the environment of foo, and in the desired template."""
     body = manifest(2, annotations={"example.com/note": TEXT})
     container(body)["env"] = [{"name": "TEXT", "value": TEXT}]
     body["spec"]["template"]["metadata"]["annotations"] = {"note": TEXT}
@@ -142,8 +142,8 @@ def test_text_in_any_script(namespace):
             == "updated")
 
 
-def test_invalid_text_is_refused(namespace):
-    """Half of a surrogate pair, possible in YAML."""
+def test_invalid_unicode_is_refused(namespace):
+    """YAML allows a lone surrogate."""
     namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:
@@ -152,8 +152,8 @@ def test_invalid_text_is_refused(namespace):
     assert "cannot be sent to the API server" in error.value.what
 
 
-#: Fields of Kubernetes up to 1.36 that this collection never mentions.
-ODD = {
+#: Fields up to Kubernetes 1.36 that the collection does not use.
+RARE_FIELDS = {
     "hostUsers": False,
     "os": {"name": "linux"},
     "enableServiceLinks": False,
@@ -171,7 +171,7 @@ ODD = {
                      "sources": [{"serviceAccountToken": {"path": "t", "audience": "odd"}}]}},
                 {"name": "image", "image": {"reference": "myimage:data", "pullPolicy": "Never"}}],
 }
-ODD_CONTAINER = {
+RARE_CONTAINER_FIELDS = {
     "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
     "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"},
             {"name": "NODE", "valueFrom": {
@@ -183,15 +183,17 @@ ODD_CONTAINER = {
 }
 
 
-@pytest.mark.since("1.36", "the fields are its own")
+@pytest.mark.since("1.36", "older versions lack some of the fields")
 def test_unknown_fields_are_preserved(namespace):
-    """In updates by image, by strategic merge, and by the handover: other fields stay unchanged."""
+    """The test updates by image and by strategic merge patch."""
     body = manifest(0)
-    body["spec"]["template"]["spec"] |= ODD
-    container(body).update(ODD_CONTAINER)
+    body["spec"]["template"]["spec"] |= RARE_FIELDS
+    container(body).update(RARE_CONTAINER_FIELDS)
     make(namespace, body)
     before = namespace.rc()["spec"]["template"]["spec"]
-    assert set(ODD) <= set(before) and set(ODD_CONTAINER) <= set(before["containers"][0])
+    assert set(RARE_FIELDS) <= set(before) and set(RARE_CONTAINER_FIELDS) <= set(
+        before["containers"][0]
+    )
 
     namespace.roll(image="myimage:v2")
 
@@ -212,28 +214,30 @@ def test_unknown_fields_are_preserved(namespace):
     expected = {key: value for key, value in after.items() if key != "dnsConfig"}
     assert merged["containers"][0]["env"] == env and "dnsConfig" not in merged
     assert {**merged, "containers": []} == {**expected, "containers": []}
-    same = {key: value
-            for key, value in merged["containers"][0].items() if key not in ("env", "resizePolicy")}
-    assert (same
+    unchanged_fields = {
+        key: value
+        for key, value in merged["containers"][0].items()
+        if key not in ("env", "resizePolicy")
+    }
+    assert (unchanged_fields
             == {key: value
                 for key, value in after["containers"][0].items()
                 if key not in ("env", "resizePolicy")})
 
 
-#: Special characters that JSON encoders write in different ways.
-STRANGE = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
-           "env": [{"name": "GREETING", "value": "Grüße, 日本 \u2028 & <b>"}]}
+#: Characters that JSON encoders escape differently.
+SPECIAL_CHARACTERS = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
+                      "env": [{"name": "GREETING", "value": "Grüße, 日本 \u2028 & <b>"}]}
 
 
-@pytest.mark.fake_nodes("an image of a name that no kubelet takes")
+@pytest.mark.fake_nodes("an image name that a kubelet rejects")
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
 def test_template_with_special_characters_is_unchanged(namespace, kind):
-    """A JSON patch compares bytes, and the API server writes `&` as `\\u0026`.
-
-    An image may contain any character, too.
+    """The API server escapes `&` as `\\u0026`, and a `test` operation of a JSON patch compares
+    values.
     """
     body = manifest(2, image="shop:<TAG>&more", annotations={"note": "für & <x>"})
-    container(body).update(STRANGE)
+    container(body).update(SPECIAL_CHARACTERS)
     body["spec"]["template"]["metadata"]["annotations"] = {"who": "Jürgen & Söhne <shop>"}
     get = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set,
            "Deployment": namespace.deployment}[kind]
@@ -247,8 +251,10 @@ def test_template_with_special_characters_is_unchanged(namespace, kind):
     result = namespace.roll(kind=kind, image="myimage:v2")
 
     assert not result["changed"]
-    assert (container(get())["image"] == "myimage:v2"
-            and {field: container(get())[field] for field in STRANGE} == STRANGE)
+    assert (
+        container(get())["image"] == "myimage:v2"
+        and {field: container(get())[field] for field in SPECIAL_CHARACTERS} == SPECIAL_CHARACTERS
+    )
 
 
 @pytest.mark.sample(1)
@@ -260,12 +266,12 @@ def test_partner_annotation_with_a_path_is_never_requested(namespace, partner):
          manifest(2, annotations={object_meta.PARTNER: partner, object_meta.PARTNER_UID: "x"}))
     paths = []
 
-    def listen(gateway):
+    def record_paths(gateway):
         once = gateway.http.once
-        gateway.http.once = lambda method, path, *rest, **more: paths.append(path) or once(
-            method, path, *rest, **more)
+        gateway.http.once = lambda method, path, *arguments, **options: paths.append(path) or once(
+            method, path, *arguments, **options)
 
-    namespace.roll(fault=listen, image="myimage:v2")
+    namespace.roll(fault=record_paths, image="myimage:v2")
 
     assert namespace.rcs() == ["foo"] and paths
     assert not [path

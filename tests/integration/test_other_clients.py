@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Another client interferes while the task runs: the table of docs/how-it-works.md, row by row.
+"""Test actions of another client while the task runs: the rows of a table in docs/how-it-works.md.
 
-Each action runs in its own thread, at the moment of one of the task's progress lines, or between
-two of its writes. test_handover.py has the actions between a kill and the next task.
+Each action runs in a separate thread, at a progress line of the task or between two writes.
+test_handover.py tests actions between a kill and the rerun.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-#: Progress lines: half way; foo has next's template, closed; next is closed too; next is deleted,
-#: and foo has all pods.
+#: Texts of progress lines: half of the pods are new; foo has the new template, which is closed; the
+#: template of the successor is closed; the successor is deleted.
 MIDDLE, RENAMED = "scale foo: 3 -> 2", "rename foo: "
 CLOSED, DELETED = "no more pods are created for it", "it has no pods"
-#: Half of the pods are foo's, the others next's; no progress line marks this moment.
+#: Foo owns half of the pods; no progress line marks this moment.
 HANDING_OVER = "half of the pods"
 #: Moments after which the update cannot be rolled back.
 LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 
 
 class Action:
-    """Runs an action at a moment in a separate thread while the task continues.
+    """Runs an action of another client in a separate thread at a moment of the task.
 
-    From the handover on the task waits for the action: the moments are too short on a busy machine.
-    With task_waits, the task waits at each moment, so that it observes all changes at once.
+    In the handover, whose moments are short, the task waits for the action. With task_waits, the
+    task waits at any moment, and so observes all changes of the action at once.
     """
 
     def __init__(self, moment, function, task_waits=False):
@@ -66,7 +66,7 @@ class Action:
             self.error = error
 
     def join(self):
-        """Raise the action's error, if any."""
+        """Wait for the action, and raise its error."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(20)
         assert not self.thread.is_alive()
@@ -76,11 +76,12 @@ class Action:
 
 def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
                   task_waits=False):
-    """Roll foo to v2 while another client acts, and return the result or the error. Asserts that no
-    pod is orphaned.
+    """Update foo to v2 while another client acts; return the result or the error.
+
+    Assert that the task orphans no pod.
     """
     action = Action(moment, function, task_waits)
-    half_way = (
+    fault = (
         action_after_write(REPLICAS // 2, action.act, is_reparenting)
         if moment == HANDING_OVER
         else None
@@ -88,13 +89,13 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
     began = time.monotonic()
     with namespace.observer(allow_orphan):
         try:
-            end = namespace.roll(say=action, fault=half_way, image="myimage:v2",
-                                 progress_deadline=30)
+            result = namespace.roll(say=action, fault=fault, image="myimage:v2",
+                                    progress_deadline=30)
         except RolloutError as error:
-            end = error
+            result = error
         action.join()
     assert time.monotonic() - began < 60
-    return end
+    return result
 
 
 def successor_of(namespace):
@@ -111,7 +112,9 @@ def pods_of(namespace, name="foo"):
 
 
 def is_finished(namespace, replicas=REPLICAS):
-    """Return whether foo is alone, at v2, in its size, open, without annotations of the update."""
+    """Return whether the update is complete: foo is the only controller, and all its pods are
+    new.
+    """
     if namespace.rcs() != ["foo"]:
         return False
     item = namespace.rc()
@@ -126,178 +129,181 @@ def is_finished(namespace, replicas=REPLICAS):
                                                                                    ())))
 
 
-def assert_complete(namespace, end, replicas=REPLICAS):
-    """Assert that the task succeeds in one run and changes nothing when run again."""
-    assert not isinstance(end, RolloutError), end.message
-    assert end["rollout"]["phase"] == "complete", end["msg"]
-    # The task is done at once where the status is still of before the pods were deleted: then the
-    # cluster makes them anew.
-    eventually(lambda: is_finished(namespace, replicas), "the update's end")
+def assert_complete(namespace, result, replicas=REPLICAS):
+    """Assert that the task has succeeded and a rerun changes nothing."""
+    assert not isinstance(result, RolloutError), result.message
+    assert result["rollout"]["phase"] == "complete", result["msg"]
+    # The task may end before the status shows the deleted pods, which the cluster then replaces.
+    eventually(lambda: is_finished(namespace, replicas), "the completion of the update")
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
-def named(namespace, name):
-    """Return a controller's name; None stands for next, which must exist."""
+def controller_name(namespace, name):
+    """Return the name of the controller; None stands for the successor, which must exist."""
     name = name or successor_of(namespace)
-    assert name, "too late"
+    assert name, "the moment has passed"
     return name
 
 
-def scales(size, name="foo"):
-    return lambda namespace: namespace.patch(named(namespace, name), {"spec": {"replicas": size}})
+def scale_controller(size, name="foo"):
+    return lambda namespace: namespace.patch(
+        controller_name(namespace, name), {"spec": {"replicas": size}}
+    )
 
 
-def is_deletion(name, policy="Background"):
-    return lambda namespace: namespace.remove(named(namespace, name), policy=policy)
+def delete_controller(name, policy="Background"):
+    return lambda namespace: namespace.remove(controller_name(namespace, name), policy=policy)
 
 
-def recreates(namespace):
+def recreate_foo(namespace):
     uid = namespace.rc()["metadata"]["uid"]
     namespace.remove("foo")
     eventually(lambda: (namespace.rc() or {"metadata": {}})["metadata"].get("uid") != uid,
-               "the end of foo")
-    with contextlib.suppress(ApiException):  # the task may have been faster
+               "the deletion of foo")
+    with contextlib.suppress(ApiException):  # the task may have acted first
         namespace.create("replicationcontrollers", manifest(REPLICAS))
 
 
-def edits(namespace):
+def edit_template(namespace):
     operations = [{"op": "replace", "path": "/spec/template/spec/containers/0/image",
                    "value": "myimage:by-hand"}]
     namespace.call("PATCH", namespace.path("replicationcontrollers", "foo"), operations,
                    "application/json-patch+json")
 
 
-def removes_annotations(*names):
+def remove_annotations(*names):
     def remove(namespace):
         for name in names:
-            namespace.patch(named(namespace, name), {"metadata": {"annotations": None}})
+            namespace.patch(controller_name(namespace, name), {"metadata": {"annotations": None}})
     return remove
 
 
-def deletes_pods(number):
+def delete_pods(number):
     def delete(namespace):
         for pod in namespace.pods()[:number]:
-            with contextlib.suppress(ApiException):  # the task may have been faster
+            with contextlib.suppress(ApiException):  # the task may have acted first
                 namespace.remove(pod["metadata"]["name"], resource="pods")
     return delete
 
 
-def relabels(key, image):
-    """Change a label of a pod with this image."""
+def relabel_pod_with(key, image):
+    """Return an action that changes a label of a pod with the image."""
     def relabel(namespace):
         for pod in namespace.pods():
             if pod["spec"]["containers"][0]["image"] == image:
-                with contextlib.suppress(ApiException):  # the task has just deleted this pod
+                with contextlib.suppress(ApiException):  # the task has just deleted the pod
                     return namespace.patch(pod["metadata"]["name"],
                                            {"metadata": {"labels": {key: "another"}}},
                                            resource="pods")
-        raise AssertionError("too late")
+        raise AssertionError("the moment has passed")
     return relabel
 
 
-def adds_pod(namespace):
+def add_bare_pod(namespace):
     """Create a pod without a controller, with the labels of foo's pods."""
     spec = manifest(image="other:v1")["spec"]["template"]["spec"]
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-# The task continues to the end. For each moment: the most pods that may exist in addition to foo's.
-COMPLETED = {
-    "foo is scaled up": (scales(6), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "foo is scaled to 0": (scales(0), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "next is scaled up": (
-        scales(7, None),
+# Actions after which the task completes, with the maximum number of other pods by moment.
+ACTIONS = {
+    "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "scale up the successor": (
+        scale_controller(7, None),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
     ),
-    "next is scaled to 0": (
-        scales(0, None),
+    "scale the successor to 0": (
+        scale_controller(0, None),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
     ),
-    "next is deleted": (
-        is_deletion(None),
+    "delete the successor": (
+        delete_controller(None),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
     ),
-    "next is deleted without its pods": (
-        is_deletion(None, "Orphan"),
+    "delete the successor with --cascade=orphan": (
+        delete_controller(None, "Orphan"),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
     ),
-    "foo is deleted": (
-        is_deletion("foo"),
+    "delete foo": (
+        delete_controller("foo"),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
     ),
-    "foo is deleted without its pods": (
-        is_deletion("foo", "Orphan"),
+    "delete foo with --cascade=orphan": (
+        delete_controller("foo", "Orphan"),
         {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0},
     ),
-    "foo's template is edited": (edits, dict.fromkeys((MIDDLE, *LATE), 0)),
-    "foo loses its annotations": (
-        removes_annotations("foo"),
+    "edit the template of foo": (edit_template, dict.fromkeys((MIDDLE, *LATE), 0)),
+    "remove the annotations of foo": (
+        remove_annotations("foo"),
         dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0),
     ),
-    "next loses its annotations": (
-        removes_annotations(None),
+    "remove the annotations of the successor": (
+        remove_annotations(None),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
     ),
-    "a pod is deleted": (deletes_pods(1), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "all pods are deleted": (deletes_pods(99), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "one of foo's pods gets another label": (relabels("app", "myimage:v1"), {MIDDLE: 1}),
-    "one of next's pods gets another label": (
-        relabels("app", "myimage:v2"),
+    "delete a pod": (delete_pods(1), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "delete all pods": (delete_pods(99), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "relabel an old pod": (relabel_pod_with("app", "myimage:v1"), {MIDDLE: 1}),
+    "relabel a new pod": (
+        relabel_pod_with("app", "myimage:v2"),
         dict.fromkeys((MIDDLE, *LATE), 1),
     ),
-    "one of next's pods gets another deployment label": (
-        relabels(object_meta.DEPLOYMENT_LABEL, "myimage:v2"),
+    "change the deployment label of a new pod": (
+        relabel_pod_with(object_meta.DEPLOYMENT_LABEL, "myimage:v2"),
         {MIDDLE: 0, **dict.fromkeys(LATE, 1)},
     ),
-    "a pod of nobody's with foo's labels appears": (
-        adds_pod,
+    "create a bare pod with the labels of foo": (
+        add_bare_pod,
         {MIDDLE: 0, **dict.fromkeys(LATE, 1)},
     ),
 }
 #: Actions that orphan pods.
-ORPHANING = ("next is deleted without its pods", "foo is deleted without its pods")
+ORPHANING = ("delete the successor with --cascade=orphan", "delete foo with --cascade=orphan")
 
 
-def is_bare_by(what):
-    """Return a predicate: the action has orphaned the pod."""
-    return lambda pod: (what in ORPHANING or pod["metadata"]["name"] == "bare"
+def is_orphaned_by(title):
+    """Return a predicate for pods that the action has orphaned."""
+    return lambda pod: (title in ORPHANING or pod["metadata"]["name"] == "bare"
                         or "another" in pod["metadata"]["labels"].values())
 
 
-def size_after(what, moment):
+def size_after(title, moment):
     """Return the expected size.
 
-    From the handover on, a new size is the user's, unless foo would have to delete pods that the
-    task can still keep.
+    From the handover on, the task retains a new size, unless foo would delete pods that the task
+    can save.
     """
-    if what == "foo is scaled up" and moment in LATE:
+    if title == "scale up foo" and moment in LATE:
         return 6
-    return 0 if (what, moment) == ("foo is scaled to 0", DELETED) else REPLICAS
+    return 0 if (title, moment) == ("scale foo to 0", DELETED) else REPLICAS
 
 
 @pytest.mark.sample(9)
-@pytest.mark.parametrize("what, moment",
-                         [(what, moment) for what, (_action, moments) in COMPLETED.items()
+@pytest.mark.parametrize("title, moment",
+                         [(title, moment) for title, (_action, moments) in ACTIONS.items()
                           for moment in moments])
-def test_task_completes_after_an_action_of_another_client(namespace, what, moment):
-    action, moments = COMPLETED[what]
+def test_task_completes_after_an_action_of_another_client(namespace, title, moment):
+    action, moments = ACTIONS[title]
     namespace.make_primary(REPLICAS)
 
-    end = update_during(namespace, moment, lambda: action(namespace), allow_orphan=is_bare_by(what))
+    result = update_during(
+        namespace, moment, lambda: action(namespace), allow_orphan=is_orphaned_by(title)
+    )
 
-    assert_complete(namespace, end, size_after(what, moment))
-    strangers = uids(namespace.pods()) - uids(pods_of(namespace))
-    # fewer where foo was about to delete the relabelled pod
-    assert len(strangers) <= moments[moment]
+    assert_complete(namespace, result, size_after(title, moment))
+    other_pods = uids(namespace.pods()) - uids(pods_of(namespace))
+    # fewer if foo would have deleted the relabelled pod
+    assert len(other_pods) <= moments[moment]
 
 
 def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
-    """No controller is left, which the task reports; foo can be created again and rolled."""
+    """After foo is created again, an update succeeds."""
     namespace.make_primary(REPLICAS)
 
-    end = update_during(namespace, DELETED, lambda: is_deletion("foo")(namespace))
+    result = update_during(namespace, DELETED, lambda: delete_controller("foo")(namespace))
 
-    assert (isinstance(end, RolloutError) and "no such ReplicationController" in end.what
+    assert (isinstance(result, RolloutError) and "no such ReplicationController" in result.what
             and namespace.rcs() == [])
     namespace.wait_for_deletion("foo")
     namespace.make_primary(REPLICAS)
@@ -306,83 +312,82 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
-def test_foo_is_deleted_and_created_again(namespace, moment):
+def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
     """Refused while next belongs to the deleted foo, and no pod of next is lost. Without next, the
     new foo is updated: by the same task, or by the next one if the watch reports the deletion
     before the creation.
     """
     namespace.make_primary(REPLICAS)
 
-    end = update_during(namespace, moment, lambda: recreates(namespace), task_waits=True)
+    result = update_during(namespace, moment, lambda: recreate_foo(namespace), task_waits=True)
 
-    if moment == DELETED and isinstance(end, NoSuchController):
-        end = namespace.roll(image="myimage:v2")
+    if moment == DELETED and isinstance(result, NoSuchController):
+        result = namespace.roll(image="myimage:v2")
     successor = successor_of(namespace)
-    assert bool(successor) == isinstance(end, RolloutError) == (moment != DELETED), end
+    assert bool(successor) == isinstance(result, RolloutError) == (moment != DELETED), result
     if successor:
-        assert "does not belong to this update" in end.what
+        assert "does not belong to this update" in result.what
         assert namespace.rc(successor)["spec"]["replicas"] >= 2
         eventually(lambda: len(pods_of(namespace, successor))
-                   == namespace.rc(successor)["spec"]["replicas"], "the pods of next")
+                   == namespace.rc(successor)["spec"]["replicas"], "the pods of the successor")
         with pytest.raises(RolloutError):
             namespace.roll(image="myimage:v2")
-        namespace.remove(successor)  # as the error says
-        end = namespace.roll(image="myimage:v2")
-    assert_complete(namespace, end)
+        namespace.remove(successor)  # the command of the error
+        result = namespace.roll(image="myimage:v2")
+    assert_complete(namespace, result)
 
 
-def test_both_lose_their_annotations(namespace):
-    """Restored if the task observes one controller before the other loses its annotations;
-    otherwise next is a stranger.
+def test_task_completes_or_names_the_successor_without_the_annotations_of_both(namespace):
+    """The task restores the annotations if it observes the controllers between the two changes.
+    Otherwise, the successor does not belong to the update.
     """
     namespace.make_primary(REPLICAS)
 
-    end = update_during(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
+    result = update_during(namespace, MIDDLE, lambda: remove_annotations("foo", None)(namespace))
 
-    if isinstance(end, RolloutError):
-        assert "does not belong to this update (no annotation names foo)" in end.what
-        assert "delete it only if its pods are not needed" in end.next_command
+    if isinstance(result, RolloutError):
+        assert "does not belong to this update (no annotation names foo)" in result.what
+        assert "delete it only if its pods are not needed" in result.next_command
         namespace.remove(successor_of(namespace))
         namespace.patch("foo", {"spec": {"replicas": REPLICAS}})
-        end = namespace.roll(image="myimage:v2")
-    assert_complete(namespace, end)
+        result = namespace.roll(image="myimage:v2")
+    assert_complete(namespace, result)
 
 
-def test_lost_takeover_annotation_is_restored_from_next(namespace):
+def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
     namespace.make_primary(REPLICAS)
 
-    end = update_during(namespace, RENAMED, lambda: removes_annotations("foo")(namespace))
+    result = update_during(namespace, RENAMED, lambda: remove_annotations("foo")(namespace))
 
-    assert_complete(namespace, end)
+    assert_complete(namespace, result)
 
 
-def test_lost_takeover_annotation_without_next_is_an_error(namespace):
-    """No pod is lost, and the suggested command ends the update."""
+def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
+    """No pod is deleted, and the suggested command completes the update."""
     namespace.make_primary(REPLICAS)
 
-    end = update_during(namespace, DELETED, lambda: removes_annotations("foo")(namespace))
+    result = update_during(namespace, DELETED, lambda: remove_annotations("foo")(namespace))
 
-    assert isinstance(end, RolloutError) and successor_of(namespace) is None
-    assert "another client removed the annotation baton.kubernetes/takeover" in end.what
-    assert "--cascade=orphan" not in end.next_command
+    assert isinstance(result, RolloutError) and successor_of(namespace) is None
+    assert "another client removed the annotation baton.kubernetes/takeover" in result.what
+    assert "--cascade=orphan" not in result.next_command
     pods = uids(namespace.pods())
     namespace.until_available("foo", REPLICAS)
-    opening = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
-    namespace.call("PATCH", namespace.path("replicationcontrollers", "foo"), opening,
+    patch = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
+    namespace.call("PATCH", namespace.path("replicationcontrollers", "foo"), patch,
                    "application/json-patch+json")
     assert len(pods) == REPLICAS and uids(pods_of(namespace)) == pods
     assert_complete(namespace, namespace.roll(image="myimage:v2"))
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_endless_scaling_of_next_is_an_error(namespace):
-    """Like an autoscaler: the task gives up after five repetitions of a step, and names the step.
-    """
+def test_repeated_scaling_of_the_successor_is_an_error(namespace):
+    """The other client acts like an autoscaler. The task fails after five repetitions of a step."""
     namespace.make_primary(REPLICAS)
 
     def say(line):
         if line.startswith("scale foo-"):
-            scales(7, None)(namespace)
+            scale_controller(7, None)(namespace)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=30)
@@ -396,8 +401,8 @@ def test_endless_scaling_of_next_is_an_error(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
-def test_pod_of_another_controller_with_the_labels_of_next_is_unchanged(namespace, moment):
-    """Another controller's reference owns the pod."""
+def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged(namespace, moment):
+    """The pod has an owner reference to another object."""
     namespace.make_primary(REPLICAS)
     owner = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created = []
@@ -410,11 +415,11 @@ def test_pod_of_another_controller_with_the_labels_of_next_is_unchanged(namespac
                      "uid": owner["metadata"]["uid"]}
         spec = manifest(image="other:v1")["spec"]["template"]["spec"]
         created.append(namespace.create("pods", {"spec": spec, "metadata": {
-            "name": "stranger", "labels": labels, "ownerReferences": [reference]}}))
+            "name": "other", "labels": labels, "ownerReferences": [reference]}}))
 
     assert_complete(namespace, update_during(namespace, moment, add))
 
-    (stranger,) = (pod for pod in namespace.pods() if pod["metadata"]["name"] == "stranger")
-    assert stranger["metadata"]["uid"] == created[0]["metadata"]["uid"]
-    assert stranger["metadata"]["ownerReferences"] == created[0]["metadata"]["ownerReferences"]
-    assert stranger["metadata"]["labels"] == created[0]["metadata"]["labels"]
+    (other_pod,) = (pod for pod in namespace.pods() if pod["metadata"]["name"] == "other")
+    assert other_pod["metadata"]["uid"] == created[0]["metadata"]["uid"]
+    assert other_pod["metadata"]["ownerReferences"] == created[0]["metadata"]["ownerReferences"]
+    assert other_pod["metadata"]["labels"] == created[0]["metadata"]["labels"]

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Canaries: an update pauses at a part of the pods, and is resumed or rolled back; and one step at
-a time.
-"""
+"""Test updates that pause at a number of new pods, and are resumed or rolled back."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ import pytest
 from writes import Killed, kill_at_write
 
 REPLICAS = 5
-#: Far more than the writes of one stage.
-NEVER = 100
+#: More than the number of writes of one stage.
+MAX_WRITES = 100
 
 
 def versions(namespace):
@@ -21,18 +19,18 @@ def versions(namespace):
     return images.count("myimage:v1"), images.count("myimage:v2")
 
 
-def to_pause(namespace, pause_at):
+def update_to_pause(namespace, pause_at):
     return namespace.roll(image="myimage:v2", pause_at=pause_at, max_surge="2")
 
 
-def test_stages_of_a_fifth_three_fifths_and_all(namespace):
+def test_update_pauses_at_20_and_60_percent_and_completes(namespace):
     namespace.make_primary(REPLICAS)
     with namespace.observer() as observer:
-        results = [to_pause(namespace, "20%")]
+        results = [update_to_pause(namespace, "20%")]
         assert versions(namespace) == (4, 1)
-        results.append(to_pause(namespace, "60%"))
+        results.append(update_to_pause(namespace, "60%"))
         assert versions(namespace) == (2, 3)
-        again = to_pause(namespace, "60%")
+        rerun = update_to_pause(namespace, "60%")
         results.append(namespace.roll(image="myimage:v2"))
 
     (successor,) = set(observer.controllers_deleted)
@@ -40,16 +38,16 @@ def test_stages_of_a_fifth_three_fifths_and_all(namespace):
     assert (results[0]["msg"]
             == f"foo is paused at 1 of 5 replicas of myimage:v2 ({successor}), alongside 4 of "
                f"myimage:v1")
-    assert (not again["changed"] and not again["requests"]["PATCH"]
-            and "already paused" in again["msg"])
+    assert (not rerun["changed"] and not rerun["requests"]["PATCH"]
+            and "already paused" in rerun["msg"])
     assert versions(namespace) == (0, 5) and len(observer.new_pods) == REPLICAS
     assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 2
 
 
-@pytest.mark.parametrize("back_from", ["20%", "60%", "100%"])
-def test_rollback_from_a_pause(namespace, back_from):
+@pytest.mark.parametrize("pause_at", ["20%", "60%", "100%"])
+def test_rollback_from_a_pause(namespace, pause_at):
     primary = namespace.make_primary(REPLICAS)
-    to_pause(namespace, back_from)
+    update_to_pause(namespace, pause_at)
 
     result = namespace.roll(state="rolled_back", max_surge="2")
 
@@ -58,9 +56,9 @@ def test_rollback_from_a_pause(namespace, back_from):
 
 
 def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
-    """Continue from each death to the pause, to the next one, and to the end or back."""
+    """After each kill, rerun the task to the pause, and to the next pause or a rollback."""
     namespace.make_primary(3)
-    for number in range(1, NEVER):
+    for number in range(1, MAX_WRITES):
         try:
             namespace.roll(image="myimage:v2", pause_at="1",
                            fault=kill_at_write(number, after=number % 2 == 0))
@@ -77,18 +75,16 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
             namespace.roll(state="rolled_back")
         assert (versions(namespace) == (3, 0) and namespace.rcs() == ["foo"]
                 and observer.min_ready >= 3)
-    assert 6 < number < NEVER
+    assert 6 < number < MAX_WRITES
 
 
-@pytest.mark.long  # the first stage, above, is in every `make test`
+@pytest.mark.long  # `make test` runs the test above
 @pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}],
-                         ids=["the second", "the third", "the last"])
+                         ids=["second stage", "third stage", "last stage"])
 def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
-    """Each time from a pause at 1; the same stage then ends like an undisturbed one, and the rest
-    is rolled back.
-    """
+    """Each run starts at a pause with one new pod, and is rolled back at the end."""
     namespace.make_primary(3)
-    for number in range(1, NEVER):
+    for number in range(1, MAX_WRITES):
         namespace.roll(image="myimage:v2", pause_at="1")
         try:
             namespace.roll(
@@ -103,16 +99,16 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
             namespace.roll(**{"state": "rolled_back"} if stage else {"image": "myimage:v1"})
         assert (versions(namespace) == (3, 0) and namespace.rcs() == ["foo"]
                 and observer.min_ready >= 3)
-    assert 3 < number < NEVER
+    assert 3 < number < MAX_WRITES
 
 
 def test_check_mode_plans_up_to_the_pause(namespace):
     namespace.make_primary(REPLICAS)
 
-    planned, done = namespace.check(image="myimage:v2",
-                                    pause_at="40%"), namespace.roll(
+    planned, executed = namespace.check(image="myimage:v2",
+                                        pause_at="40%"), namespace.roll(
                                         image="myimage:v2", pause_at="40%")
 
     assert ([(step["action"], step["to"]) for step in planned["steps"]]
-            == [(step["action"], step["to"]) for step in done["steps"]])
-    assert planned["rollout"]["phase"] == "paused" == done["rollout"]["phase"]
+            == [(step["action"], step["to"]) for step in executed["steps"]])
+    assert planned["rollout"]["phase"] == "paused" == executed["rollout"]["phase"]

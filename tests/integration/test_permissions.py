@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Role of docs/permissions.md is sufficient, as every test here shows, and minimal."""
+"""Test that the Role of docs/permissions.md is minimal, and that missing permissions are
+reported.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ CONTROLLERS = "replicationcontrollers"
 
 
 def without(verb: str, resource: str) -> list:
-    """Return the documented rules without one verb on one resource."""
+    """Return the documented rules without a verb on a resource."""
     rules = [{**rule,
               "verbs": [granted
                         for granted in rule["verbs"] if granted != verb
@@ -30,7 +32,9 @@ def without(verb: str, resource: str) -> list:
 
 
 def change_role(namespace, rules, verb: str, resource: str) -> None:
-    """Replace the rules of the code under test, and wait until the API server applies the verb."""
+    """Replace the rules of the Role, and wait until the API server applies the change of the
+    verb.
+    """
     path = f"{RBAC}/namespaces/{namespace.name}/roles/baton"
     rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
     is_granted = verb in permissions(rules, resource)
@@ -45,7 +49,7 @@ def permissions(rules, resource: str) -> set:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("verb", ["get", "list", "create", "patch", "delete"])
 def test_missing_permission_on_controllers_is_named(namespace, verb):
-    """The task succeeds with the verb restored."""
+    """The task succeeds after the verb is granted again."""
     namespace.make_primary(2)
     change_role(namespace, without(verb, CONTROLLERS), verb, CONTROLLERS)
 
@@ -59,7 +63,7 @@ def test_missing_permission_on_controllers_is_named(namespace, verb):
 
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
-def test_missing_handover_permission_is_named_and_next_name_needs_none(
+def test_missing_handover_permission_is_named_and_not_needed_for_next_name(
         namespace, verb):
     namespace.make_primary(2)
     change_role(namespace, without(verb, "pods"), verb, "pods")
@@ -74,7 +78,7 @@ def test_missing_handover_permission_is_named_and_next_name_needs_none(
             and namespace.rcs() == ["bar"])
 
 
-def test_stall_without_permission_on_pods_shows_fewer_details(namespace):
+def test_error_without_permission_on_pods_contains_fewer_details(namespace):
     namespace.make_primary(2)
     change_role(namespace, without("list", "pods"), "list", "pods")
 
@@ -85,9 +89,8 @@ def test_stall_without_permission_on_pods_shows_fewer_details(namespace):
 
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
-def test_permission_lost_during_the_handover_is_named(namespace, verb):
-    """No pod is without a controller, none is lost; with the permission back the same task goes on.
-    """
+def test_permission_revoked_during_the_handover_is_named(namespace, verb):
+    """No pod is orphaned or deleted. A rerun with the permission completes the update."""
     namespace.make_primary(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):

@@ -530,8 +530,8 @@ class Answers:
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
-        self._request, self._once = gateway.http.connection.pool.urlopen, gateway.http.once
-        gateway.http.connection.pool.urlopen, gateway.http.once = self._kept, self._counted
+        self._request, self._once = gateway.http.connection.pool.urlopen, gateway.http.send_once
+        gateway.http.connection.pool.urlopen, gateway.http.send_once = self._kept, self._counted
 
     def _counted(self, *arguments: Any, **options: Any) -> Any:
         self._waits(1)

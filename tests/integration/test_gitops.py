@@ -13,7 +13,7 @@ import urllib.parse
 import pytest
 from kubernetes.client.exceptions import ApiException
 from objects import manifest, role
-from test_preflight_warnings import about
+from test_preflight_warnings import warnings_with
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
@@ -30,7 +30,7 @@ COMMAND = "argocd app set web --sync-policy none"
 def record_managers(managers):
     """Return a fault that records the field managers after each write, by resource."""
     def arm(gateway):
-        original = gateway.http.once
+        original = gateway.http.send_once
 
         def once(method, path, *arguments, **options):
             status, headers, data = original(method, path, *arguments, **options)
@@ -40,7 +40,7 @@ def record_managers(managers):
                 managers[match[1]].append({entry["manager"] for entry in metadata["managedFields"]})
             return status, headers, data
 
-        gateway.http.once = once
+        gateway.http.send_once = once
 
     return arm
 
@@ -185,7 +185,7 @@ def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
                                         pause_at="1"), namespace.roll(image="myimage:v2")
 
     for result in (planned, started):
-        assert about(result, "Argo CD (application web) manages foo", COMMAND)
+        assert warnings_with(result, "Argo CD (application web) manages foo", COMMAND)
     assert completed["changed"] and not completed["warnings"]
     assert not namespace.roll(image="myimage:v2")["warnings"], "nothing to change"
 
@@ -201,7 +201,7 @@ def test_flux_is_recognized_by_its_field_manager(namespace):
                     "metadata": {"name": "foo", "labels": {"a": "b"}}},
                    "application/apply-patch+yaml")
 
-    (warning,) = about(namespace.check(kind=DEPLOYMENT, image="myimage:v3"), "manages foo")
+    (warning,) = warnings_with(namespace.check(kind=DEPLOYMENT, image="myimage:v3"), "manages foo")
 
     assert (warning.startswith("Flux manages foo: at its next reconciliation")
             and "which replaces all pods" in warning)
@@ -213,5 +213,5 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
 
     result = namespace.roll(module="migrate_to_deployment", state="migrated")
 
-    assert about(result, "creates the ReplicationController foo again, in addition to the "
+    assert warnings_with(result, "creates the ReplicationController foo again, in addition to the "
                          "Deployment")

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The manners of kubernetes.core: the page for its users, `src`, `template`, and the group."""
+"""Test options in the style of kubernetes.core: `src`, `template` and the group of
+module_defaults.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from objects import as_kind, eventually, manifest
 from plays import run_ad_hoc
 
 ROOT = Path(__file__).parents[2]
-#: A value in the manifest of the vault.
+#: A value in the encrypted manifest.
 PASSWORD = "swordfish-in-the-vault"
 #: A module of another collection with the options of kubernetes.core.
 MODULE = """#!/usr/bin/python
@@ -36,7 +38,7 @@ def deployment(name, image, **container):
 
 
 def play(namespace, folder, environment, plays, *arguments):
-    """Run a playbook in the folder; return the process."""
+    """Run a playbook in the folder, and return the completed process."""
     (folder / "play.yml").write_text(json.dumps(plays))
     return subprocess.run(["ansible-playbook", "play.yml", *arguments], cwd=folder,
                           env=environment, capture_output=True, text=True, timeout=240,
@@ -55,8 +57,8 @@ def address(tmp_path):
         server.shutdown()
 
 
-def test_playbook_of_the_page_runs(namespace, ansible_environment, tmp_path):
-    """No output shows the content of files/shop.yml, a vault."""
+def test_playbook_of_the_page_succeeds(namespace, ansible_environment, tmp_path):
+    """The output does not show the content of the encrypted file files/shop.yml."""
     page = (ROOT / "docs" / "kubernetes-core.md").read_text("utf-8")
     plays = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
     plays[0]["module_defaults"]["group/baton.kubernetes.kubernetes"]["namespace"] = namespace.name

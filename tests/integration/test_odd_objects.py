@@ -267,9 +267,10 @@ def test_partner_annotation_with_a_path_is_never_requested(namespace, partner):
     paths = []
 
     def record_paths(gateway):
-        once = gateway.http.once
-        gateway.http.once = lambda method, path, *arguments, **options: paths.append(path) or once(
-            method, path, *arguments, **options)
+        once = gateway.http.send_once
+        gateway.http.send_once = lambda method, path, *arguments, **options: (
+            paths.append(path) or once(method, path, *arguments, **options)
+        )
 
     namespace.roll(fault=record_paths, image="myimage:v2")
 

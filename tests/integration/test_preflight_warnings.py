@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Services, quotas and budgets of the controller, and the Events of an update."""
+"""Test warnings about Services, quotas and PodDisruptionBudgets, and the Events of an update."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 
 
-def serve(namespace, **selector):
+def create_service(namespace, **selector):
     namespace.create("services",
                      {"metadata": {"name": "web"},
                       "spec": {"selector": selector, "ports": [{"port": 80}]}})
 
 
-def protect(namespace, **spec):
+def create_budget(namespace, **spec):
     namespace.call("POST", BUDGETS.format(namespace.name), {
         "metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}})
 
 
-def about(result, *words):
-    """Return the warnings that contain all these words."""
-    return [warning for warning in result["warnings"] if all(word in warning for word in words)]
+def warnings_with(result, *texts):
+    """Return the warnings that contain all texts."""
+    return [warning for warning in result["warnings"] if all(word in warning for word in texts)]
 
 
-def test_warnings_about_lost_requests_appear_once_and_in_check_mode(namespace):
+def test_missing_readiness_probe_is_reported_once_and_in_check_mode(namespace):
     namespace.make_primary(2)
-    serve(namespace, app="foo")
+    create_service(namespace, app="foo")
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
-    begun, rest = namespace.roll(image="myimage:v2",
-                                 pause_at="1"), namespace.roll(image="myimage:v2")
+    started, completed = namespace.roll(image="myimage:v2",
+                                        pause_at="1"), namespace.roll(image="myimage:v2")
 
-    for result in (planned, begun):
-        assert (about(result, "Service web", "readinessProbe")
-                and about(result, "Service web", "preStop"))
-    assert rest["changed"] and not rest["warnings"]
+    for result in (planned, started):
+        assert (warnings_with(result, "Service web", "readinessProbe")
+                and warnings_with(result, "Service web", "preStop"))
+    assert completed["changed"] and not completed["warnings"]
 
 
-def test_service_that_selects_only_one_controller(namespace):
+def test_service_that_selects_only_new_pods_is_reported(namespace):
     namespace.make_primary(2)
-    serve(namespace, app="foo", tier="front")
+    create_service(namespace, app="foo", tier="front")
 
     result = namespace.check(template={"metadata": {"labels": {"tier": "front"}}})
 
-    assert about(result, "Service web", "tier")
+    assert warnings_with(result, "Service web", "tier")
 
 
 @pytest.mark.full
-def test_too_small_quota_is_a_warning_and_then_the_cause(namespace):
+def test_too_small_quota_is_a_warning_and_the_cause_of_the_failure(namespace):
     namespace.make_primary(2)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
@@ -60,17 +60,17 @@ def test_too_small_quota_is_a_warning_and_then_the_cause(namespace):
     planned = namespace.check(image="myimage:v2")
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", progress_deadline=4)
-    done = namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="1")
+    result = namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="1")
 
-    assert about(planned, "ResourceQuota small", "max_surge=0 max_unavailable=1")
+    assert warnings_with(planned, "ResourceQuota small", "max_surge=0 max_unavailable=1")
     assert "exceeded quota: small" in error.value.why and error.value.causes[0]["kind"] == "quota"
-    assert done["changed"] and namespace.rcs() == ["foo"]
+    assert result["changed"] and namespace.rcs() == ["foo"]
 
 
 @pytest.mark.parametrize("spec", [{"minAvailable": 3}, {"maxUnavailable": "25%"}])
 def test_budget_overrides_max_unavailable(namespace, spec):
     namespace.make_primary(4)
-    protect(namespace, **spec)
+    create_budget(namespace, **spec)
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
@@ -78,8 +78,8 @@ def test_budget_overrides_max_unavailable(namespace, spec):
     assert observer.min_ready >= 3 and namespace.rcs() == ["foo"]
 
 
-def test_max_unavailable_holds_without_a_budget(namespace):
-    """The control of the test above."""
+def test_max_unavailable_is_used_without_a_budget(namespace):
+    """Negative control of the previous test."""
     namespace.make_primary(4)
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
@@ -89,13 +89,13 @@ def test_max_unavailable_holds_without_a_budget(namespace):
 
 def test_budget_without_disruptions_is_a_warning_or_an_error(namespace):
     namespace.make_primary(2)
-    protect(namespace, minAvailable="100%")
+    create_budget(namespace, minAvailable="100%")
 
     result = namespace.roll(image="myimage:v2")
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v3", max_surge="0", max_unavailable="1")
 
-    assert (about(result, "PodDisruptionBudget web")
+    assert (warnings_with(result, "PodDisruptionBudget web")
             and "no pod could ever be replaced" in error.value.what)
 
 

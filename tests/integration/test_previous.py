@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""to_revision=previous on a real API server: one rollback, independent of reruns and kills."""
+"""Test to_revision=previous, which rolls back once, independently of reruns and kills."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ SIZE = 2
 
 
 @pytest.fixture
-def make(namespace):
-    def make_one(kind):
+def make_controller(namespace):
+    def make_controller_of_kind(kind):
         if kind == "DaemonSet":
             namespace.add_nodes(SIZE)
-        maker = {"ReplicationController": namespace.make_primary,
-                 "ReplicaSet": namespace.make_replica_set,
-                 "Deployment": namespace.make_deployment,
-                 "StatefulSet": namespace.make_stateful_set,
-                 "DaemonSet": namespace.make_daemon_set}[kind]
-        maker(SIZE)
+        create = {"ReplicationController": namespace.make_primary,
+                  "ReplicaSet": namespace.make_replica_set,
+                  "Deployment": namespace.make_deployment,
+                  "StatefulSet": namespace.make_stateful_set,
+                  "DaemonSet": namespace.make_daemon_set}[kind]
+        create(SIZE)
 
-        def roll(version="", **params):
-            wish = ({"image": f"myimage:{version}"} if version
-                    else {"state": "rolled_back", "to_revision": "previous"})
-            return namespace.roll(kind=kind, **wish, **params)
+        def run_task(version="", **params):
+            params_of_task = ({"image": f"myimage:{version}"} if version
+                              else {"state": "rolled_back", "to_revision": "previous"})
+            return namespace.roll(kind=kind, **params_of_task, **params)
 
-        return roll
+        return run_task
 
-    yield make_one
+    yield make_controller_of_kind
     namespace.remove_nodes()
 
 
@@ -45,59 +45,66 @@ def versions(namespace):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_rollback_to_the_previous_revision_runs_once(namespace, make, kind):
-    roll = make(kind)
-    roll("v2")
+def test_rerun_of_a_rollback_to_the_previous_revision_changes_nothing(
+    namespace, make_controller, kind
+):
+    run_task = make_controller(kind)
+    run_task("v2")
 
     planned = namespace.check(kind=kind, state="rolled_back", to_revision="previous")
     assert planned["changed"] and not planned["requests"]["PATCH"] and versions(namespace) == ["v2"]
-    assert roll()["changed"] and versions(namespace) == ["v1"]
-    for again in (roll(), namespace.check(kind=kind, state="rolled_back", to_revision="previous")):
-        assert not again["changed"] and not again["requests"]["PATCH"] and "already" in again["msg"]
+    assert run_task()["changed"] and versions(namespace) == ["v1"]
+    for rerun in (
+        run_task(),
+        namespace.check(kind=kind, state="rolled_back", to_revision="previous"),
+    ):
+        assert not rerun["changed"] and not rerun["requests"]["PATCH"] and "already" in rerun["msg"]
     assert versions(namespace) == ["v1"]
 
-    roll("v3")
-    assert roll()["changed"] and versions(namespace) == ["v1"] and not roll()["changed"]
+    run_task("v3")
+    assert run_task()["changed"] and versions(namespace) == ["v1"] and not run_task()["changed"]
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
-def test_rerun_reaches_the_same_revision_after_a_kill_at_each_write(namespace, make, kind):
-    roll = make(kind)
-    roll("v2")
+def test_rerun_reaches_the_same_revision_after_a_kill_at_each_write(
+    namespace, make_controller, kind
+):
+    run_task = make_controller(kind)
+    run_task("v2")
 
     for kills in itertools.count():
         assert kills < 20
         try:
-            last = roll(fault=kill_at_write(1, after=True))
+            result = run_task(fault=kill_at_write(1, after=True))
             break
         except Killed:
             continue
 
-    assert kills >= 2 and versions(namespace) == ["v1"] and not last["changed"]
-    assert not roll()["changed"] and versions(namespace) == ["v1"]
+    assert kills >= 2 and versions(namespace) == ["v1"] and not result["changed"]
+    assert not run_task()["changed"] and versions(namespace) == ["v1"]
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_in_progress_alone_is_rolled_back(namespace, make, kind):
-    roll = make(kind)
-    roll("v2")
-    roll("v3", pause_at="1")
+def test_only_the_update_in_progress_is_rolled_back(namespace, make_controller, kind):
+    run_task = make_controller(kind)
+    run_task("v2")
+    run_task("v3", pause_at="1")
     assert versions(namespace) == ["v2", "v3"]
 
-    assert roll()["changed"] and versions(namespace) == ["v2"]
-    assert not roll()["changed"] and versions(namespace) == ["v2"]
+    assert run_task()["changed"] and versions(namespace) == ["v2"]
+    assert not run_task()["changed"] and versions(namespace) == ["v2"]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_updates_of_other_clients_to_the_same_template_count_as_the_last(
-        namespace, make, kind):
-    """As `kubectl set image`, twice."""
-    roll = make(kind)
-    roll("v2")
-    assert roll()["changed"] and versions(namespace) == ["v1"]
+def test_rollback_returns_to_the_last_template_of_another_client(
+        namespace, make_controller, kind):
+    """The other client changes the image twice, like `kubectl set image`."""
+    run_task = make_controller(kind)
+    run_task("v2")
+    assert run_task()["changed"] and versions(namespace) == ["v1"]
     for version in ("v3", "v1"):
         patch = {
             "spec": {"template": {"spec": {"containers": [{"name": "web",
@@ -106,4 +113,4 @@ def test_updates_of_other_clients_to_the_same_template_count_as_the_last(
                        "application/strategic-merge-patch+json")
         eventually(lambda version=version: versions(namespace) == [version], f"pods of {version}")
 
-    assert roll()["changed"] and versions(namespace) == ["v3"] and not roll()["changed"]
+    assert run_task()["changed"] and versions(namespace) == ["v3"] and not run_task()["changed"]

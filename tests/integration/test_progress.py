@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Progress lines of a running module, local and over ssh, and the end of the module when Ansible is
-killed.
-"""
+"""Test progress lines of a running module, locally and over ssh, and killed Ansible processes."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ from proc import alive, ancestors, descendants, with_environment
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
 STEP = re.compile(rf"(?P<host>[^ ]+) \| (?P<line>({'|'.join(Action)}) .*)")
-#: Steps in the update of one pod.
+#: Number of steps in the update of one pod.
 STEPS = 11
-#: A callback that prints the whole output for a program, with the name of the one in ansible.posix.
+#: A callback plugin that prints JSON, with the name of the plugin in ansible.posix.
 JSON_CALLBACK = """
 import json
 from ansible.plugins.callback import CallbackBase
@@ -42,7 +40,7 @@ class CallbackModule(CallbackBase):
 
 @pytest.fixture(params=["local", "ssh"])
 def variables(request):
-    """How Ansible reaches the hosts."""
+    """Provide the connection variables of the hosts."""
     if request.param == "ssh":
         return request.getfixturevalue("ssh")
     return {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
@@ -50,27 +48,29 @@ def variables(request):
 
 @pytest.fixture
 def play(namespace, ansible_environment, tmp_path):
-    """Start ansible-playbook with one task in its own process group, like ansible-runner.
+    """Provide a function that starts a playbook with one task, in a separate process group.
 
-    Arguments: variables of each host, keywords of the play and of the task, and options of the
-    module. At the end, a file of each host's name has the host's result.
+    Its arguments are the variables of each host, keywords of the play and of the task, and options
+    of the module. The playbook writes the result of each host to a file with the name of the host.
     """
 
-    def play(hosts, options=(), environment=None, of_play=None, of_task=None, **arguments):
+    def play(
+        hosts, options=(), environment=None, play_keywords=None, task_keywords=None, **arguments
+    ):
         (tmp_path / "inventory.json").write_text(json.dumps({"all": {"hosts": hosts}}))
         module = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2",
                   "kubeconfig": namespace.kubeconfig}
-        of_task = of_task or {}
+        task_keywords = task_keywords or {}
         tasks = [
             {"baton.kubernetes.rolling_update": {**module, **arguments}, "register": "update",
-             **of_task,
-             "environment": {"BATON_TEST": namespace.name, **of_task.get("environment", {})}},
+             **task_keywords,
+             "environment": {"BATON_TEST": namespace.name, **task_keywords.get("environment", {})}},
             {"ansible.builtin.copy": {"content": "{{ update | to_json }}",
                                       "dest": f"{tmp_path}/{{{{ inventory_hostname }}}}"},
              "delegate_to": "localhost", "no_log": True, "become": False,
              "vars": {"ansible_connection": "local"}},
         ]
-        plays = [{"hosts": "h*", "gather_facts": False, **(of_play or {}), "tasks": tasks}]
+        plays = [{"hosts": "h*", "gather_facts": False, **(play_keywords or {}), "tasks": tasks}]
         (tmp_path / "play.yml").write_text(json.dumps(plays))
         return subprocess.Popen(
             ["ansible-playbook", "-i", "inventory.json", "play.yml", *options], cwd=tmp_path,
@@ -82,8 +82,8 @@ def play(namespace, ansible_environment, tmp_path):
     return play
 
 
-def ended(process):
-    """Return standard output and error of a process that must succeed."""
+def wait_for_success(process):
+    """Wait for the exit of a process that must succeed, and return stdout and stderr."""
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stdout + stderr
     return stdout, stderr
@@ -94,8 +94,8 @@ def steps_in(text, host="h1"):
             for match in map(STEP.fullmatch, text.splitlines()) if match and match["host"] == host]
 
 
-def words(step):
-    """The beginning of the line about an entry of `steps`."""
+def line_start(step):
+    """Return the first words of the progress line of a step."""
     return f"{step['action']} {step['name']}: "
 
 
@@ -104,23 +104,23 @@ def test_progress_lines_appear_while_the_module_runs(namespace, play, variables,
     namespace.make_primary(3)
     process = play({"h1": variables}, update_period=2)
 
-    arrived = [(time.time(), match["line"])
-               for match in map(STEP.fullmatch, map(str.rstrip, process.stderr)) if match]
-    ended(process)
+    received_lines = [(time.time(), match["line"])
+                      for match in map(STEP.fullmatch, map(str.rstrip, process.stderr)) if match]
+    wait_for_success(process)
 
     steps = json.loads((tmp_path / "h1").read_text())["steps"]
-    assert len(arrived) == len(steps) >= 12
-    for (at, line), step in zip(arrived, steps, strict=True):
-        assert line.startswith(words(step))
-        # includes up to 1 s of the time stamp's rounding
-        late = at - datetime.datetime.fromisoformat(step["at"]).timestamp()
-        assert late < 4, (line, late)
-    assert arrived[-1][0] - arrived[0][0] > 4, "all at once would be no proof"
-    assert left_in(tmp_path) == []
+    assert len(received_lines) == len(steps) >= 12
+    for (at, line), step in zip(received_lines, steps, strict=True):
+        assert line.startswith(line_start(step))
+        # includes up to 1 s, the resolution of the timestamp
+        delay = at - datetime.datetime.fromisoformat(step["at"]).timestamp()
+        assert delay < 4, (line, delay)
+    assert received_lines[-1][0] - received_lines[0][0] > 4, "the lines arrived together"
+    assert remaining_files(tmp_path) == []
 
 
-def left_in(tmp_path):
-    """Return the files that Ansible and the module have left on the module's host."""
+def remaining_files(tmp_path):
+    """Return the files of Ansible and of the module that remain on the host of the module."""
     remote = tmp_path / "remote"
     return [path.name for path in remote.iterdir()] if remote.exists() else []
 
@@ -134,8 +134,8 @@ def test_progress_lines_name_the_host(namespace, play, ssh, strategy):
     for host in hosts:
         namespace.make_primary(1, name=host)
 
-    _stdout, stderr = ended(play(dict.fromkeys(hosts, ssh), of_play=strategy,
-                                 name="{{ inventory_hostname }}"))
+    _stdout, stderr = wait_for_success(play(dict.fromkeys(hosts, ssh), play_keywords=strategy,
+                                            name="{{ inventory_hostname }}"))
 
     for host in hosts:
         steps = steps_in(stderr, host)
@@ -143,80 +143,97 @@ def test_progress_lines_name_the_host(namespace, play, ssh, strategy):
 
 
 @pytest.mark.full
-def test_progress_lines_of_a_delegated_loop(namespace, play, ssh):
+def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     for name in ("one", "two"):
         namespace.make_primary(1, name=name)
-    hosts = {"h1": {"ansible_connection": "local"}, "there": ssh}
-    _stdout, stderr = ended(play(hosts, of_task={"loop": ["one", "two"], "delegate_to": "there"},
-                                 name="{{ item }}"))
+    hosts = {"h1": {"ansible_connection": "local"}, "delegate": ssh}
+    _stdout, stderr = wait_for_success(
+        play(
+            hosts,
+            task_keywords={"loop": ["one", "two"], "delegate_to": "delegate"},
+            name="{{ item }}",
+        )
+    )
 
     steps = steps_in(stderr)
     assert len(steps) == 2 * STEPS and "one" in steps[0] and "two" in steps[STEPS], stderr
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("quiet", [
-    {"progress": False}, {"of_task": {"no_log": True}}, {"of_task": {"async": 60, "poll": 1}},
-    {"options": ["--check"]},
-], ids=str)
-def test_no_progress_lines_without_a_terminal_or_when_disabled(namespace, play, ssh, quiet):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"progress": False},
+        {"task_keywords": {"no_log": True}},
+        {"task_keywords": {"async": 60, "poll": 1}},
+        {"options": ["--check"]},
+    ],
+    ids=str,
+)
+def test_no_progress_lines_without_a_terminal_or_when_disabled(namespace, play, ssh, options):
     namespace.make_primary(1)
 
-    stdout, stderr = ended(play({"h1": ssh}, **quiet))
+    stdout, stderr = wait_for_success(play({"h1": ssh}, **options))
 
     assert "changed=" in stdout and steps_in(stderr) == steps_in(stdout) == []
 
 
-def test_json_output_stays_valid(namespace, play, ssh, tmp_path):
+def test_output_of_a_json_callback_is_valid_json(namespace, play, ssh, tmp_path):
     namespace.make_primary(1)
     (tmp_path / "json.py").write_text(JSON_CALLBACK)
     environment = {"ANSIBLE_CALLBACK_PLUGINS": str(tmp_path), "ANSIBLE_STDOUT_CALLBACK": "json"}
 
-    stdout, stderr = ended(play({"h1": ssh}, environment=environment))
+    stdout, stderr = wait_for_success(play({"h1": ssh}, environment=environment))
 
     assert json.loads(stdout) and steps_in(stderr) == []
 
 
 @pytest.fixture
 def other_user():
-    """Return the variables for the module as another user: become, and a Python that the user may
-    run.
-    """
+    """Provide a Python interpreter that another user may run, and the options of become."""
     if os.geteuid() != 0:
-        cannot_run("only root may become another user without asking")
+        cannot_run("only root can become another user without a password")
     for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
         path = {"PYTHONPATH": site.getsitepackages()[0]}
-        runs = (python
-                and subprocess.run(["su", "-s", "/bin/sh", "nobody", "-c",
-                                    f"{python} -c 'import kubernetes'"],
-                                   env={**os.environ, **path}, capture_output=True, check=False))
-        if runs and runs.returncode == 0:
-            become = {"become": True, "become_user": "nobody", "become_method": "su",
-                      "become_flags": "-s /bin/sh",
-                      "environment": path}
-            return python, become
-    return cannot_run("there is no Python with kubernetes that the user nobody may run")
+        can_import = python and subprocess.run(
+            ["su", "-s", "/bin/sh", "nobody", "-c", f"{python} -c 'import kubernetes'"],
+            env={**os.environ, **path},
+            capture_output=True,
+            check=False,
+        )
+        if can_import and can_import.returncode == 0:
+            become_options = {"become": True, "become_user": "nobody", "become_method": "su",
+                              "become_flags": "-s /bin/sh",
+                              "environment": path}
+            return python, become_options
+    return cannot_run("the user nobody cannot run a Python with the package kubernetes")
 
 
 @pytest.mark.full
-def test_progress_lines_of_another_user(namespace, play, variables, other_user, cluster):
-    python, become = other_user
+def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
+    namespace, play, variables, other_user, cluster
+):
+    python, become_options = other_user
     namespace.make_primary(2)
-    access = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token,
-              "validate_certs": False}
+    connection_options = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token,
+                          "validate_certs": False}
 
-    process = play({"h1": {**variables, "ansible_python_interpreter": python}}, of_task=become,
-                   update_period=3, **access)
-    _pid, file = eventually(lambda: module_of(namespace), "a module")
-    eventually(file.exists, "its file")
+    process = play(
+        {"h1": {**variables, "ansible_python_interpreter": python}},
+        task_keywords=become_options,
+        update_period=3,
+        **connection_options,
+    )
+    _pid, file = eventually(lambda: module_of(namespace), "the process of the module")
+    eventually(file.exists, "the progress file")
     assert file.stat().st_uid == pwd.getpwnam("nobody").pw_uid
-    _stdout, stderr = ended(process)
+    _stdout, stderr = wait_for_success(process)
 
     assert len(steps_in(stderr)) > 9 and not file.exists()
 
 
 def module_of(namespace):
-    """Return pid and progress file of the module's process, or of a shell above; None before its
+    """Return pid and progress file of the module's process or its parent shell; None before the
     start.
     """
     processes = with_environment("BATON_TEST", namespace.name)
@@ -228,13 +245,11 @@ def module_of(namespace):
 @pytest.mark.parametrize("kill",
                          ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
                           pytest.param("SIGTERM", marks=pytest.mark.long)])
-def test_killed_ansible_ends_the_remote_module(namespace, play, ssh, tmp_path, kill):
-    """SIGKILL and SIGHUP of the process group: AWX cancels, a terminal is closed. The others:
-    Ctrl-C, kill.
-    """
+def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_path, kill):
+    """SIGKILL of the process group is a cancelled AWX job, SIGHUP a closed terminal."""
     namespace.make_primary(3)
-    process = half_way(play({"h1": ssh}, update_period=30))
-    ours, (_pid, file) = descendants(process.pid), module_of(namespace)
+    process = wait_for_first_scaling(play({"h1": ssh}, update_period=30))
+    local_pids, (_pid, file) = descendants(process.pid), module_of(namespace)
     assert file.exists()
 
     if kill in ("SIGKILL", "SIGHUP"):
@@ -242,30 +257,30 @@ def test_killed_ansible_ends_the_remote_module(namespace, play, ssh, tmp_path, k
     else:
         process.send_signal(signal.Signals[kill])
 
-    eventually(lambda: not module_of(namespace), "the end of the module", seconds=20)
-    eventually(lambda: not any(map(alive, ours)), "the end of Ansible", seconds=20)
+    eventually(lambda: not module_of(namespace), "the exit of the module", seconds=20)
+    eventually(lambda: not any(map(alive, local_pids)), "the exit of Ansible", seconds=20)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     time.sleep(3)
     assert (generations
             == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()})
     assert len(generations) == 2
-    assert not file.exists() and left_in(tmp_path) == []
+    assert not file.exists() and remaining_files(tmp_path) == []
 
 
-def half_way(process):
-    """Return the process after its first change of a size."""
+def wait_for_first_scaling(process):
+    """Read stderr until the first step that changes a size, and return the process."""
     for line in process.stderr:
         if "| scale " in line:
             return process
-    raise AssertionError("it has ended")
+    raise AssertionError("the process has exited")
 
 
 @pytest.mark.long
-def test_lost_connection_ends_the_remote_module(namespace, play, ssh):
-    """No connection is closed then: the session at the other end hangs, and no data arrives."""
+def test_remote_module_ends_when_the_connection_is_lost(namespace, play, ssh):
+    """The test stops the ssh session, so that no data arrives and no connection is closed."""
     namespace.make_primary(4)
-    process = half_way(play({"h1": ssh}, update_period=30))
+    process = wait_for_first_scaling(play({"h1": ssh}, update_period=30))
     pid, file = module_of(namespace)
     session = next(ancestor
                    for ancestor in ancestors(pid)
@@ -273,7 +288,7 @@ def test_lost_connection_ends_the_remote_module(namespace, play, ssh):
 
     os.kill(session, signal.SIGSTOP)
     try:
-        eventually(lambda: not module_of(namespace), "the end of the module", seconds=120)
+        eventually(lambda: not module_of(namespace), "the exit of the module", seconds=120)
         assert not file.exists() and len(namespace.rcs()) == 2
     finally:
         os.kill(session, signal.SIGCONT)

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Regions in order, with a gate before each, and AWX's surveys with separate defaults for each
-kind.
+"""Test the order of regions, and the defaults of AWX's surveys for each kind.
 
-Controllers of one namespace stand for clusters: each host of an inventory has one controller.
+Each host of the inventory represents a cluster by a controller of one namespace.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from objects import manifest, role
 from plays import CheckServer, Playbooks
 
 ROOT = Path(__file__).parents[2]
-#: b is in two groups, and its API server is unreachable.
+#: The host b is in two groups, and its API server is unreachable.
 REGIONS = {"canary": ["a", "b"], "europe": ["b", "c"], "rest": ["d"]}
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
 
@@ -40,9 +39,11 @@ def write_inventory(playbooks, groups, hosts):
 def clusters(namespace, playbooks):
     """Provide a function that returns the image of each reachable cluster."""
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
-    live, dead = kubeconfig["contexts"][0]["name"], {"name": "dead",
-                                                     "cluster": {"server": "https://127.0.0.1:1"}}
-    kubeconfig["clusters"].append(dead)
+    context, unreachable_cluster = (
+        kubeconfig["contexts"][0]["name"],
+        {"name": "dead", "cluster": {"server": "https://127.0.0.1:1"}},
+    )
+    kubeconfig["clusters"].append(unreachable_cluster)
     kubeconfig["contexts"].append({"name": "dead",
                                    "context": {**kubeconfig["contexts"][0]["context"],
                                                "cluster": "dead"}})
@@ -53,7 +54,7 @@ def clusters(namespace, playbooks):
     for name in names:
         namespace.until_available(name, 1)
     hosts = {name: {"kubeconfig": str(playbooks.folder / "kubeconfig"),
-                    "context": live if name in names else "dead",
+                    "context": context if name in names else "dead",
                     "controller": name, "controller_namespace": namespace.name}
              for name in [*names, "b"]}
     write_inventory(playbooks, REGIONS, hosts)
@@ -63,19 +64,19 @@ def clusters(namespace, playbooks):
 
 
 def test_failed_region_stops_the_next_regions(playbooks, clusters):
-    """A cluster in two groups moves no other into another region."""
-    def roll(*options):
+    """A cluster in two groups belongs to the first region."""
+    def run_regions(*options):
         return playbooks.command("ansible-playbook", "-i", "clusters.yml",
                                  "baton.kubernetes.regions", "-e",
                                  "regions=canary,europe,rest image=myimage:v2", *options,
                                  succeeds=False)
 
-    output = roll()
+    output = run_regions()
     assert clusters() == {"a": "v2", "c": "v1", "d": "v1"}
     assert ("c not started: 1 of 2 clusters failed before (b: failed), and at most 0% may fail."
             in output)
 
-    output = roll("--limit", "!d", "-e", "max_failed_clusters=50 report=cab.html")
+    output = run_regions("--limit", "!d", "-e", "max_failed_clusters=50 report=cab.html")
     assert clusters() == {"a": "v2", "c": "v2", "d": "v1"} and "not begun" not in output
     pages = {path.name: path.read_text(encoding="utf-8")
              for path in playbooks.folder.glob("*.html")}
@@ -84,7 +85,7 @@ def test_failed_region_stops_the_next_regions(playbooks, clusters):
 
 
 @pytest.mark.full
-def test_custom_play_has_the_same_gate(playbooks, clusters):
+def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
     page = (ROOT / "docs" / "many-clusters.md").read_text(encoding="utf-8")
     (play,) = yaml.safe_load(re.findall(r"```yaml\n(- hosts: all.*?)```", page, re.DOTALL)[0])
     (rolled,) = play["roles"]
@@ -102,7 +103,9 @@ def test_custom_play_has_the_same_gate(playbooks, clusters):
 
 @pytest.fixture
 def kinds(namespace, playbooks):
-    """A cluster for each kind, with a controller of two pods; the images of all of them."""
+    """Create a controller of each kind, and provide a function that returns the images of their
+    pods.
+    """
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role(name), name)
     namespace.add_nodes(2)
@@ -121,11 +124,9 @@ def kinds(namespace, playbooks):
 
 
 @pytest.mark.full
-def test_survey_defaults_work_for_each_kind(namespace, playbooks, kinds):
+def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, kinds):
     def launch(playbook, survey, **answers):
-        """Launch a playbook like AWX: the answers, and otherwise the defaults; the host has the
-        controller and its kind.
-        """
+        """Run a playbook like AWX, with the answers or the defaults of the survey."""
         spec = json.loads((ROOT / "docs" / "awx"
                            / f"{survey}.survey.json").read_text(encoding="utf-8"))["spec"]
         defaults = {question["variable"]: question["default"] for question in spec}

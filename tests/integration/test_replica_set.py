@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A ReplicaSet without a Deployment: the object, its selector and the pods stay, apart from the
-pods' owner.
-"""
+"""Test updates of a ReplicaSet without a Deployment."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: Far more than the writes of an update.
-NEVER = 100
+#: More than the number of writes of an update.
+MAX_WRITES = 100
 
 
-def roll(namespace, **params):
+def update(namespace, **params):
     return namespace.roll(kind="ReplicaSet", **params)
 
 
@@ -31,34 +29,36 @@ def names(namespace):
     return sorted(item["metadata"]["name"] for item in namespace.replica_sets())
 
 
-def test_definition_without_a_selector(namespace):
-    """As the error for an equal selector advises; a ReplicaSet has no default selector."""
+def test_definition_without_a_selector_is_accepted(namespace):
+    """The error about an equal selector suggests this, although the API requires a selector."""
     namespace.make_replica_set(1)
     definition = manifest(1, image="myimage:v2")
     definition |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
                    "metadata": {"labels": {"app": "foo"}}}
     del definition["spec"]["selector"]
 
-    result = roll(namespace, definition=definition)
+    result = update(namespace, definition=definition)
 
     assert result["changed"] and images(namespace) == ["myimage:v2"] and names(namespace) == ["foo"]
-    assert not roll(namespace, definition=definition)["changed"]
+    assert not update(namespace, definition=definition)["changed"]
 
 
 def remove(namespace, name="foo"):
     namespace.call("DELETE", namespace.apps_path("replicasets", name),
                    {"propagationPolicy": "Background"})
-    eventually(lambda: not namespace.pods() and name not in names(namespace), f"the end of {name}")
+    eventually(
+        lambda: not namespace.pods() and name not in names(namespace), f"the deletion of {name}"
+    )
 
 
 @pytest.mark.parametrize("replicas",
                          [0, 3, pytest.param(100,
                                              marks=pytest.mark.fake_nodes("100 pods, soon ready"))])
-def test_update_keeps_the_controller_and_creates_each_pod_once(namespace, replicas):
+def test_update_retains_the_controller_and_creates_each_pod_once(namespace, replicas):
     before = namespace.make_replica_set(replicas)
 
     with namespace.observer() as observer:
-        result = roll(namespace, image="myimage:v2", max_surge="25%")
+        result = update(namespace, image="myimage:v2", max_surge="25%")
 
     after = namespace.replica_set()
     assert (result["msg"]
@@ -70,7 +70,7 @@ def test_update_keeps_the_controller_and_creates_each_pod_once(namespace, replic
     assert len(observer.new_pods) == replicas and images(namespace) == ["myimage:v2"] * replicas
     if replicas:
         assert observer.min_ready >= replicas and observer.max_pods <= replicas * 5 // 4 + 1
-    again = roll(namespace, image="myimage:v2")
+    again = update(namespace, image="myimage:v2")
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
@@ -80,7 +80,7 @@ def test_repeated_updates_and_rollback_to_a_revision(namespace):
         for wish in ({"image": "myimage:v2"}, {"image": "myimage:v3"},
                      {"state": "rolled_back", "to_revision": 1},
                      {"state": "restarted"}):
-            roll(namespace, **wish)
+            update(namespace, **wish)
             assert names(namespace) == ["foo"] and len(namespace.pods()) == REPLICAS
 
     assert images(namespace) == ["myimage:v1"] * REPLICAS and len(observer.new_pods) == 4 * REPLICAS
@@ -95,14 +95,14 @@ def test_repeated_updates_and_rollback_to_a_revision(namespace):
                          ids=["handover", "next_name", "then back"])
 def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then):
     wish = {"image": "myimage:v2", **params}
-    for number in range(1, NEVER):
+    for number in range(1, MAX_WRITES):
         namespace.make_replica_set(2)
         with namespace.observer() as observer:
             try:
-                roll(namespace, fault=kill_at_write(number, after), **wish)
+                update(namespace, fault=kill_at_write(number, after), **wish)
             except Killed:
                 try:
-                    roll(namespace, **{**wish, **then})
+                    update(namespace, **{**wish, **then})
                 except RolloutError as error:
                     assert (then
                             and "no update in progress"
@@ -118,7 +118,7 @@ def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
             namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
         remove(namespace, name)
-    assert (9 if "next_name" in params else 13) <= number < NEVER
+    assert (9 if "next_name" in params else 13) <= number < MAX_WRITES
 
 
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
@@ -127,7 +127,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     assert (namespace.replica_set()["metadata"]["resourceVersion"]
             == before["metadata"]["resourceVersion"])
 
-    done = roll(namespace, image="myimage:v2")
+    done = update(namespace, image="myimage:v2")
 
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
              for result in (planned, done)]
@@ -136,13 +136,13 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
 
 def test_foo_deleted_during_the_update_is_created_again(namespace):
     namespace.make_replica_set(REPLICAS)
-    roll(namespace, image="myimage:v2", pause_at="2")
+    update(namespace, image="myimage:v2", pause_at="2")
     namespace.call("DELETE", namespace.apps_path("replicasets", "foo"),
                    {"propagationPolicy": "Orphan"})
     eventually(lambda: len(names(namespace)) == 1, "the end of foo")
     orphans = uids(pod for pod in namespace.pods() if not owner(pod))
 
-    roll(namespace, image="myimage:v2")
+    update(namespace, image="myimage:v2")
 
     mine = [pod for pod in namespace.pods() if owner(pod)]
     assert len(mine) == REPLICAS and names(namespace) == ["foo"]
@@ -154,7 +154,7 @@ def test_replica_set_of_a_deployment_is_refused(namespace):
     namespace.make_deployment(1)
     (name,) = names(namespace)
     with pytest.raises(RolloutError, match="it is controlled by Deployment/foo"):
-        roll(namespace, name=name, image="myimage:v2")
+        update(namespace, name=name, image="myimage:v2")
 
 
 def test_match_expressions_need_next_name(namespace):
@@ -164,4 +164,4 @@ def test_match_expressions_need_next_name(namespace):
              "spec": {**body["spec"], "selector": selector}}
     namespace.call("POST", namespace.apps_path("replicasets"), body)
     with pytest.raises(RolloutError, match="its selector is immutable and does not match"):
-        roll(namespace, image="myimage:v2")
+        update(namespace, image="myimage:v2")

@@ -46,7 +46,7 @@ PLAY = """
 
 @pytest.fixture
 def report(namespace: Namespace, ansible_environment, tmp_path):
-    """Roll foo to an image and return the page."""
+    """Provide a function that updates foo to an image and returns the report page."""
 
     def report(image: str) -> ElementTree.Element:
         page = tmp_path / "report.html"
@@ -62,7 +62,7 @@ def report(namespace: Namespace, ansible_environment, tmp_path):
 
 
 def table(page, caption):
-    """Return the rows of the table whose caption begins with this text."""
+    """Return the rows of the table whose caption begins with the text."""
     (element,) = (element
                   for element in page.iter(f"{HTML}table")
                   if "".join(element.find(f"{HTML}caption").itertext()).startswith(caption))
@@ -97,7 +97,7 @@ def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report)
     ((reason, pods, pod, _message),) = table(page, "Why the pods of foo")
     assert (reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") and pods == "1"
             and pod.startswith("foo-"))
-    assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], "it was rolled back"
+    assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], "the update was rolled back"
 
 
 @pytest.mark.full
@@ -125,7 +125,7 @@ def check_server(namespace):
 
 
 @pytest.mark.full
-def test_rerun_without_changes_keeps_the_report(
+def test_rerun_without_changes_does_not_replace_the_report(
         namespace, ansible_environment, tmp_path, check_server):
     namespace.make_primary(2)
     page = tmp_path / "page.html"
@@ -141,22 +141,22 @@ def test_rerun_without_changes_keeps_the_report(
 
 
 @pytest.mark.full
-def test_report_is_private_and_follows_no_link(
+def test_report_is_readable_only_by_its_owner_and_replaces_a_link(
     namespace, ansible_environment, tmp_path, check_server
 ):
-    """The page contains logs; and another user may have created its path."""
+    """The report contains logs, and another user may have created a link at its path."""
     namespace.make_primary(1)
-    precious, page = tmp_path / "precious", tmp_path / "page.html"
+    other_file, page = tmp_path / "other_file", tmp_path / "page.html"
     readable = tmp_path / "readable.html"
-    precious.write_text("mine")
-    page.symlink_to(precious)
+    other_file.write_text("mine")
+    page.symlink_to(other_file)
     readable.touch(0o666)
     playbooks = Playbooks(ansible_environment, tmp_path, check_server)
 
     playbooks.image_bump(stages="", verify_tasks="", report=str(page))
     playbooks.image_bump(stages="", verify_tasks="", report=str(readable), image="myimage:v3")
 
-    assert precious.read_text() == "mine" and not page.is_symlink()
+    assert other_file.read_text() == "mine" and not page.is_symlink()
     assert [path.stat().st_mode & 0o777 for path in (page, readable)] == [0o600, 0o600]
     assert not list(tmp_path.glob(".report-*"))
 

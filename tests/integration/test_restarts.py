@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""API server, etcd and controller manager are killed and restarted during a rollout and during the
-handover.
+"""Test outages of API server, etcd and controller manager during an update.
 
-A short outage only costs time. A long outage ends the task with an error that reports the status.
+A short outage delays the update. A long outage fails the task with an error that contains the
+status.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-#: Progress lines: half way; foo has next's template, closed; next is closed too; all pods are
-#: foo's; next is gone.
+#: Texts of progress lines: half of the pods are new; foo has the new template, which is closed; the
+#: template of the successor is closed; foo owns all pods; the successor is deleted.
 MIDDLE, RENAMED, CLOSED = "scale foo: 3 -> 2", "rename foo: ", "no more pods are created for it"
 HANDED_OVER, DELETED = "hand over foo-", "it has no pods"
-#: Half of the pods are foo's, the others next's; no progress line marks this moment.
+#: Foo owns half of the pods; no progress line marks this moment.
 HANDING_OVER = "half of the pods"
-#: Seconds until the restart of a killed component.
+#: Duration of a short outage in seconds.
 OUTAGE = 0.7
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
                                 reason="NEEDS THE EMBEDDED CLUSTER: the components of a given one "
-                                       "are not ours to kill")
+                                       "must not be killed")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cluster):
-    """How the update ends when nothing happens."""
-    namespace = Namespace(cluster.kubeconfig, "undisturbed")
+def expected_state(cluster):
+    """Provide the end state of an update without an outage."""
+    namespace = Namespace(cluster.kubeconfig, "without-outage")
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     yield namespace.end_state()
@@ -48,9 +48,7 @@ def undisturbed(cluster):
 
 
 class Outage:
-    """Kills a component at the moment of a progress line, and restarts it after a while if the
-    outage is short.
-    """
+    """Kills a component at a progress line, and restarts the component after a short outage."""
 
     def __init__(self, cluster, component, moment, is_short=True):
         self.cluster, self.component = cluster, component
@@ -63,23 +61,23 @@ class Outage:
 
     def begin(self):
         self.cluster.stop(self.component, kill=True)
-        self.thread = threading.Thread(target=self._end)
+        self.thread = threading.Thread(target=self._restart)
         self.thread.start()
 
-    def roll(self, namespace, **params):
-        """Roll foo to v2 during the outage."""
-        half_way = (action_after_write(REPLICAS // 2, self.begin, is_reparenting)
-                    if self.moment == HANDING_OVER else None)
-        return namespace.roll(say=self, fault=half_way, image="myimage:v2", **params)
+    def update(self, namespace, **params):
+        """Update foo to v2 with the outage."""
+        fault = (action_after_write(REPLICAS // 2, self.begin, is_reparenting)
+                 if self.moment == HANDING_OVER else None)
+        return namespace.roll(say=self, fault=fault, image="myimage:v2", **params)
 
-    def _end(self):
+    def _restart(self):
         if self.is_short:
             time.sleep(OUTAGE)
             self.cluster.start(self.component)
 
-    def over(self):
-        """The component runs again."""
-        assert self.thread, f"the task never said: {self.moment}"
+    def wait_for_restart(self):
+        """Wait until the component runs again."""
+        assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(60)
         self.cluster.start(self.component)
 
@@ -91,24 +89,24 @@ class Outage:
       for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),
     *(("etcd", moment) for moment in (MIDDLE, HANDING_OVER)),
 ])
-def test_update_survives_a_short_outage(cluster, namespace, undisturbed, component, moment):
-    """The task resumes: not one more pod is created than without the outage, and floor and ceiling
-    hold.
-    """
+def test_update_completes_after_a_short_outage(
+    cluster, namespace, expected_state, component, moment
+):
+    """The outage causes no additional pods."""
     namespace.make_primary(REPLICAS)
     outage = Outage(cluster, component, moment)
 
     with namespace.observer() as observer:
         try:
-            result = outage.roll(namespace)
+            result = outage.update(namespace)
         finally:
-            outage.over()
+            outage.wait_for_restart()
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"
     assert len(observer.new_pods) == REPLICAS and observer.new_pods == uids(namespace.pods())
     assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
     assert "foo" not in observer.controllers_deleted and observer.restarts == 0
-    assert namespace.end_state() == undisturbed
+    assert namespace.end_state() == expected_state
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
@@ -119,11 +117,9 @@ def test_update_survives_a_short_outage(cluster, namespace, undisturbed, compone
     ("etcd", MIDDLE, "cannot be reached"),
     ("kube-controller-manager", CLOSED, "no progress for 4 s"),
 ])
-def test_long_outage_is_named_in_the_error(
-        cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
-    """The task ends with an error that reports the update's status; the same task after the outage
-    ends as usual.
-    """
+def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
+        cluster, namespace, expected_state, monkeypatch, component, moment, sentence):
+    """The error contains the status of the update."""
     monkeypatch.setattr(http, "BACKOFF", (0.1, 0.3))
     monkeypatch.setattr(http, "READ_TIMEOUT", 2.0)
     namespace.make_primary(REPLICAS)
@@ -132,17 +128,17 @@ def test_long_outage_is_named_in_the_error(
     with namespace.observer() as observer:
         try:
             with pytest.raises(RolloutError) as error:
-                outage.roll(namespace, progress_deadline=4)
+                outage.update(namespace, progress_deadline=4)
         finally:
-            outage.over()
+            outage.wait_for_restart()
         assert sentence in error.value.what
         assert error.value.next_command.startswith(("run the same task again",
                                                     namespace.command(image="myimage:v2")))
         assert (error.value.progress["steps"]
                 and error.value.progress["rollout"]["phase"] in ("progressing", "taking_over"))
-        eventually(lambda: namespace.is_allowed(role()), "the Roles in the API server's memory")
+        eventually(lambda: namespace.is_allowed(role()), "the Roles in the cache of the API server")
         namespace.roll(image="myimage:v2")
 
     assert observer.new_pods == uids(namespace.pods()) and len(observer.new_pods) == REPLICAS
     assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
-    assert namespace.end_state() == undisturbed
+    assert namespace.end_state() == expected_state

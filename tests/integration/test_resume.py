@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A client that dies at each of its writes, and a successor client, on a real API server.
+"""Test tasks that are killed at each write, and the tasks that resume or roll back.
 
-The invariants of design section 5: foo always exists, floor and ceiling hold, no pod is ever
-orphaned, and the end equals an undisturbed run's. test_handover.py has the manual actions during a
-handover.
+Invariants: foo always exists, floor and ceiling hold, no pod is orphaned, and the end state equals
+that of an update without a kill. test_handover.py tests actions of other clients in a handover.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ REPLICAS = 3
 
 
 def restore(namespace):
-    """Restore foo at v1 as at the beginning, independent of the last round."""
+    """Delete all controllers, and create foo with v1."""
     for name in namespace.rcs():
         namespace.remove(name, policy="Background")
     for name in ("foo", "bar"):
@@ -32,17 +31,19 @@ def restore(namespace):
     namespace.make_primary(REPLICAS)
 
 
-def deaths():
-    """Before and after each write, for ever: (1, False), (1, True), (2, False) ..."""
+def kill_points():
+    """Yield number and `after` for kill_at_write: (1, False), (1, True), (2, False), and so on."""
     return ((number, after) for number in itertools.count(1) for after in (False, True))
 
 
-def each_death(namespace, first, then):
-    """Kill the task `first` before and after each of its writes, run `then`, and return the number
-    of deaths and the ends.
+def kill_at_each_write(namespace, first, next_task):
+    """Kill the task `first` before and after each of its writes, and run `next_task` after each
+    kill.
+
+    Return the number of kills, and the end states.
     """
-    ends = []
-    for number, after in deaths():
+    end_states = []
+    for number, after in kill_points():
         restore(namespace)
         with namespace.observer() as observer:
             try:
@@ -50,21 +51,22 @@ def each_death(namespace, first, then):
             except Killed:
                 pass
             else:
-                return number - 1, ends
+                return number - 1, end_states
             with contextlib.suppress(RolloutError):
-                namespace.roll(**then)
-        where = f"killed {'after' if after else 'before'} write {number}"
-        assert observer.min_ready >= REPLICAS, where
-        assert observer.max_pods <= REPLICAS + 1, where
-        assert len(observer.new_pods) <= (REPLICAS if then == first else 2 * REPLICAS), where
+                namespace.roll(**next_task)
+        kill_point = f"killed {'after' if after else 'before'} write {number}"
+        assert observer.min_ready >= REPLICAS, kill_point
+        assert observer.max_pods <= REPLICAS + 1, kill_point
+        assert len(observer.new_pods) <= (REPLICAS if next_task == first else 2 * REPLICAS), (
+            kill_point
+        )
         if "next_name" not in first:
-            assert "foo" not in observer.controllers_deleted, where
-        ends.append((where, namespace.end_state()))
-    raise AssertionError("never ends")
+            assert "foo" not in observer.controllers_deleted, kill_point
+        end_states.append((kill_point, namespace.end_state()))
+    raise AssertionError("the number of writes is not limited")
 
 
-# the handover's part is in every `make test`: test_handover.py; two other points as well:
-# tests/faults
+# `make test` runs the kills in a handover (test_handover.py), and a sample in tests/faults
 @pytest.mark.long
 @pytest.mark.parametrize("params",
                          [dict(image="myimage:v2"), dict(image="myimage:v2", next_name="bar")],
@@ -72,36 +74,42 @@ def each_death(namespace, first, then):
 def test_rerun_completes_the_update_after_a_kill_at_any_write(namespace, params):
     restore(namespace)
     namespace.roll(**params)
-    undisturbed = namespace.end_state()
+    expected_state = namespace.end_state()
 
-    writes, ends = each_death(namespace, params, params)
+    writes, end_states = kill_at_each_write(namespace, params, params)
 
     assert writes >= 12 + (REPLICAS if "next_name" not in params else 0)
-    assert [where for where, end in ends if end != undisturbed] == []
+    assert [kill_point for kill_point, end_state in end_states if end_state != expected_state] == []
 
 
-@pytest.mark.long  # tests/faults covers some of its points in every `make test`
+@pytest.mark.long  # tests/faults runs a sample in `make test`
 def test_rollback_after_a_kill_at_any_write(namespace):
-    """While foo has its old template, foo returns to v1; after that the handover is completed."""
-    writes, ends = each_death(namespace, dict(image="myimage:v2"), dict(state="rolled_back"))
+    """Foo is rolled back to v1 unless it already has the new template, when the handover
+    completes.
+    """
+    writes, end_states = kill_at_each_write(
+        namespace, dict(image="myimage:v2"), dict(state="rolled_back")
+    )
 
     assert writes >= 10
     images = []
-    for where, end in ends:
-        assert list(end["controllers"]) == ["foo"], where
+    for kill_point, end_state in end_states:
+        assert list(end_state["controllers"]) == ["foo"], kill_point
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
-            end["controllers"]["foo"]["annotations"]), where
-        assert len(end["pods"]) == REPLICAS, where
-        images.append({image for _owner, image, _labels in end["pods"]})
+            end_state["controllers"]["foo"]["annotations"]), kill_point
+        assert len(end_state["pods"]) == REPLICAS, kill_point
+        images.append({image for _owner, image, _labels in end_state["pods"]})
     assert {"myimage:v1"} in images and {"myimage:v2"} in images
     assert (images
             == sorted(images, key=str)), "back at v1 before the point of no return, at v2 after it"
 
 
-@pytest.mark.long  # tests/faults covers some of its points in every `make test`
+@pytest.mark.long  # tests/faults runs a sample in `make test`
 def test_rollback_resumes_after_a_kill_at_any_write(namespace):
-    """Forward, killed half way; back, killed at each write; back again."""
-    for number, after in deaths():
+    """The update is killed, the rollback is killed at each write, and another rollback
+    completes.
+    """
+    for number, after in kill_points():
         restore(namespace)
         with namespace.observer() as observer:
             with pytest.raises(Killed):
@@ -120,7 +128,7 @@ def test_rollback_resumes_after_a_kill_at_any_write(namespace):
         assert not namespace.roll(state="rolled_back")["changed"]
 
 
-def test_kill_rollback_kill_and_update(namespace):
+def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace):
     namespace.make_primary(4)
 
     with namespace.observer() as observer:
@@ -135,14 +143,14 @@ def test_kill_rollback_kill_and_update(namespace):
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
-def confirm_size(namespace, size, **wish):
-    """Assert a refusal before any write, with the command, where only an annotation of the
-    remaining controller has the size.
+def confirm_size(namespace, size, **params):
+    """Assert that the task is refused because only an annotation contains the size, and confirm the
+    size with the command of the error.
     """
     (name,) = namespace.rcs()
     before = namespace.rc(name)["metadata"]["generation"]
     with pytest.raises(RolloutError) as error:
-        namespace.roll(**wish)
+        namespace.roll(**params)
     assert (f"is uncertain: an annotation of {name} records {size}, and the controllers now "
             in error.value.what)
     assert f"scale rc {name} --replicas={size}" in error.value.next_command
@@ -151,7 +159,7 @@ def confirm_size(namespace, size, **wish):
 
 
 def test_foo_deleted_during_the_update_is_created_again(namespace):
-    """| - | yes | next is foo's partner | handover, foo recreated first |"""
+    """This is a row of the planner's table in docs/how-it-works.md."""
     namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
@@ -165,29 +173,27 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
     assert namespace.rcs() == ["foo"] and namespace.rc()["metadata"]["labels"]["app"] == "foo"
 
 
-def test_deletion_of_next_during_the_update_keeps_the_size(namespace):
-    """foo had already shrunk: the initial size counts, forward and back, once a user confirms the
-    size.
-    """
+def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
+    """A user has to confirm the initial size, since foo was already scaled down."""
     namespace.make_primary(4)
-    for wish in (dict(image="myimage:v2"), dict(state="rolled_back")):
+    for params in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(9, after=True), image="myimage:v3")
         (successor,) = set(namespace.rcs()) - {"foo"}
         namespace.remove(successor)
         namespace.wait_for_deletion(successor)
         assert namespace.rc()["spec"]["replicas"] < 3
-        confirm_size(namespace, 4, **wish)
+        confirm_size(namespace, 4, **params)
 
-        namespace.roll(**wish)
+        namespace.roll(**params)
 
         assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
         namespace.until_available("foo", 4)
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
-def test_killed_restart_resumes(namespace):
-    """The second run does not begin another restart."""
+def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
+    """The rerun does not start another restart."""
     namespace.make_primary(3)
 
     with namespace.observer() as observer:
@@ -208,9 +214,8 @@ def test_completed_update_is_not_rolled_back(namespace):
     assert error.value.next_command == namespace.command(state="rolled_back", to_revision=1)
 
 
-def test_sizes_changed_by_another_client(namespace):
-    """foo shrinks from its new size, next's size is restored, and the goal stays the initial one.
-    """
+def test_update_completes_after_another_client_changed_the_sizes(namespace):
+    """The final size is the initial size."""
     namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
@@ -225,25 +230,25 @@ def test_sizes_changed_by_another_client(namespace):
 
 def test_annotations_removed_from_one_controller_are_restored(namespace):
     namespace.make_primary(4)
-    for side in ("foo", "next"):
+    for controller in ("foo", "successor"):
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
-        name = side if side == "foo" else (set(namespace.rcs()) - {"foo"}).pop()
+        name = controller if controller == "foo" else (set(namespace.rcs()) - {"foo"}).pop()
         namespace.patch(name, {"metadata": {"annotations": None}})
         namespace.roll(state="rolled_back")
         assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
 def test_orphaned_pod_with_the_labels_of_foo_is_unchanged(namespace):
-    """Another controller owns the pod, whose labels match foo's selector."""
+    """The labels of the pod match the selector of foo, but another controller owns the pod."""
     namespace.make_primary(2)
     namespace.create("replicationcontrollers", {
-        **manifest(1, name="stranger"),
-        "spec": {"replicas": 1, "selector": {"app": "foo", "of": "stranger"}, "template": {
-            "metadata": {"labels": {"app": "foo", "of": "stranger"}},
+        **manifest(1, name="other"),
+        "spec": {"replicas": 1, "selector": {"app": "foo", "of": "other"}, "template": {
+            "metadata": {"labels": {"app": "foo", "of": "other"}},
             "spec": {"containers": [{"name": "web", "image": "other:v1"}],
                      "terminationGracePeriodSeconds": 0}}}})
-    namespace.until_available("stranger", 1)
+    namespace.until_available("other", 1)
     (stranger,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
 
     namespace.roll(image="myimage:v2")

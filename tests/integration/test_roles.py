@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The roles and playbooks: stages with an HTTP check, hooks, rollback, and the state after a kill.
-"""
+"""Test the roles and playbooks: stages with an HTTP check, hooks, rollbacks, and kills."""
 
 from __future__ import annotations
 
@@ -36,13 +35,13 @@ def playbooks(ansible_environment, tmp_path, check_server):
 
 
 def stages_of(report):
-    """Return stage, outcome, and the outcomes of its checks."""
+    """Return the name, the outcome and the outcomes of the checks of each stage."""
     return [(stage["stage"], stage["outcome"], [check["outcome"] for check in stage["checks"]])
             for stage in report["stages"]]
 
 
 def error_of(output):
-    """Return the role's final sentence, independent of Ansible's line breaks."""
+    """Return the final error of the role without line breaks."""
     return output.partition("Fail with the reason")[2]
 
 
@@ -62,7 +61,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
     assert (data["previous_images"] == {"web": "myimage:v1"} and data["user"]
             and data["started"] < data["ended"])
     assert '"outcome": "updated"' in output.partition("CUSTOM STATS")[2]
-    assert "unsafe" not in output  # Ansible's warning when a template passes a module's arguments
+    assert "unsafe" not in output  # part of a warning of Ansible about templated arguments
 
     check_server.requests.clear()
     assert (
@@ -72,7 +71,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
 
 def test_stages_run_in_order_without_checks(namespace, playbooks):
     namespace.make_primary(4)
-    # in the order of a set of these stages, 50% is not the second
+    # the iteration order of a set of these stages differs
     playbooks.environment["PYTHONHASHSEED"] = "2"
 
     playbooks.image_bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
@@ -88,16 +87,16 @@ def test_stages_run_in_order_without_checks(namespace, playbooks):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("stage, at_that_stage", [("50%", (5, 5)), ("100%", (0, 10))])
-def test_failed_check_rolls_back_and_is_named(
-    namespace, playbooks, check_server, stage, at_that_stage
+@pytest.mark.parametrize("stage, pod_counts", [("50%", (5, 5)), ("100%", (0, 10))])
+def test_failed_check_is_named_and_the_update_rolled_back(
+    namespace, playbooks, check_server, stage, pod_counts
 ):
     before = namespace.make_primary(REPLICAS)
     check_server.failing_stages = {stage}
 
     output = playbooks.image_bump(succeeds=False)
 
-    assert check_server.requests[-1] == (stage, *at_that_stage)
+    assert check_server.requests[-1] == (stage, *pod_counts)
     assert (namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
             and versions(namespace) == (10, 0))
     data = playbooks.report_data
@@ -115,7 +114,7 @@ def test_failed_check_rolls_back_and_is_named(
 @pytest.mark.full
 def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, check_server):
     namespace.make_primary(2)
-    for step in ("back", "on"):
+    for step in ("rollback", "resume"):
         check_server.failing_stages = {"50%"}
         playbooks.image_bump(succeeds=False, on_failure="stop")
         assert versions(namespace) == (1, 1) and playbooks.report_data["outcome"] == "stopped"
@@ -123,20 +122,20 @@ def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, c
         (back,) = re.findall(next_line, playbooks.report_data["message"])
 
         check_server.failing_stages = set()
-        if step == "back":
+        if step == "rollback":
             playbooks.command(*shlex.split(back))
         else:
             playbooks.image_bump(on_failure="stop")
 
-        assert versions(namespace) == {"back": (2, 0), "on": (0, 2)}[step]
+        assert versions(namespace) == {"rollback": (2, 0), "resume": (0, 2)}[step]
 
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_server):
-    """During a check, and while the module rolls; no new pod is created twice."""
+    """The playbook is killed during the check of each stage, and each new pod is created once."""
     namespace.make_primary(REPLICAS)
-    new = set()
+    new_uids = set()
     for stage, pods in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
         check_server.requests.clear()
         check_server.unanswered_stages = {stage}
@@ -150,12 +149,14 @@ def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_se
         )
         kill_processes(process)
         assert check_server.requests[-1] == (stage, *pods) == (stage, *versions(namespace))
-        assert new <= (new := new_pods(namespace))
+        assert new_uids <= (new_uids := new_pods(namespace))
 
     check_server.unanswered_stages = set()
     playbooks.image_bump(image="myimage:v2-slow")
 
-    assert namespace.rcs() == ["foo"] and new_pods(namespace) == new and len(new) == REPLICAS
+    assert (
+        namespace.rcs() == ["foo"] and new_pods(namespace) == new_uids and len(new_uids) == REPLICAS
+    )
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
@@ -164,14 +165,14 @@ def test_rerun_resumes_after_a_kill_between_two_stages(namespace, playbooks, che
     namespace.make_primary(REPLICAS)
     process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"],
                               verify_tasks="smoke.yml")
-    eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "the way to the second stage",
+    eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "new pods of the second stage",
                seconds=120)
     kill_processes(process)
-    new = new_pods(namespace)
+    new_uids = new_pods(namespace)
 
     playbooks.image_bump(image="myimage:v2-slow", stages=["10%", "100%"])
 
-    assert new <= new_pods(namespace) and versions(namespace) == (0, 10)
+    assert new_uids <= new_pods(namespace) and versions(namespace) == (0, 10)
 
 
 def new_pods(namespace):
@@ -180,8 +181,8 @@ def new_pods(namespace):
 
 
 @pytest.mark.long
-def test_stages_below_all_leave_the_update_paused(namespace, playbooks, check_server):
-    """For an approval in between; text is read as a list."""
+def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbooks, check_server):
+    """The stages are given as text."""
     namespace.make_primary(REPLICAS)
 
     playbooks.image_bump(stages="1, 3")
@@ -193,7 +194,7 @@ def test_stages_below_all_leave_the_update_paused(namespace, playbooks, check_se
 
 
 @pytest.mark.full
-def test_update_without_checks_and_with_an_empty_survey_is_one_task(namespace, playbooks):
+def test_update_with_empty_survey_answers_has_one_stage(namespace, playbooks):
     namespace.make_primary(2)
     (task,) = yaml.safe_load((ROOT / "playbooks" / "tasks" / "image_bump.yml").read_text())
     empty = {name.removeprefix("image_bump_"): ""
@@ -209,42 +210,44 @@ def test_update_without_checks_and_with_an_empty_survey_is_one_task(namespace, p
 
 
 @pytest.mark.full
-def test_no_reserved_names_are_needed_and_older_names_work(namespace, playbooks):
-    """Variables named name, namespace or timeout cause a warning of Ansible."""
+def test_former_variable_names_are_accepted(namespace, playbooks):
+    """Ansible warns about the variables name, namespace and timeout."""
     namespace.make_primary(1)
-    older = {"controller": "", "controller_namespace": "", "name": "foo",
-             "namespace": namespace.name}
+    former_names = {"controller": "", "controller_namespace": "", "name": "foo",
+                    "namespace": namespace.name}
 
     outputs = [playbooks.run("image_bump", image="myimage:v2", time_limit=60),
                playbooks.run("rollback", image="myimage:v1"),
                playbooks.run("status")]
     assert (not [output for output in outputs if "reserved name" in output]
             and versions(namespace) == (1, 0))
-    playbooks.run("image_bump", image="myimage:v2", **older)
+    playbooks.run("image_bump", image="myimage:v2", **former_names)
     assert versions(namespace) == (0, 1)
-    playbooks.run("rollback", image="myimage:v1", **older)
-    assert versions(namespace) == (1, 0) and '"name": "foo"' in playbooks.run("status", **older)
+    playbooks.run("rollback", image="myimage:v1", **former_names)
+    assert versions(namespace) == (1, 0) and '"name": "foo"' in playbooks.run(
+        "status", **former_names
+    )
 
 
 @pytest.mark.full
-def test_failure_before_the_update_changes_nothing(namespace, playbooks):
+def test_failed_hook_before_the_update_changes_nothing(namespace, playbooks):
     before = namespace.make_primary(2)
 
-    refused = playbooks.image_bump(before_tasks=["fail.yml"], succeeds=False)
-    missing = playbooks.image_bump(verify_tasks=["nowhere.yml"], succeeds=False)
+    output_of_refusal = playbooks.image_bump(before_tasks=["fail.yml"], succeeds=False)
+    missing = playbooks.image_bump(verify_tasks=["missing.yml"], succeeds=False)
     assert ("stages: '1O%' is neither a number nor a percentage"
             in playbooks.image_bump(stages="50%,1O%", succeeds=False))
 
     assert ("fail.yml has failed before the update of foo, which was not started: Not today: the "
             "shop "
-            "is closed" in error_of(refused))
+            "is closed" in error_of(output_of_refusal))
     assert playbooks.report_data["outcome"] == "failed" and playbooks.report_data["results"] == []
-    assert "nowhere.yml is not a file with a list of tasks" in missing
+    assert "missing.yml is not a file with a list of tasks" in missing
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
 @pytest.mark.full
-def test_failure_after_the_update_rolls_nothing_back(namespace, playbooks):
+def test_failed_hook_after_the_update_does_not_roll_back(namespace, playbooks):
     namespace.make_primary(2)
 
     output = playbooks.image_bump(
@@ -276,7 +279,7 @@ def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_message_of_the_module_appears_once(namespace, playbooks):
-    """The failing task shows the full message, the role's own error a summary."""
+    """The failed task shows the full message, and the final error a summary."""
     namespace.make_primary(2)
 
     output = playbooks.image_bump(
@@ -292,7 +295,7 @@ def test_message_of_the_module_appears_once(namespace, playbooks):
     )
 
 
-def test_update_of_another_client_is_unchanged(namespace, playbooks, check_server):
+def test_update_of_another_client_in_progress_is_refused(namespace, playbooks, check_server):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v3", pause_at="1")
 
@@ -314,7 +317,7 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, check_server):
 
 
 @pytest.mark.full
-def test_rollback_from_a_pause_then_of_a_completed_update(namespace, playbooks):
+def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbooks):
     before = namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
 
@@ -328,7 +331,7 @@ def test_rollback_from_a_pause_then_of_a_completed_update(namespace, playbooks):
     namespace.roll(image="myimage:v2")
     assert ("there is no update in progress to roll back"
             in playbooks.run("rollback", succeeds=False))
-    # as passed on by a workflow
+    # as in a workflow
     playbooks.run("rollback", image="myimage:v2", previous_images={"web": "myimage:v1"})
     assert versions(namespace) == (2, 0)
     assert "changed=0" in playbooks.run("rollback", image="myimage:v1")
@@ -336,17 +339,17 @@ def test_rollback_from_a_pause_then_of_a_completed_update(namespace, playbooks):
 
 @pytest.mark.full
 def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
-    """Finished updates are rolled back too if an image is given, among the controllers of the
-    image's repository.
+    """With an image, completed updates of controllers with that image repository are also rolled
+    back.
     """
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
         namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
         namespace.roll(name=name, image=f"{image}:v2",
                        **({} if name == "shop" else {"pause_at": 1}))
 
-    for wrong in ({}, {"names": ["foo"], "label_selectors": "tier=web"}):
+    for invalid_options in ({}, {"names": ["foo"], "label_selectors": "tier=web"}):
         output = playbooks.run("rollback", controller="", image="myimage:v1", succeeds=False,
-                               **wrong)
+                               **invalid_options)
         assert ("Give exactly one of controller, names and label_selectors"
                 in " ".join(output.split()))
     assert (images(namespace)
@@ -359,13 +362,13 @@ def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playb
             == {"foo": {"myimage:v1"}, "shop": {"myimage:v1"}, "other": {"other:v1", "other:v2"}})
     assert '"names": [' in output.partition("CUSTOM STATS")[2]
 
-    # an error of one controller does not block the others
+    # the error of one controller does not prevent the other rollbacks
     playbooks.run("rollback", controller="", names="gone, foo, other", succeeds=False)
     assert images(namespace)["other"] == {"other:v1"}
 
 
 def images(namespace):
-    """Return the images of all pods by the name of their controller, according to the label."""
+    """Return the images of the pods by their label app."""
     by_controller = {}
     for pod in namespace.pods():
         by_controller.setdefault(pod["metadata"]["labels"]["app"],
@@ -374,8 +377,8 @@ def images(namespace):
 
 
 def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
-    """Half-way, the rollback is an update in progress to the requested image, so there is no update
-    to abort.
+    """A rollback of a completed update is an update to the requested image, which the rerun
+    resumes.
     """
     namespace.make_primary(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
@@ -391,7 +394,7 @@ def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
 
 @pytest.mark.full
 @pytest.mark.parametrize("role, image", [("image_bump", "myimage:v2"), ("rollback", "myimage:v1")])
-def test_examples_of_the_readme_run(namespace, playbooks, check_server, tmp_path, role, image):
+def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_path, role, image):
     namespace.make_primary(2)
     if role == "rollback":
         namespace.roll(image="myimage:v2")
@@ -408,9 +411,9 @@ def test_examples_of_the_readme_run(namespace, playbooks, check_server, tmp_path
 
 
 @pytest.mark.full
-def test_task_files_of_a_survey_belong_to_the_project(namespace, playbooks, tmp_path):
-    """A survey must not choose other code; a playbook's author, or a user of the role's own names,
-    may.
+def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path):
+    """A survey must not select other code. Variables with the prefix of the role accept any
+    path.
     """
     before = namespace.make_primary(2)
 
@@ -430,8 +433,8 @@ def test_task_files_of_a_survey_belong_to_the_project(namespace, playbooks, tmp_
 @pytest.mark.parametrize("last_rollout", [
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v1"}},
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v2"}},
-], ids=["for what is there", "for what is wanted"])
-def test_workflow_gets_observed_values_and_no_annotations(
+], ids=["record of the current image", "record of the requested image"])
+def test_artifacts_contain_observed_images_and_no_annotations(
         namespace, playbooks, last_rollout):
     namespace.make_primary(1)
     annotations = {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}
@@ -447,15 +450,15 @@ def test_workflow_gets_observed_values_and_no_annotations(
     assert playbooks.report_data["previous_images"] == {"web": "myimage:v1"}
 
 
-#: A user without an entry in /etc/passwd, like in a container of OpenShift; reads root's files, as
-#: the interpreter does.
-NOBODY = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override",
-          "--ambient-caps", "+dac_override"]
+#: A user without an entry in /etc/passwd, as in a container of OpenShift. The user may read all
+#: files, since the Python interpreter may belong to root.
+UNNAMED_USER = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override",
+                "--ambient-caps", "+dac_override"]
 
 
 @pytest.fixture
 def open_folder():
-    """Provide a folder for all users, as the home of such a user."""
+    """Provide a folder that any user can read and write."""
     with tempfile.TemporaryDirectory(prefix="baton-home-") as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
@@ -463,16 +466,16 @@ def open_folder():
 
 @pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
-                    reason="only root can be another user")
-def test_user_without_a_name_updates_like_other_users(namespace, ansible_environment, open_folder,
-                                                      check_server):
-    """The user only appears in the report."""
+                    reason="only root can change the user")
+def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, open_folder,
+                                              check_server):
+    """The report contains the user id."""
     namespace.make_primary(4)
-    nameless = {key: value
-                for key, value in ansible_environment.items()
-                if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
+    environment_without_user = {key: value
+                                for key, value in ansible_environment.items()
+                                if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
     home = {"HOME": str(open_folder), "ANSIBLE_HOME": str(open_folder / "ansible")}
-    playbooks = Playbooks({**nameless, **home}, open_folder, check_server)
+    playbooks = Playbooks({**environment_without_user, **home}, open_folder, check_server)
     variables = {
         "controller": "foo",
         "controller_namespace": namespace.name,
@@ -483,7 +486,7 @@ def test_user_without_a_name_updates_like_other_users(namespace, ansible_environ
         "report": "page.html",
     }
 
-    playbooks.command(*NOBODY, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
+    playbooks.command(*UNNAMED_USER, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
                       json.dumps(variables))
 
     assert (versions(namespace) == (0, 4) and playbooks.report_data["outcome"] == "updated"
@@ -514,9 +517,9 @@ def test_several_controllers_run_through_the_stages_together(namespace, playbook
 
 
 @pytest.mark.full
-def test_failure_rolls_back_or_names_each_of_several_controllers(
+def test_failure_rolls_back_each_controller_or_names_the_controller(
         namespace, playbooks, check_server):
-    """Deleted between two stages: the others are rolled back instead of the next stage."""
+    """One controller is deleted between two stages, and the others are rolled back."""
     names = ["foo", "fox", "fum"]
     for name in names:
         namespace.make_primary(2, name=name)
@@ -545,7 +548,7 @@ def test_failure_rolls_back_or_names_each_of_several_controllers(
             in " ".join(error_of(output).split()))
 
 
-def test_artifacts_of_several_controllers_roll_back_the_job(namespace, playbooks):
+def test_rollback_with_the_artifacts_of_a_job_undoes_the_job(namespace, playbooks):
     for name, image in (("foo", "myimage:v1"), ("fox", "myimage:v2"), ("fum", "myimage:v1")):
         namespace.make_primary(1, image, name)
 
@@ -576,7 +579,7 @@ def test_deployment_runs_through_the_stages(namespace, playbooks, check_server):
     assert stages_of(playbooks.report_data) == [(stage, "passed", ["passed"]) for stage in STAGES]
     assert playbooks.report_data["previous_images"] == {"web": "myimage:v1"}
 
-    for _again in range(2):
+    for _run in range(2):
         playbooks.run("rollback", kind="Deployment", to_revision="previous")
         assert namespace.wait_for_rollout() and versions(namespace) == (10, 0)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The main job on a real API server: sizes, directions, forms of a request."""
+"""Test updates of a ReplicationController with several sizes, options and forms of a request."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from objects import manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
-SOON = pytest.mark.fake_nodes("100 pods and more, soon ready")
+MANY_PODS = pytest.mark.fake_nodes("100 pods or more")
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas, surge", [
-    (1, "1"), (4, "1"), pytest.param(100, "25%", marks=SOON),
-    pytest.param(500, "25%", marks=[SOON, pytest.mark.long])])
-def test_handover_restarts_no_pod(namespace, replicas, surge):
-    """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun
-    writes nothing.
-    """
+    (1, "1"), (4, "1"), pytest.param(100, "25%", marks=MANY_PODS),
+    pytest.param(500, "25%", marks=[MANY_PODS, pytest.mark.long])])
+def test_update_creates_each_pod_once_and_the_rerun_writes_nothing(namespace, replicas, surge):
+    """Foo owns the pods of the successor at the end, and is never deleted."""
     before = namespace.make_primary(replicas)
 
     with namespace.observer() as observer:
@@ -35,33 +33,33 @@ def test_handover_restarts_no_pod(namespace, replicas, surge):
     assert len(observer.new_pods) == replicas
     assert observer.new_pods == uids(namespace.pods())
     assert observer.restarts == 0
-    room = replicas // 4 if surge == "25%" else 1
-    assert observer.min_ready >= replicas and observer.max_pods <= replicas + room
+    surge_pods = replicas // 4 if surge == "25%" else 1
+    assert observer.min_ready >= replicas and observer.max_pods <= replicas + surge_pods
     assert not set(object_meta.UPDATE_ANNOTATIONS) & set(after["metadata"]["annotations"])
 
-    again = namespace.roll(image="myimage:v2")
+    rerun = namespace.roll(image="myimage:v2")
 
-    assert not again["changed"] and again["steps"] == []
-    assert set(again["requests"]) == {"GET"}
+    assert not rerun["changed"] and rerun["steps"] == []
+    assert set(rerun["requests"]) == {"GET"}
     assert namespace.rc()["metadata"]["generation"] == after["metadata"]["generation"]
 
 
 @pytest.mark.full
-@pytest.mark.fake_nodes("pods that are all ready at once; on a kubelet there is a step, or more, "
-                        "for each")
-@pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)],
+@pytest.mark.fake_nodes("pods that become ready simultaneously; otherwise, the update needs more "
+                        "steps")
+@pytest.mark.parametrize("params, max_requests", [({}, 200), ({"next_name": "bar"}, 100)],
                          ids=["handover", "next_name"])
-def test_at_most_two_requests_for_each_replaced_pod(namespace, params, most):
-    """kubectl 1.17 needed 11.5."""
+def test_update_needs_at_most_two_requests_per_pod(namespace, params, max_requests):
+    """kubectl 1.17 rolling-update needed 11.5 requests per pod."""
     namespace.make_primary(100)
 
     result = namespace.roll(image="myimage:v2", max_surge="25%", **params)
 
-    assert sum(result["requests"].values()) <= most
+    assert sum(result["requests"].values()) <= max_requests
 
 
 def test_repeated_updates_between_two_versions(namespace):
-    """v1 to v2 to v1 to v2: complete each time, with names that differ from the earlier ones."""
+    """The successors of all updates have different names."""
     namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
         assert namespace.roll(image=image)["changed"]
@@ -71,7 +69,7 @@ def test_repeated_updates_between_two_versions(namespace):
             namespace.rc()["metadata"]["annotations"])
 
 
-def test_custom_label_key(namespace):
+def test_custom_deployment_label_key_is_used(namespace):
     namespace.make_primary(3)
 
     namespace.roll(image="myimage:v2", deployment_label_key="example.com/set")
@@ -82,10 +80,8 @@ def test_custom_label_key(namespace):
     assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 3
 
 
-def test_manual_edit_then_the_earlier_template(namespace):
-    """The hash equals foo's label, but next's must still differ: otherwise its pods would be
-    deleted.
-    """
+def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace):
+    """The label of the successor must differ, or foo would own and delete its pods."""
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2")
     label = namespace.rc()["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
@@ -101,7 +97,7 @@ def test_manual_edit_then_the_earlier_template(namespace):
     assert observer.new_pods == uids(namespace.pods()) and namespace.rcs() == ["foo"]
 
 
-def test_next_name_keeps_the_successor_and_deletes_foo(namespace):
+def test_next_name_makes_the_successor_permanent(namespace):
     namespace.make_primary(3)
 
     with namespace.observer() as observer:
@@ -114,7 +110,7 @@ def test_next_name_keeps_the_successor_and_deletes_foo(namespace):
     assert not namespace.roll(image="myimage:v2", next_name="bar")["changed"]
 
 
-def test_complete_definition_as_for_kubectl(namespace, tmp_path):
+def test_definition_in_a_file_replaces_the_controller(namespace, tmp_path):
     namespace.make_primary(3, name="foo")
     definition = manifest(name="foo-v2", image="myimage:v2")
     definition["spec"]["selector"] = definition["spec"]["template"]["metadata"]["labels"] = {
@@ -132,7 +128,7 @@ def test_complete_definition_as_for_kubectl(namespace, tmp_path):
     assert not namespace.roll(src=str(file))["changed"]
 
 
-def test_definition_without_a_name(namespace):
+def test_definition_without_a_name_gets_a_generated_name(namespace):
     namespace.make_primary(2)
     definition = manifest(image="myimage:v2")
     del definition["metadata"]["name"], definition["spec"]["selector"]
@@ -155,7 +151,7 @@ def test_partial_template_is_merged_by_the_server(namespace):
     assert not namespace.roll(template=change)["changed"]
 
 
-def test_restart(namespace):
+def test_restart_replaces_all_pods_once(namespace):
     namespace.make_primary(3)
     before = uids(namespace.pods())
 
@@ -166,7 +162,7 @@ def test_restart(namespace):
     assert namespace.roll(state="restarted")["changed"] and not after & uids(namespace.pods())
 
 
-def test_update_of_zero_replicas(namespace):
+def test_controller_with_zero_replicas_is_updated(namespace):
     namespace.make_primary(0)
 
     namespace.roll(image="myimage:v2")
@@ -178,9 +174,7 @@ def test_update_of_zero_replicas(namespace):
 
 
 def test_priority_class_of_the_template_survives_the_handover(namespace):
-    """The template is closed by a priority class while pods change hands; the user's own comes
-    back.
-    """
+    """A priority class closes the template during the handover, and is then restored."""
     body = manifest(2)
     body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     namespace.create("replicationcontrollers", body)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""StatefulSets: the server's controller replaces the pods in place, as far as a partition allows,
-and gets stuck.
+"""Test updates of StatefulSets, whose pods the controller manager replaces in reverse ordinal
+order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-NOWHERE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
-                    "schedulerName": "none"}}
+UNSCHEDULABLE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
+                          "schedulerName": "none"}}
 STRATEGIES = {
     "usual": {},
     "OnDelete": {"updateStrategy": {"type": "OnDelete"}},
@@ -32,23 +32,23 @@ STRATEGIES = {
 }
 
 
-def roll(namespace, **params):
+def update(namespace, **params):
     return namespace.roll(**{"kind": "StatefulSet", "image": "myimage:v2", **params})
 
 
-def back(namespace, **params):
+def roll_back(namespace, **params):
     return namespace.roll(kind="StatefulSet", state="rolled_back", **params)
 
 
 def versions(namespace):
-    """Return the version of each pod in the order of its ordinal, with "!" if not ready."""
+    """Return the image tag of each pod by ordinal, with "!" for an unready pod."""
     pods = sorted(namespace.pods(), key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
     return [pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
             + ("" if is_ready(pod) else "!") for pod in pods]
 
 
-def kept(namespace, number):
-    """The uids of as many pods with the lowest numbers."""
+def uids_below(namespace, number):
+    """Return the uids of the pods with ordinals below `number`."""
     return {pod["metadata"]["uid"]
             for pod in namespace.pods() if int(pod["metadata"]["name"].rpartition("-")[2]) < number}
 
@@ -58,7 +58,7 @@ def strategy(namespace):
 
 
 def set_image(namespace, image):
-    """As kubectl set image."""
+    """Change the image like `kubectl set image`."""
     namespace.patch_stateful_set(
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
 
@@ -68,10 +68,10 @@ def set_image(namespace, image):
 def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
     with namespace.observer() as observer:
-        result = roll(namespace)
+        result = update(namespace)
 
-    eventually(namespace.is_stateful_set_rolled_out, "the status after what was restored")
-    again = roll(namespace)
+    eventually(namespace.is_stateful_set_rolled_out, "the observed generation")
+    rerun = update(namespace)
     assert versions(namespace) == ["v2"] * 3 and namespace.is_stateful_set_rolled_out()
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
     assert [step["action"] for step in result["steps"]] == ["update", "annotate"]
@@ -80,36 +80,35 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
     assert result["rollout"]["floor"] == 2 and result["rollout"]["ceiling"] == 3
     assert strategy(namespace) == before["spec"]["updateStrategy"]
     assert observer.max_pods <= 3 and observer.min_ready >= 2
-    assert not again["changed"] and set(again["requests"]) == {"GET"}
+    assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
-    """The number of created pods is not checked: the server may delete a new pod once more.
+    """The number of created pods is not checked, since the controller manager may delete a new pod.
 
-    Its cache may still contain the old pod, and the deletion is by name, without a uid
-    (DeleteStatefulPod).
+    It deletes pods by name (DeleteStatefulPod), and its cache may still contain the old pod.
     """
     before = namespace.make_stateful_set(5, **spec)
-    four, two = kept(namespace, 4), kept(namespace, 2)
-    result = roll(namespace, pause_at="20%")
-    assert versions(namespace) == ["v1"] * 4 + ["v2"] and kept(namespace, 4) == four
+    four, two = uids_below(namespace, 4), uids_below(namespace, 2)
+    result = update(namespace, pause_at="20%")
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == four
     time.sleep(3)
-    assert versions(namespace) == ["v1"] * 4 + ["v2"] and kept(namespace, 4) == four
-    again = roll(namespace, pause_at="20%")
-    roll(namespace, pause_at="60%")
-    assert versions(namespace) == ["v1"] * 2 + ["v2"] * 3 and kept(namespace, 2) == two
-    done = roll(namespace)
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == four
+    rerun = update(namespace, pause_at="20%")
+    update(namespace, pause_at="60%")
+    assert versions(namespace) == ["v1"] * 2 + ["v2"] * 3 and uids_below(namespace, 2) == two
+    completion = update(namespace)
 
     revision = namespace.stateful_set()["status"]["updateRevision"]
     assert result["rollout"]["phase"] == "paused"
     assert (result["msg"]
             == f"foo is paused at 1 of 5 replicas of myimage:v2 ({revision}), alongside 4 of "
                f"myimage:v1")
-    assert (not again["changed"] and "already paused" in again["msg"]
-            and not again["requests"]["PATCH"])
-    assert done["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * 5
+    assert (not rerun["changed"] and "already paused" in rerun["msg"]
+            and not rerun["requests"]["PATCH"])
+    assert completion["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * 5
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
@@ -117,61 +116,64 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_from_a_pause(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
-    old = uids(namespace.pods())
-    roll(namespace, pause_at="1")
-    result = back(namespace)
+    old_uids = uids(namespace.pods())
+    update(namespace, pause_at="1")
+    result = roll_back(namespace)
 
-    again = back(namespace)
+    rerun = roll_back(namespace)
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
-    assert versions(namespace) == ["v1"] * 3 and len(old & uids(namespace.pods())) == 2
+    assert versions(namespace) == ["v1"] * 3 and len(old_uids & uids(namespace.pods())) == 2
     assert strategy(namespace) == before["spec"]["updateStrategy"]
-    assert not again["changed"] and "already rolled back" in again["msg"]
+    assert not rerun["changed"] and "already rolled back" in rerun["msg"]
 
 
 def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
     namespace.make_stateful_set(3)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     namespace.remove("foo-0", "pods")
     eventually(lambda: versions(namespace) == ["v1", "v1", "v2"]
                and namespace.stateful_set()["status"]["readyReplicas"] == 3,
-               "foo-0 again")
+               "the replacement of foo-0")
 
 
-# Stuck updates (kubernetes issue 67250)
+# Stuck updates (kubernetes/kubernetes#67250)
 
 
-def stuck(namespace, undo=True, **spec):
-    """Create foo with a template that no node accepts; with `undo`, restore the previous template.
+def make_stuck_update(namespace, undo=True, **spec):
+    """Create foo, and change its template to an unschedulable one; with `undo`, restore the
+    template.
     """
     before = namespace.make_stateful_set(3, **spec)
-    namespace.patch_stateful_set({"spec": {"template": NOWHERE}})
-    eventually(lambda: versions(namespace) == ["v1", "v1", "v2!"], "a pod that never gets ready")
+    namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE}})
+    eventually(lambda: versions(namespace) == ["v1", "v1", "v2!"], "an unready pod")
     if undo:
         namespace.patch_stateful_set({"spec": {"template": {"$patch": "replace",
                                                             **before["spec"]["template"]}}})
         eventually(lambda: namespace.stateful_set()["status"]["observedGeneration"] == 3,
-                   "the template of before")
+                   "the observed previous template")
     return before
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("undo", [False, True], ids=["begun by somebody", "undone by somebody"])
+@pytest.mark.parametrize("undo", [False, True], ids=["in progress", "template restored"])
 def test_rollback_of_a_stuck_update(namespace, undo):
-    before = stuck(namespace, undo)
-    old = {pod["metadata"]["uid"] for pod in namespace.pods() if is_ready(pod)}
+    before = make_stuck_update(namespace, undo)
+    old_uids = {pod["metadata"]["uid"] for pod in namespace.pods() if is_ready(pod)}
     if undo:
         time.sleep(3)
-        assert versions(namespace) == ["v1", "v1", "v2!"], "the server does nothing by itself"
+        assert versions(namespace) == ["v1", "v1", "v2!"], (
+            "the controller manager has replaced the pod"
+        )
 
-    result = back(namespace)
+    result = roll_back(namespace)
 
-    assert versions(namespace) == ["v1"] * 3 and old < uids(namespace.pods())
+    assert versions(namespace) == ["v1"] * 3 and old_uids < uids(namespace.pods())
     (deletion,) = [step for step in result["steps"] if step["action"] == "delete"]
     assert (deletion["name"], deletion["kind"]) == ("foo-2", "Pod")
     assert deletion["to"].startswith("it is not ready, and still of foo-")
     assert strategy(namespace) == before["spec"]["updateStrategy"]
-    again = back(namespace)
-    assert not again["changed"] and "already rolled back" in again["msg"]
+    rerun = roll_back(namespace)
+    assert not rerun["changed"] and "already rolled back" in rerun["msg"]
 
 
 @pytest.mark.sample(1)
@@ -179,26 +181,32 @@ def test_rollback_of_a_stuck_update(namespace, undo):
 def test_failed_update_is_rolled_back_automatically(namespace, policy):
     namespace.make_stateful_set(3, podManagementPolicy=policy)
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, image=None, template=NOWHERE, progress_deadline=3, on_failure="rollback")
+        update(
+            namespace,
+            image=None,
+            template=UNSCHEDULABLE,
+            progress_deadline=3,
+            on_failure="rollback",
+        )
     assert "is rolled back to myimage:v1" in caught.value.what
     assert versions(namespace) == ["v1"] * 3
 
 
-def old_and_broken(namespace, policy="OrderedReady"):
-    """Create foo with a first image that does not exist."""
+def make_broken(namespace, policy="OrderedReady"):
+    """Create foo with an image that does not exist."""
     namespace.allow(role("baton-stateful-sets"), "stateful-sets-foo")
     namespace.create_any("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
                          podManagementPolicy=policy)
     count = 1 if policy == "OrderedReady" else 3
     eventually(lambda: versions(namespace) == ["v1-absent!"] * count,
-               "pods that never become ready")
+               "unready pods")
 
 
-def delete_as_told(namespace, error):
-    """Execute the command for the old pods, the only suggested command that changes pods."""
+def execute_delete_command(namespace, error):
+    """Execute the command of the error that deletes the old pods."""
     (command,) = [line for line in error.next_command.splitlines() if " delete pod " in line]
-    begins, _delete, pods = command.partition(" delete pod ")
-    assert begins == f"kubectl -n {namespace.name}"
+    prefix, _delete, pods = command.partition(" delete pod ")
+    assert prefix == f"kubectl -n {namespace.name}"
     for pod in pods.split():
         namespace.remove(pod, "pods")
 
@@ -209,61 +217,61 @@ BLOCKED = "the update waits for old pods, which cannot become available"
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
 def test_old_pod_that_blocks_the_update_is_named_with_a_working_command(namespace, on_failure):
-    old_and_broken(namespace)
+    make_broken(namespace)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
-        roll(namespace, failure_grace=1, on_failure=on_failure)
+        update(namespace, failure_grace=1, on_failure=on_failure)
 
     assert ("old pod foo-0, container web: " in caught.value.why
             and "kubernetes/kubernetes#67250" in caught.value.next_command)
     assert ("push that image" not in caught.value.next_command
             and "rolled_back" not in caught.value.message)
-    delete_as_told(namespace, caught.value)
-    again = namespace.command(kind="StatefulSet", image="myimage:v2", failure_grace=1,
+    execute_delete_command(namespace, caught.value)
+    rerun = namespace.command(kind="StatefulSet", image="myimage:v2", failure_grace=1,
                               on_failure=on_failure)
-    assert caught.value.next_command.splitlines()[-1] == again
-    assert roll(namespace)["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
+    assert caught.value.next_command.splitlines()[-1] == rerun
+    assert update(namespace)["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, policy):
-    old_and_broken(namespace, policy)
+    make_broken(namespace, policy)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
-        roll(namespace, failure_grace=1, pause_at="1")
+        update(namespace, failure_grace=1, pause_at="1")
 
     command = namespace.command(kind="StatefulSet", image="myimage:v2", failure_grace=1)
     assert (caught.value.next_command.splitlines()[-2:] == ["then:", command]
             and "leave pause_at out" in caught.value.next_command)
     if policy == "OrderedReady":
         with pytest.raises(RolloutError, match=BLOCKED) as caught:
-            roll(namespace, failure_grace=1)
-        delete_as_told(namespace, caught.value)
-    roll(namespace)
+            update(namespace, failure_grace=1)
+        execute_delete_command(namespace, caught.value)
+    update(namespace)
     assert versions(namespace) == ["v2"] * 3
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["delete", "rolled_back"])
 def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
-    """A client has updated to a template that no node accepts, and then to another template."""
-    stuck(namespace, undo=False)
+    """Another client has updated to an unschedulable template, and then to another template."""
+    make_stuck_update(namespace, undo=False)
     with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
-        roll(namespace, image=None,
-             template={"spec": {"containers": [{"name": "web", "image": "myimage:v3"}],
-                                "schedulerName": None}}, progress_deadline=2)
+        update(namespace, image=None,
+               template={"spec": {"containers": [{"name": "web", "image": "myimage:v3"}],
+                                  "schedulerName": None}}, progress_deadline=2)
     assert "old pod foo-2: it is not ready" in caught.value.why
     assert "state=rolled_back" in caught.value.next_command.splitlines()[-1]
     if command == "delete":
-        delete_as_told(namespace, caught.value)
-        roll(namespace, image="myimage:v3")
+        execute_delete_command(namespace, caught.value)
+        update(namespace, image="myimage:v3")
         assert versions(namespace) == ["v3"] * 3
     else:
-        back(namespace)
+        roll_back(namespace)
         assert versions(namespace) == ["v1"] * 3
 
 
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
-    stuck(namespace)
+    make_stuck_update(namespace)
     before = namespace.stateful_set()["metadata"]["resourceVersion"]
     result = namespace.check(kind="StatefulSet", state="rolled_back")
     to_pause = namespace.check(kind="StatefulSet", image="myimage:v3", pause_at="2")
@@ -276,66 +284,68 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
 
 
 def test_rollback_of_a_stuck_update_after_scaling_up(namespace):
-    """The server creates no pod after the unready one."""
-    stuck(namespace, undo=False)
+    """The controller manager creates no pod with a higher ordinal than the unready pod."""
+    make_stuck_update(namespace, undo=False)
     namespace.patch_stateful_set({"spec": {"replicas": 5}})
-    back(namespace)
+    roll_back(namespace)
     assert versions(namespace) == ["v1"] * 5
 
 
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace):
-    """Then the status names the new revision as the current one."""
+    """The status then names the new revision as currentRevision."""
     namespace.make_stateful_set(3)
     with pytest.raises(Killed):
-        roll(namespace, fault=kill_at_write(1, True))
+        update(namespace, fault=kill_at_write(1, True))
     eventually(lambda: versions(namespace) == ["v2"] * 3 and namespace.is_stateful_set_rolled_out(),
-               "the end of the update")
-    result = back(namespace)
+               "the completion of the update")
+    result = roll_back(namespace)
     assert (result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
             and versions(namespace) == ["v1"] * 3)
 
 
 def test_on_delete_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
-    """While all pods were deleted by hand, the status names their earlier revision."""
+    """After all pods were deleted manually, currentRevision is still the first revision."""
     before = namespace.make_stateful_set(2, image="myimage:v0", updateStrategy={"type": "OnDelete"})
     set_image(namespace, "myimage:v1")
     for name in ("foo-0", "foo-1"):
         namespace.remove(name, "pods")
     eventually(lambda: versions(namespace) == ["v1"] * 2
                and namespace.is_stateful_set_rolled_out(), "pods of v1")
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     namespace.remove("foo-0", "pods")
-    eventually(lambda: versions(namespace) == ["v1", "v2"], "foo-0 again")
-    roll(namespace)
+    eventually(lambda: versions(namespace) == ["v1", "v2"], "the replacement of foo-0")
+    update(namespace)
     assert (versions(namespace) == ["v2"] * 2
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
-# Interrupted, and other hands
+# Killed tasks, and changes of other clients
 
 
-@pytest.mark.long  # tests/faults covers some of its points in every `make test`
+@pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace, spec):
-    """Continue from each death to the pause, to the next one, and to the end or back."""
+    """After each kill, rerun the task to the pause, to the next pause, and roll back."""
     before = namespace.make_stateful_set(3, **spec)
     for number in range(1, 100):
-        deaths = 0
+        kills = 0
         for after in (False, True):
-            for pause, expected in (("34%", ["v1", "v2", "v2"]), ("100%", ["v2"] * 3)):
-                deaths += _dies(roll, namespace, number, after, pause_at=pause)
-                roll(namespace, pause_at=pause)
-                assert versions(namespace) == expected, f"killed at {number}, {after}"
-            deaths += _dies(back, namespace, number, after)
-            back(namespace)
+            for pause, expected_versions in (("34%", ["v1", "v2", "v2"]), ("100%", ["v2"] * 3)):
+                kills += _is_killed(update, namespace, number, after, pause_at=pause)
+                update(namespace, pause_at=pause)
+                assert versions(namespace) == expected_versions, (
+                    f"killed at write {number}, {after}"
+                )
+            kills += _is_killed(roll_back, namespace, number, after)
+            roll_back(namespace)
             assert (versions(namespace) == ["v1"] * 3
                     and strategy(namespace) == before["spec"]["updateStrategy"])
-        if not deaths:
+        if not kills:
             return
-    raise AssertionError("it writes without end")
+    raise AssertionError("each task was killed: the number of writes is not limited")
 
 
-def _dies(do, namespace, number, after, **params):
+def _is_killed(do, namespace, number, after, **params):
     try:
         do(namespace, fault=kill_at_write(number, after), **params)
     except Killed:
@@ -347,10 +357,10 @@ def _dies(do, namespace, number, after, **params):
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_rerun_completes_a_killed_rollback(namespace, number, after):
-    stuck(namespace)
+    make_stuck_update(namespace)
     with pytest.raises(Killed):
-        back(namespace, fault=kill_at_write(number, after))
-    back(namespace)
+        roll_back(namespace, fault=kill_at_write(number, after))
+    roll_back(namespace)
     assert versions(namespace) == ["v1"] * 3
     annotations = namespace.stateful_set()["metadata"]["annotations"]
     assert json.loads(annotations[object_meta.LAST_ROLLOUT])["outcome"] == "rolled_back"
@@ -358,35 +368,35 @@ def test_rerun_completes_a_killed_rollback(namespace, number, after):
 
 def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     namespace.make_stateful_set(3)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     set_image(namespace, "myimage:v3")
 
     with pytest.raises(RolloutError) as caught:
-        roll(namespace)
+        update(namespace)
     assert "another update is in progress: to myimage:v3" in caught.value.what
     assert "during an update to myimage:v2" in caught.value.what
-    back(namespace)
+    roll_back(namespace)
     assert versions(namespace) == ["v1"] * 3
 
 
 def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_stateful_set(3)
-    roll(namespace, pause_at="1")
-    # as `kubectl apply` does
+    update(namespace, pause_at="1")
+    # like `kubectl apply` of the old manifest
     namespace.patch_stateful_set({"spec": {"template": before["spec"]["template"]}})
 
-    result = back(namespace)
+    result = roll_back(namespace)
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
     assert (versions(namespace) == ["v1"] * 3
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
-def applied(namespace, way, body):
-    """Apply the manifest in the manner of three tools."""
+def apply_manifest(namespace, method, body):
+    """Apply the manifest client-side, server-side, or by replacement."""
     path = namespace.apps_path("statefulsets", "foo")
-    if way == "replaced":
+    if method == "replace":
         namespace.call("PUT", path, body)
-    elif way == "by force":
+    elif method == "server-side":
         namespace.call("PATCH", f"{path}?fieldManager=kubectl&force=true", body,
                        "application/apply-patch+yaml")
     else:
@@ -394,51 +404,62 @@ def applied(namespace, way, body):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("end", ["update", "pause", "back"])
+@pytest.mark.parametrize("next_task", ["update", "pause", "rollback"])
 @pytest.mark.parametrize("spec", [{}, STRATEGIES["a partition"]],
                          ids=["no strategy", "a partition"])
-@pytest.mark.parametrize("way", ["by the client", "by force", "replaced"])
-def test_previous_manifest_applied_in_a_pause(namespace, way, spec, end):
-    """Whatever remains of record and strategy, the task ends, or rolls back, with the manifest's
-    strategy.
-    """
+@pytest.mark.parametrize("method", ["client-side", "server-side", "replace"])
+def test_task_completes_after_the_previous_manifest_was_applied_in_a_pause(
+    namespace, method, spec, next_task
+):
+    """At the end, the strategy is that of the manifest."""
     before = namespace.make_stateful_set(3, **spec)
-    roll(namespace, pause_at="1")
-    applied(namespace, way, as_kind("StatefulSet", manifest(3), serviceName="foo", **spec))
+    update(namespace, pause_at="1")
+    apply_manifest(
+        namespace, method, as_kind("StatefulSet", manifest(3), serviceName="foo", **spec)
+    )
 
-    if end == "back":
+    if next_task == "rollback":
         try:
-            back(namespace)
+            roll_back(namespace)
         except RolloutError as error:
-            # the server may have finished the update by then
+            # the controller manager may have completed the update
             assert "there is no update in progress" in error.message
     else:
-        roll(namespace, **({"pause_at": "1"} if end == "pause" else {}))
+        update(namespace, **({"pause_at": "1"} if next_task == "pause" else {}))
 
-    eventually(lambda: versions(namespace)
-               == {"update": ["v2"] * 3, "pause": ["v1", "v1", "v2"], "back": ["v1"] * 3}[end], end)
-    if end != "pause":
+    eventually(
+        lambda: (
+            versions(namespace)
+            == {"update": ["v2"] * 3, "pause": ["v1", "v1", "v2"], "rollback": ["v1"] * 3}[
+                next_task
+            ]
+        ),
+        next_task,
+    )
+    if next_task != "pause":
         assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("replicas, expected", [(6, ["v1"] * 2 + ["v2"] * 4), (2, ["v1", "v2"])])
-def test_scaling_during_a_pause_keeps_new_pods_new(namespace, replicas, expected):
+@pytest.mark.parametrize(
+    "replicas, expected_versions", [(6, ["v1"] * 2 + ["v2"] * 4), (2, ["v1", "v2"])]
+)
+def test_scaling_during_a_pause_keeps_new_pods_new(namespace, replicas, expected_versions):
     namespace.make_stateful_set(4)
-    roll(namespace, pause_at="50%")
+    update(namespace, pause_at="50%")
     namespace.patch_stateful_set({"spec": {"replicas": replicas}})
-    eventually(lambda: len(namespace.pods()) == replicas, "the new size")
-    roll(namespace, pause_at="50%")
-    assert (versions(namespace) == expected
-            and "already paused" in roll(namespace, pause_at="50%")["msg"])
-    roll(namespace)
+    eventually(lambda: len(namespace.pods()) == replicas, "pods of the new size")
+    update(namespace, pause_at="50%")
+    assert (versions(namespace) == expected_versions
+            and "already paused" in update(namespace, pause_at="50%")["msg"])
+    update(namespace)
     assert versions(namespace) == ["v2"] * replicas
 
 
 def test_restart_replaces_all_pods_once(namespace):
     namespace.make_stateful_set(3)
     before = uids(namespace.pods())
-    result = roll(namespace, image=None, state="restarted")
+    result = update(namespace, image=None, state="restarted")
     assert (result["changed"] and not before & uids(namespace.pods())
             and versions(namespace) == ["v1"] * 3)
 
@@ -446,21 +467,21 @@ def test_restart_replaces_all_pods_once(namespace):
 def test_rollback_to_a_revision_resumes_after_a_kill(namespace):
     namespace.make_stateful_set(3)
     for image in ("myimage:v2", "myimage:v3"):
-        roll(namespace, image=image)
+        update(namespace, image=image)
     with pytest.raises(Killed):
-        back(namespace, to_revision=1, fault=kill_at_write(1, True))
-    result = back(namespace, to_revision=1)
+        roll_back(namespace, to_revision=1, fault=kill_at_write(1, True))
+    result = roll_back(namespace, to_revision=1)
     assert versions(namespace) == ["v1"] * 3
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
-    assert not back(namespace, to_revision=1)["changed"]
+    assert not roll_back(namespace, to_revision=1)["changed"]
     with pytest.raises(RolloutError, match="it has no revision 9") as caught:
-        back(namespace, to_revision=9)
+        roll_back(namespace, to_revision=9)
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
 def test_info_shows_pods_and_commands_of_the_update(namespace):
     namespace.make_stateful_set(3)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     params = {"name": "foo", "kind": "StatefulSet", "namespace": namespace.name,
               "kubeconfig": namespace.kubeconfig, "pods": True}
     (rollout,) = task.info(params)["rollouts"]
@@ -477,26 +498,26 @@ def test_info_shows_pods_and_commands_of_the_update(namespace):
 
 def test_missing_permission_for_a_rollback_is_an_error_before_the_first_write(namespace):
     namespace.make_stateful_set(2)
-    roll(namespace, pause_at="1")
+    update(namespace, pause_at="1")
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/stateful-sets-foo"
     rules = [{"apiGroups": ["apps"], "resources": ["statefulsets"],
               "verbs": ["get", "list", "watch", "patch"]}]
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
     before = namespace.stateful_set()["metadata"]["generation"]
 
-    def refused():
+    def is_refused():
         with pytest.raises(RolloutError) as caught:
-            back(namespace)
+            roll_back(namespace)
         return "not allowed: delete on pods" in caught.value.why
 
-    eventually(refused, "the API server to hear of the Role")
+    eventually(is_refused, "the changed Role")
     assert namespace.stateful_set()["metadata"]["generation"] == before
 
 
-def test_preflight_warnings(namespace):
+def test_preflight_warnings_are_shown(namespace):
     namespace.make_stateful_set(2, updateStrategy={"type": "OnDelete"})
     lines = []
-    roll(namespace, say=lines.append)
+    update(namespace, say=lines.append)
     assert any("updateStrategy of StatefulSet foo is OnDelete" in line for line in lines)
     assert any("No container of StatefulSet foo has a readinessProbe" in line for line in lines)
 
@@ -511,11 +532,11 @@ def test_changed_volume_claims_of_a_definition_are_reported(namespace):
         "selector": before["spec"]["selector"], "volumeClaimTemplates": [claim],
         "template": {"metadata": {"labels": {"app": "foo"}},
                      "spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}}
-    result = roll(namespace, image=None, definition=definition)
+    result = update(namespace, image=None, definition=definition)
     assert versions(namespace) == ["v2"]
     assert any("volumeClaimTemplates of the definition differ from those of StatefulSet foo"
                in warning for warning in result["warnings"])
-    assert not roll(namespace, image=None, definition=definition)["changed"]
+    assert not update(namespace, image=None, definition=definition)["changed"]
 
 
 @pytest.mark.sample(1)
@@ -526,10 +547,10 @@ def test_changed_volume_claims_of_a_definition_are_reported(namespace):
 ])
 def test_invalid_options_are_refused(namespace, params, message):
     with pytest.raises(RolloutError, match=message):
-        roll(namespace, **params)
+        update(namespace, **params)
 
 
-def test_a_fleet_by_names(namespace):
+def test_several_stateful_sets_are_updated_by_names(namespace):
     for name in ("foo", "bar"):
         namespace.make_stateful_set(2, name=name)
     params = {"names": ["foo", "bar"], "kind": "StatefulSet", "image": "myimage:v2",
@@ -568,20 +589,20 @@ def test_autoscaler_is_frozen_during_the_update(namespace):
     namespace.call("POST", path,
                    {"metadata": {"name": "hpa"},
                     "spec": {"scaleTargetRef": target, "maxReplicas": 5}})
-    result = roll(namespace, pause_at="1")
+    result = update(namespace, pause_at="1")
     assert [step["action"] for step in result["steps"]] == ["freeze", "update", "annotate"]
-    result = roll(namespace)
+    result = update(namespace)
     assert [step["action"] for step in result["steps"]] == ["pace", "restore", "annotate"]
 
 
 @pytest.mark.full
 def test_quota_that_blocks_a_pod_is_named(namespace):
-    """A StatefulSet has no condition for this; only Events report the refusal."""
+    """Only Events report the refused pod, since the StatefulSet has no condition."""
     namespace.make_stateful_set(2)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"limits.cpu": "1"}}})
     with pytest.raises(RolloutError) as caught:
-        roll(namespace, image=None, progress_deadline=5, template={"spec": {"containers": [
+        update(namespace, image=None, progress_deadline=5, template={"spec": {"containers": [
             {"name": "web", "image": "myimage:v2",
              "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1m"}}}]}})
     assert ("exceeded quota: small" in caught.value.why
@@ -589,40 +610,44 @@ def test_quota_that_blocks_a_pod_is_named(namespace):
     assert "max_surge" not in caught.value.next_command
 
 
-# A cluster that replaces several pods at a time
+# A cluster with the feature gate for maxUnavailable
 
 
 @pytest.fixture
-def gated(request):
-    """Provide a namespace whose StatefulSets obey maxUnavailable, which is off by default up to
-    Kubernetes 1.36.
-    """
+def namespace_with_feature_gate(request):
+    """Provide a namespace in a cluster with the feature gate MaxUnavailableStatefulSet."""
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the feature gates of a given one are not ours to "
                     "open")
     name = embedded.checkout_cluster_name("gates")
     with embedded.up(name, admission_plugins=ADMISSION_PLUGINS,
                      feature_gates=["MaxUnavailableStatefulSet"]) as cluster:
-        provided = Namespace(cluster.kubeconfig, request.node.originalname)
-        yield provided
-        provided.delete()
+        namespace = Namespace(cluster.kubeconfig, request.node.originalname)
+        yield namespace
+        namespace.delete()
 
 
 @pytest.mark.full
-def test_max_unavailable_of_the_statefulset_or_the_task_holds(gated):
-    usual = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2, "partition": 0}}
-    gated.make_stateful_set(5, updateStrategy=usual)
-    for wish, floor in (({}, 3), ({"max_unavailable": "3"}, 2), ({"max_unavailable": "20%"}, 4)):
+def test_max_unavailable_of_the_stateful_set_or_the_task_is_respected(namespace_with_feature_gate):
+    strategy_of_object = {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": 2, "partition": 0},
+    }
+    namespace_with_feature_gate.make_stateful_set(5, updateStrategy=strategy_of_object)
+    for params, floor in (({}, 3), ({"max_unavailable": "3"}, 2), ({"max_unavailable": "20%"}, 4)):
         image = f"myimage:v{floor + 10}"
-        with gated.observer() as observer:
-            result = roll(gated, image=image, **wish)
+        with namespace_with_feature_gate.observer() as observer:
+            result = update(namespace_with_feature_gate, image=image, **params)
         assert (observer.min_ready, result["rollout"]["floor"]) == (floor, floor)
         assert (not any("max_unavailable" in warning for warning in result["warnings"])
-                and strategy(gated) == usual)
+                and strategy(namespace_with_feature_gate) == strategy_of_object)
 
-    roll(gated, pause_at="3")
-    assert versions(gated) == ["v14"] * 2 + ["v2"] * 3
+    update(namespace_with_feature_gate, pause_at="3")
+    assert versions(namespace_with_feature_gate) == ["v14"] * 2 + ["v2"] * 3
     with pytest.raises(Killed):
-        back(gated, fault=kill_at_write(1, True))
-    back(gated)
-    assert versions(gated) == ["v14"] * 5 and strategy(gated) == usual
+        roll_back(namespace_with_feature_gate, fault=kill_at_write(1, True))
+    roll_back(namespace_with_feature_gate)
+    assert (
+        versions(namespace_with_feature_gate) == ["v14"] * 5
+        and strategy(namespace_with_feature_gate) == strategy_of_object
+    )

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods that take time to terminate: whether new pods start meanwhile (pod_replacement_policy)."""
+"""Test pod_replacement_policy: whether terminating pods count."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from objects import eventually, manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
-HOLD = "example.com/hold"
+FINALIZER = "example.com/hold"
 KINDS = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
 
 
 def make(namespace, kind):
-    """Create four pods with a finalizer that delays the deletion."""
+    """Create foo with four pods, whose finalizer delays their deletion."""
     body = manifest(4)
-    body["spec"]["template"]["metadata"]["finalizers"] = [HOLD]
+    body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
     namespace.create_any(kind, body)
-    find = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set}[kind]
-    eventually(lambda: find()["status"].get("availableReplicas") == 4, "4 replicas of foo")
+    get_controller = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set}[
+        kind
+    ]
+    eventually(
+        lambda: get_controller()["status"].get("availableReplicas") == 4, "4 replicas of foo"
+    )
 
 
 def terminating(namespace):
@@ -33,12 +37,12 @@ def terminating(namespace):
 
 
 @contextlib.contextmanager
-def released(namespace, after):
-    """Remove each pod's finalizer the given seconds after the deletion."""
-    is_over, deleted_at = threading.Event(), {}
+def removing_finalizers(namespace, after):
+    """Remove the finalizer of each pod `after` seconds after its deletion, during the block."""
+    stopped, deleted_at = threading.Event(), {}
 
     def release():
-        while not is_over.wait(0.05):
+        while not stopped.wait(0.05):
             for pod in terminating(namespace):
                 name = pod["metadata"]["name"]
                 if time.monotonic() - deleted_at.setdefault(name, time.monotonic()) >= after:
@@ -49,7 +53,7 @@ def released(namespace, after):
     try:
         yield
     finally:
-        is_over.set()
+        stopped.set()
         thread.join()
 
 
@@ -58,7 +62,7 @@ def released(namespace, after):
 def test_terminating_pods_count_with_termination_complete(namespace, kind):
     make(namespace, kind)
 
-    with namespace.observer() as observer, released(namespace, after=0.5):
+    with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):
         result = namespace.roll(kind=kind, image="myimage:v2",
                                 pod_replacement_policy="TerminationComplete")
         remaining = terminating(namespace)
@@ -75,8 +79,8 @@ def test_terminating_pods_do_not_count_by_default(namespace):
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2")
         remaining = terminating(namespace)
-        with released(namespace, after=0):
-            eventually(lambda: not terminating(namespace), "the end of the old pods")
+        with removing_finalizers(namespace, after=0):
+            eventually(lambda: not terminating(namespace), "the deletion of the old pods")
 
     assert len(remaining) == 4 and observer.max_pods_in_total == 8 and observer.max_pods == 5
 
@@ -85,16 +89,16 @@ def test_terminating_pods_count_in_a_rollback(namespace):
     make(namespace, "ReplicationController")
     policy = {"pod_replacement_policy": "TerminationComplete"}
 
-    with namespace.observer() as observer, released(namespace, after=0.5):
+    with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):
         namespace.roll(image="myimage:v2", pause_at="50%", **policy)
-        back = namespace.roll(state="rolled_back", **policy)
+        rollback = namespace.roll(state="rolled_back", **policy)
 
-    assert (back["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
+    assert (rollback["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
             and len(uids(namespace.pods())) == 4)
     assert observer.max_pods_in_total == 5 and observer.min_ready >= 4
 
 
-def test_endless_termination_names_the_finalizer_and_its_command(namespace):
+def test_error_for_a_blocked_termination_names_the_finalizer_and_the_command(namespace):
     make(namespace, "ReplicationController")
     lines = []
 
@@ -106,13 +110,13 @@ def test_endless_termination_names_the_finalizer_and_its_command(namespace):
     (pod,) = terminating(namespace)
     name, error = pod["metadata"]["name"], failed.value
     assert error.what.startswith("no progress for 2 s while waiting for this: foo-")
-    assert error.what.endswith(f"1 terminating pod is gone: {name} (finalizers: {HOLD})")
-    assert f"pod {name}: Terminating: finalizers keep it: {HOLD}" in error.why
+    assert error.what.endswith(f"1 terminating pod is gone: {name} (finalizers: {FINALIZER})")
+    assert f"pod {name}: Terminating: finalizers keep it: {FINALIZER}" in error.why
     assert (f"""patch pod {name} --type=merge -p '{{"metadata": {{"finalizers": null}}}}'"""
             in error.next_command)
     assert any(f"1 terminating pod is gone: {name}" in line for line in lines)
 
-    with released(namespace, after=0):
-        again = namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete")
+    with removing_finalizers(namespace, after=0):
+        rerun = namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete")
 
-    assert again["rollout"]["phase"] == "complete"
+    assert rerun["rollout"]["phase"] == "complete"

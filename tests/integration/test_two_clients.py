@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two clients at once (design section 5, number 7): the first works, the second is refused, and all
-promises hold.
+"""Test two parallel tasks on one controller: the Lease admits one task, and the other is refused.
 
-Not tested without the Lease (`lock=False`): opposite directions within the milliseconds until the
-controller manager observes its own pods, since no API object shows these milliseconds.
+Without the Lease (`lock=False`), an update and a rollback in parallel are not tested: the API does
+not show when the controller manager has observed its new pods.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
     lease_name,
     lease_name_without_kind,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_module
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
     Process,
     start_time,
@@ -42,17 +41,15 @@ NAME = lease_name("ReplicationController", "foo")
 @pytest.mark.parametrize("first, second", [
     (dict(image="myimage:v2"), dict(image="myimage:v2")),
     (dict(image="myimage:v2"), dict(image="myimage:v3")),
-], ids=["the same wish", "two images"])
-def test_two_clients_without_a_lease_break_no_limit(namespace, first, second):
-    """Each succeeds or fails with a reason; the floor, the ceiling and foo hold; one more task ends
-    clean.
-    """
+], ids=["same image", "two images"])
+def test_two_clients_without_a_lease_respect_floor_and_ceiling(namespace, first, second):
+    """Each task succeeds or fails with a reason, and another task completes the update."""
     namespace.make_primary(REPLICAS)
     for _attempt in range(6):
         with namespace.observer() as observer:
-            errors = together(namespace, first, second)
+            errors = run_in_parallel(namespace, first, second)
             assert all(error.next_command or error.what for error in errors)
-            finish(namespace)
+            complete_and_restore(namespace)
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and observer.restarts == 0
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
@@ -64,7 +61,7 @@ TASK = """
 import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_module
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
     Process,
     start_time,
@@ -79,8 +76,8 @@ except RolloutError as error:
 
 
 @contextlib.contextmanager
-def client(namespace, **params):
-    """Start a task in a separate process, which begins on request."""
+def client_process(namespace, **params):
+    """Start a process that runs a task after a line on its stdin."""
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig,
               "update_period": 0.3, **params}
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}",
@@ -92,7 +89,7 @@ def client(namespace, **params):
         process.kill()
 
 
-def begin(*processes):
+def start(*processes):
     for process in processes:
         process.stdin.write("\n")
         process.stdin.flush()
@@ -109,7 +106,7 @@ def lease(namespace):
 
 
 def leases(namespace):
-    """All of the namespace, by name."""
+    """Return the Leases of the namespace by name."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
     items = namespace.call("GET", path)["items"]
     return {item["metadata"]["name"]: item for item in items}
@@ -118,22 +115,22 @@ def leases(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_second_client_fails_and_names_the_lease_holder(namespace, times):
-    """Requests are equal, have two images, or are opposite during an update."""
+    """The tasks are equal, have different images, or are an update and a rollback."""
     namespace.make_primary(REPLICAS)
-    wishes = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
-              (dict(image="myimage:v2", update_period=1),
-               dict(state="rolled_back", update_period=1))]
+    tasks = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
+             (dict(image="myimage:v2", update_period=1),
+              dict(state="rolled_back", update_period=1))]
     for attempt in range(times):
-        first, second = wishes[attempt % len(wishes)]
+        first, second = tasks[attempt % len(tasks)]
         with namespace.observer() as observer:
             if "state" in second:
                 with pytest.raises(Killed):
                     namespace.roll(
                         image="myimage:v2", fault=kill_at_write(7, after=True), lock=False
                     )
-            with (client(namespace, **first) as first_client,
-                  client(namespace, **second) as second_client):
-                begin(first_client, second_client)
+            with (client_process(namespace, **first) as first_client,
+                  client_process(namespace, **second) as second_client):
+                start(first_client, second_client)
                 results = {first_client.pid: result(first_client),
                            second_client.pid: result(second_client)}
             winners = [pid for pid, answer in results.items() if "failure" not in answer]
@@ -142,7 +139,7 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, times):
             assert refused["failure"]["what"].startswith("another task is already working on it: ")
             assert f", process {winners[0]}, since " in refused["failure"]["what"]
             assert not refused["changed"] and "lock_timeout" in refused["failure"]["next_command"]
-            finish(namespace)
+            complete_and_restore(namespace)
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and leases(namespace) == {}
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
@@ -150,21 +147,21 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, times):
 
 def test_second_client_waits_for_the_lease(namespace):
     namespace.make_primary(2)
-    with client(namespace, image="myimage:v2") as first:
-        begin(first)
-        eventually(lambda: lease(namespace), "the lease of the first")
-        with client(namespace, image="myimage:v3", lock_timeout=60) as second:
-            begin(second)
+    with client_process(namespace, image="myimage:v2") as first:
+        start(first)
+        eventually(lambda: lease(namespace), "the Lease of the first task")
+        with client_process(namespace, image="myimage:v3", lock_timeout=60) as second:
+            start(second)
             assert (result(second)["rollout"]["images"]
                     == {"before": {"web": "myimage:v2"}, "after": {"web": "myimage:v3"}})
         assert result(first)["changed"]
 
 
-def test_lease_of_a_dead_process_is_taken_over_at_once(namespace):
+def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
     namespace.make_primary(2)
-    with client(namespace, image="myimage:v2", update_period=30) as first:
-        begin(first)
-        eventually(lambda: lease(namespace), "the lease of the first")
+    with client_process(namespace, image="myimage:v2", update_period=30) as first:
+        start(first)
+        eventually(lambda: lease(namespace), "the Lease of the first task")
         first.kill()
         first.wait()
         assert lease(namespace)
@@ -172,21 +169,19 @@ def test_lease_of_a_dead_process_is_taken_over_at_once(namespace):
 
 
 def test_lost_lease_stops_the_task_before_its_next_write(namespace):
-    """Stopped (SIGSTOP: a suspended laptop, a frozen container) until another machine considers the
-    driver dead.
-    """
+    """SIGSTOP suspends the task, like a suspended laptop, until its Lease has expired."""
     namespace.make_primary(3)
-    with client(namespace, image="myimage:v2", update_period=3) as first:
-        begin(first)
-        eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first turn")
+    with client_process(namespace, image="myimage:v2", update_period=3) as first:
+        start(first)
+        eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first step")
         namespace.until_available("foo", 2)
-        time.sleep(0.5)  # during its pause: a request already sent cannot be stopped
-        held = lease(namespace)
+        time.sleep(0.5)  # the task waits, so that no request is in flight
+        lease_before = lease(namespace)
         first.send_signal(signal.SIGSTOP)
-        held["metadata"]["annotations"] = {}
-        held["spec"]["holderIdentity"] = "somebody@elsewhere, process 1"
+        lease_before["metadata"]["annotations"] = {}
+        lease_before["spec"]["holderIdentity"] = "somebody@elsewhere, process 1"
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
-        namespace.call("PUT", f"{path}/{held['metadata']['name']}", held)
+        namespace.call("PUT", f"{path}/{lease_before['metadata']['name']}", lease_before)
         time.sleep(2.5)
         before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
         first.send_signal(signal.SIGCONT)
@@ -200,7 +195,7 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
     assert lease(namespace)["spec"]["holderIdentity"] == "somebody@elsewhere, process 1"
 
 
-def together(namespace, *wishes):
+def run_in_parallel(namespace, *tasks):
     """Run tasks in parallel and return their errors."""
     errors = []
 
@@ -210,7 +205,7 @@ def together(namespace, *wishes):
         except RolloutError as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(params,)) for params in wishes]
+    threads = [threading.Thread(target=run, args=(params,)) for params in tasks]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -219,8 +214,8 @@ def together(namespace, *wishes):
     return errors
 
 
-def finish(namespace):
-    """End an update in progress, and return to v1."""
+def complete_and_restore(namespace):
+    """Roll back an update in progress, and update foo to v1."""
     try:
         namespace.roll(state="rolled_back")
     except RolloutError as error:
@@ -230,8 +225,8 @@ def finish(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [NAME, lease_name_without_kind("foo")])
-def test_forged_lease_blocks_no_task(namespace, name):
-    """The Lease lasts 68 years, for a process as old as this machine, with the largest numbers."""
+def test_forged_lease_does_not_block_a_task(namespace, name):
+    """The Lease has a duration of 68 years, and process 1 of this machine as its holder."""
     namespace.make_primary(2)
     process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task="x")
     metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},
@@ -246,4 +241,4 @@ def test_forged_lease_blocks_no_task(namespace, name):
     began = time.monotonic()
     assert namespace.roll(image="myimage:v2")["changed"]
 
-    assert time.monotonic() - began > lease_room.LEASE_DURATION and leases(namespace) == {}
+    assert time.monotonic() - began > lease_module.LEASE_DURATION and leases(namespace) == {}

@@ -43,7 +43,7 @@ TESTS = {
     "check and diff": ["test_ansible.py::test_playbook_in_check_and_diff_mode"],
     "roles with stages": [
         "test_roles.py::test_staged_update_with_a_check_at_each_stage",
-        "test_roles.py::test_rollback_from_a_pause_then_of_a_completed_update",
+        "test_roles.py::test_rollback_of_a_paused_update_and_of_a_completed_update",
     ],
     "report": ["test_report.py::test_report_of_the_role_shows_the_stage_and_the_failed_check"],
 }

@@ -139,14 +139,14 @@ def kind(namespace, request):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("updated, other", [("foo", "canary"), ("canary", "foo")])
+@pytest.mark.parametrize("updated, other_name", [("foo", "canary"), ("canary", "foo")])
 def test_controllers_with_a_shared_label_retain_their_pods(
-        namespace, kind, updated, other):
+        namespace, kind, updated, other_name):
     """The selector of foo, app=foo, also matches the pods of the canary."""
     kind.make(3)
     kind.make(2, "canary", {"app": "foo", "track": "canary"})
     before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
-              for pod in kind.pods(other)}
+              for pod in kind.pods(other_name)}
     size = len(kind.pods(updated))
 
     with namespace.observer() as observer:
@@ -156,7 +156,7 @@ def test_controllers_with_a_shared_label_retain_their_pods(
         result["changed"] and kind.names() == ["canary", "foo"] and len(observer.new_pods) == size
     )
     assert ({pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
-             for pod in kind.pods(other)} == before)
+             for pod in kind.pods(other_name)} == before)
     assert (uids(kind.pods(updated)) == observer.new_pods and observer.min_ready >= 5
             and observer.max_pods <= 6)
 

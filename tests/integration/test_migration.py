@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From a ReplicationController to a Deployment: the pods stay the same."""
+"""Test the migration of a ReplicationController to a Deployment, which retains all pods."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selectors import matches
 
-#: Far more than the writes of a migration.
-NEVER = 100
+#: More than the number of writes of a migration.
+MAX_WRITES = 100
 MIGRATE = {"module": "migrate_to_deployment"}
-BACK = {**MIGRATE, "state": "rolled_back"}
+ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
 
 
 @pytest.fixture
-def allowed(namespace):
-    """The namespace, with the Role for migrations too."""
+def migratable(namespace):
+    """Provide a namespace with the Role for migrations."""
     namespace.allow(role("baton-migration"), "baton-migration")
     return namespace
 
@@ -32,104 +32,112 @@ def migrate(namespace, **params):
 
 
 def is_migrated(namespace):
-    """Return whether only a Deployment with one ReplicaSet remains."""
+    """Return whether only a rolled out Deployment with one ReplicaSet exists."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rcs() == [] and namespace.wait_for_rollout()
             and len(namespace.replica_sets()) == 1 and not revisions)
 
 
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
-def test_migration_restarts_no_pod(allowed, replicas):
-    allowed.make_primary(replicas)
-    before = uids(allowed.pods())
-    with allowed.observer() as observer:
-        result = migrate(allowed)
-        eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
+def test_migration_retains_all_pods(migratable, replicas):
+    migratable.make_primary(replicas)
+    before = uids(migratable.pods())
+    with migratable.observer() as observer:
+        result = migrate(migratable)
+        eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
 
-    again = migrate(allowed)
-    assert (uids(allowed.pods()) == before and not observer.new_pods and not observer.deleted_pods
-            and not observer.restarts)
+    rerun = migrate(migratable)
+    assert (
+        uids(migratable.pods()) == before
+        and not observer.new_pods
+        and not observer.deleted_pods
+        and not observer.restarts
+    )
     assert (result["msg"]
             == f"foo is now a Deployment, with myimage:v1: {replicas} of {replicas} replicas "
                f"available")
-    assert not again["changed"] and again["msg"] == "foo is already a Deployment"
-    assert set(again["requests"]) == {"GET"}
+    assert not rerun["changed"] and rerun["msg"] == "foo is already a Deployment"
+    assert set(rerun["requests"]) == {"GET"}
 
 
-def test_deployment_updates_after_the_migration(allowed):
-    """An earlier update has handed over the pods, so that they have the deployment label."""
-    allowed.make_primary(3)
-    allowed.roll(image="myimage:v2")
-    before = uids(allowed.pods())
-    migrate(allowed, max_surge="2")
-    item = allowed.deployment()
-    assert uids(allowed.pods()) == before
+def test_deployment_updates_after_the_migration(migratable):
+    """The pods have a deployment label from an earlier update."""
+    migratable.make_primary(3)
+    migratable.roll(image="myimage:v2")
+    before = uids(migratable.pods())
+    migrate(migratable, max_surge="2")
+    item = migratable.deployment()
+    assert uids(migratable.pods()) == before
     assert (item["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
             and item["metadata"]["labels"] == {"app": "foo"})
     assert item["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
     assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
 
-    allowed.roll(kind="Deployment", image="myimage:v3")
-    assert allowed.wait_for_rollout() and len(allowed.pods()) == 3
-    allowed.roll(kind="Deployment", state="rolled_back", to_revision=1)
-    assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
+    migratable.roll(kind="Deployment", image="myimage:v3")
+    assert migratable.wait_for_rollout() and len(migratable.pods()) == 3
+    migratable.roll(kind="Deployment", state="rolled_back", to_revision=1)
+    assert {pod["spec"]["containers"][0]["image"] for pod in migratable.pods()} == {"myimage:v2"}
 
 
-@pytest.mark.long  # tests/faults covers some of its points in every `make test`
+@pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("after", [False, True])
-def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(allowed, after):
-    for number in range(1, NEVER):
-        allowed.make_primary(2)
-        before = uids(allowed.pods())
-        with allowed.observer() as observer:
+def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratable, after):
+    for number in range(1, MAX_WRITES):
+        migratable.make_primary(2)
+        before = uids(migratable.pods())
+        with migratable.observer() as observer:
             try:
-                migrate(allowed, fault=kill_at_write(number, after))
+                migrate(migratable, fault=kill_at_write(number, after))
             except Killed:
-                migrate(allowed)
+                migrate(migratable)
             else:
                 break
-        assert not observer.new_pods and not observer.deleted_pods, f"killed at {number}"
-        assert uids(allowed.pods()) == before and is_migrated(allowed), f"killed at {number}"
-        allowed.remove_deployment()
-        eventually(lambda: not allowed.pods() and not allowed.replica_sets(), "an empty namespace")
-    assert 10 <= number < NEVER
+        assert not observer.new_pods and not observer.deleted_pods, f"killed at write {number}"
+        assert uids(migratable.pods()) == before and is_migrated(migratable), (
+            f"killed at write {number}"
+        )
+        migratable.remove_deployment()
+        eventually(
+            lambda: not migratable.pods() and not migratable.replica_sets(), "an empty namespace"
+        )
+    assert 10 <= number < MAX_WRITES
 
 
-def test_check_mode_lists_the_steps_and_writes_nothing(allowed):
-    before = allowed.make_primary(3)
-    planned = allowed.check(**MIGRATE)
-    # dry runs, and the permissions
+def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
+    before = migratable.make_primary(3)
+    planned = migratable.check(**MIGRATE)
+    # dry runs, and the check of the permissions
     assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1
-    assert allowed.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    assert not allowed.replica_sets() and not allowed.deployments()
-    done = migrate(allowed)
+    assert migratable.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert not migratable.replica_sets() and not migratable.deployments()
+    done = migrate(migratable)
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
              for result in (planned, done)]
     assert steps[0] == steps[1]
 
 
-def test_scaling_during_the_migration_is_kept(allowed):
-    allowed.make_primary(2)
+def test_size_set_during_the_migration_is_retained(migratable):
+    migratable.make_primary(2)
 
     def scale():
-        allowed.patch("foo", {"spec": {"replicas": 3}})
-        allowed.until_available("foo", 3)
+        migratable.patch("foo", {"spec": {"replicas": 3}})
+        migratable.until_available("foo", 3)
 
-    migrate(allowed, fault=action_after_write(2, scale))
-    assert is_migrated(allowed) and len(allowed.pods()) == 3
+    migrate(migratable, fault=action_after_write(2, scale))
+    assert is_migrated(migratable) and len(migratable.pods()) == 3
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [is_reparenting, is_deletion],
-                         ids=["half of the pods handed over", "the controller deleted"])
-def test_pod_lost_while_templates_are_closed_is_replaced(allowed, which):
-    allowed.make_primary(2)
-    with allowed.observer() as observer:
+@pytest.mark.parametrize("matches_write", [is_reparenting, is_deletion],
+                         ids=["during the handover", "after the deletion of the controller"])
+def test_pod_deleted_while_templates_are_closed_is_replaced(migratable, matches_write):
+    migratable.make_primary(2)
+    with migratable.observer() as observer:
         with pytest.raises(Killed):
-            migrate(allowed, fault=kill_at_write(1, True, which))
-        allowed.remove(allowed.pods()[0]["metadata"]["name"], "pods")
-        migrate(allowed)
-    assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new_pods) == 1
+            migrate(migratable, fault=kill_at_write(1, True, matches_write))
+        migratable.remove(migratable.pods()[0]["metadata"]["name"], "pods")
+        migrate(migratable)
+    assert is_migrated(migratable) and len(migratable.pods()) == 2 and len(observer.new_pods) == 1
 
 
 SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=bar", "app=bar",
@@ -137,56 +145,56 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("which", [is_reparenting, is_deletion],
-                         ids=["half of the pods handed over", "the controller deleted"])
-def test_killed_migration_is_shown_in_progress_and_completed_by_labels(allowed, which):
-    allowed.make_primary(2, labels={"app": "foo", "team": "a"})
-    before = uids(allowed.pods())
+@pytest.mark.parametrize("matches_write", [is_reparenting, is_deletion],
+                         ids=["during the handover", "after the deletion of the controller"])
+def test_killed_migration_is_shown_in_progress_and_completed_by_labels(migratable, matches_write):
+    migratable.make_primary(2, labels={"app": "foo", "team": "a"})
+    before = uids(migratable.pods())
     with pytest.raises(Killed):
-        migrate(allowed, fault=kill_at_write(1, True, which))
-    replica_set = allowed.replica_sets()[0]["metadata"]["name"]
+        migrate(migratable, fault=kill_at_write(1, True, matches_write))
+    replica_set = migratable.replica_sets()[0]["metadata"]["name"]
 
-    params = {"kubeconfig": allowed.kubeconfig, "namespace": allowed.name, "name": None}
+    params = {"kubeconfig": migratable.kubeconfig, "namespace": migratable.name, "name": None}
     for selection in ({"name": "foo"}, {"kind": "ReplicationController"},
                       {"label_selectors": ["team in (a,b)"]}, {"names": ["foo"]}):
         (rollout,) = task.info({**params, **selection})["rollouts"]
         assert ((rollout["name"], rollout["phase"], rollout["successor"]["name"])
                 == ("foo", "progressing", replica_set))
         assert ".migrate_to_deployment -a" in rollout["resume_command"]
-        assert (rollout["rollback_command"] is None) == (which is is_deletion)
+        assert (rollout["rollback_command"] is None) == (matches_write is is_deletion)
     assert task.info({**params, "label_selectors": ["team=b"]})["rollouts"] == []
 
     result = task.migrate({**params, "label_selectors": ["team=a"]})
     assert ([(outcome["name"], outcome["changed"]) for outcome in result["results"]]
             == [("foo", True)])
-    assert is_migrated(allowed) and uids(allowed.pods()) == before
+    assert is_migrated(migratable) and uids(migratable.pods()) == before
     (rollout,) = task.info({**params, "name": "foo"})["rollouts"]
     assert (rollout["kind"], rollout["phase"]) == ("Deployment", "complete")
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_rollback_of_a_migration_restores_the_replication_controller(allowed, number):
-    before = allowed.make_primary(2)
-    pods = uids(allowed.pods())
-    with allowed.observer() as observer:
+def test_rollback_of_a_migration_restores_the_replication_controller(migratable, number):
+    before = migratable.make_primary(2)
+    pods = uids(migratable.pods())
+    with migratable.observer() as observer:
         with pytest.raises(Killed):
-            migrate(allowed, fault=kill_at_write(number, True))
-        planned = allowed.check(**BACK)
-        result = allowed.roll(**BACK)
+            migrate(migratable, fault=kill_at_write(number, True))
+        planned = migratable.check(**ROLL_BACK)
+        result = migratable.roll(**ROLL_BACK)
         assert ([step["action"] for step in planned["steps"]]
                 == [step["action"] for step in result["steps"]])
-        assert not observer.new and not observer.deleted and uids(allowed.pods()) == pods
-    assert allowed.rc()["spec"] == before["spec"]
-    assert {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]}
-    assert not allowed.replica_sets() and not allowed.deployments()
-    assert not allowed.call("GET", allowed.apps_path("controllerrevisions"))["items"]
+        assert not observer.new and not observer.deleted and uids(migratable.pods()) == pods
+    assert migratable.rc()["spec"] == before["spec"]
+    assert {owner(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]}
+    assert not migratable.replica_sets() and not migratable.deployments()
+    assert not migratable.call("GET", migratable.apps_path("controllerrevisions"))["items"]
     with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
-        allowed.roll(**BACK)
-    migrate(allowed)
-    assert is_migrated(allowed) and uids(allowed.pods()) == pods
+        migratable.roll(**ROLL_BACK)
+    migrate(migratable)
+    assert is_migrated(migratable) and uids(migratable.pods()) == pods
     with pytest.raises(RolloutError, match="a migration that has ended cannot be rolled back"):
-        allowed.roll(**BACK)
+        migratable.roll(**ROLL_BACK)
 
 
 def test_label_selectors_match_those_of_the_api_server(namespace):
@@ -195,76 +203,76 @@ def test_label_selectors_match_those_of_the_api_server(namespace):
         assert bool(namespace.gateway().names([selector])) == matches([selector], labels), selector
 
 
-def deletes_primary(policy):
+def delete_primary(policy):
     return lambda namespace: namespace.remove("foo", policy=policy)
 
 
-def deletes_replica_set(namespace):
+def delete_replica_set(namespace):
     name = namespace.replica_sets()[0]["metadata"]["name"]
     namespace.call("DELETE", namespace.apps_path("replicasets", name),
                    {"propagationPolicy": "Background"})
 
 
-#: Each action half way through the pods, the number of the two pods killed, and whether pods may be
-#: orphaned.
-DEEDS = {
-    "a pod deleted": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
-                                                         "pods"), 1, False),
-    "a pod relabelled": (lambda namespace: namespace.patch(
+#: Actions of another client during the handover, the maximum number of deleted pods, and whether
+#: pods may be orphaned.
+ACTIONS = {
+    "delete a pod": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
+                                                        "pods"), 1, False),
+    "relabel a pod": (lambda namespace: namespace.patch(
         namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}},
         "pods"), 1, True),
-    "foo deleted": (deletes_primary("Background"), 1, False),
-    "foo deleted without its pods": (deletes_primary("Orphan"), 1, True),
-    # with all pods that this step hands over
-    "the ReplicaSet deleted": (deletes_replica_set, 2, False),
-    "foo scaled": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
+    "delete foo": (delete_primary("Background"), 1, False),
+    "delete foo with --cascade=orphan": (delete_primary("Orphan"), 1, True),
+    # the ReplicaSet owns both pods
+    "delete the ReplicaSet": (delete_replica_set, 2, False),
+    "scale foo": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
 }
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("what", DEEDS)
-def test_migration_resumes_after_changes_of_other_clients(allowed, what):
-    deed, most_killed, leaves_bare = DEEDS[what]
-    allowed.make_primary(2)
-    before = uids(allowed.pods())
+@pytest.mark.parametrize("title", ACTIONS)
+def test_migration_resumes_after_changes_of_other_clients(migratable, title):
+    action, max_deleted, may_orphan = ACTIONS[title]
+    migratable.make_primary(2)
+    before = uids(migratable.pods())
 
-    with allowed.observer(lambda pod: leaves_bare):
-        migrate(allowed, fault=action_after_write(1, lambda: deed(allowed), is_reparenting),
+    with migratable.observer(lambda pod: may_orphan):
+        migrate(migratable, fault=action_after_write(1, lambda: action(migratable), is_reparenting),
                 progress_deadline=20)
-        eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
+        eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
 
-    mine = [pod for pod in allowed.pods() if owner(pod)]
-    assert (len(mine) == allowed.deployment()["spec"]["replicas"]
-            and len(allowed.pods()) <= len(mine) + leaves_bare)
-    assert len(before & uids(mine)) >= 2 - most_killed
+    owned = [pod for pod in migratable.pods() if owner(pod)]
+    assert (len(owned) == migratable.deployment()["spec"]["replicas"]
+            and len(migratable.pods()) <= len(owned) + may_orphan)
+    assert len(before & uids(owned)) >= 2 - max_deleted
 
 
-def test_unsupported_controller_is_refused_before_the_first_write(allowed):
-    allowed.make_primary(2)
-    allowed.roll(image="myimage:v2", pause_at="1")
+def test_unsupported_controller_is_refused_before_the_first_write(migratable):
+    migratable.make_primary(2)
+    migratable.roll(image="myimage:v2", pause_at="1")
     with pytest.raises(RolloutError, match="an update is in progress"):
-        migrate(allowed)
-    allowed.roll(state="rolled_back")
-    labels = {"app": "foo", "of": "it"}
-    allowed.make_deployment(1, name="foo", selector={"matchLabels": labels}, template={
+        migrate(migratable)
+    migratable.roll(state="rolled_back")
+    labels = {"app": "foo", "owner": "foo"}
+    migratable.make_deployment(1, name="foo", selector={"matchLabels": labels}, template={
         "metadata": {"labels": labels},
         "spec": {"containers": [{"name": "web", "image": "myimage:v1"}]}})
     with pytest.raises(RolloutError, match="a Deployment named foo already exists"):
-        migrate(allowed)
-    assert object_meta.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
+        migrate(migratable)
+    assert object_meta.HASH_LABEL not in migratable.rc()["spec"]["template"]["metadata"]["labels"]
 
 
-def test_controller_with_an_owner_is_migrated_only_on_request(allowed):
-    owner = allowed.create("configmaps", {"metadata": {"name": "stands-for-it"}})["metadata"]["uid"]
-    stand_in = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stands-for-it", "uid": owner,
-                "controller": True,
-                "blockOwnerDeletion": False}
-    allowed.make_primary(2, ownerReferences=[stand_in])
-    before = uids(allowed.pods())
-    with pytest.raises(RolloutError, match="it is controlled by ConfigMap/stands-for-it"):
-        migrate(allowed)
-    migrate(allowed, release_owner=True)
-    assert is_migrated(allowed) and uids(allowed.pods()) == before
+def test_controller_with_an_owner_is_migrated_only_on_request(migratable):
+    owner = migratable.create("configmaps", {"metadata": {"name": "owner"}})["metadata"]["uid"]
+    owner_reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner,
+                       "controller": True,
+                       "blockOwnerDeletion": False}
+    migratable.make_primary(2, ownerReferences=[owner_reference])
+    before = uids(migratable.pods())
+    with pytest.raises(RolloutError, match="it is controlled by ConfigMap/owner"):
+        migrate(migratable)
+    migrate(migratable, release_owner=True)
+    assert is_migrated(migratable) and uids(migratable.pods()) == before
 
 
 def test_missing_permission_is_named(namespace):
@@ -274,8 +282,8 @@ def test_missing_permission_is_named(namespace):
     assert error.value.message and namespace.rcs() == ["foo"]
 
 
-def untouched(namespace, before, name="foo"):
-    """Return whether nothing was written."""
+def is_unchanged(namespace, before, name="foo"):
+    """Return whether the controller is unchanged and no object was created."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc(name)["spec"] == before["spec"] and not revisions
             and not namespace.deployments())
@@ -283,58 +291,58 @@ def untouched(namespace, before, name="foo"):
 
 @pytest.mark.parametrize("resource, kind",
                          [("replicasets", "ReplicaSet"), ("deployments", "Deployment")])
-def test_quota_is_an_error_before_the_first_write(allowed, resource, kind):
-    before = allowed.make_primary(2)
-    allowed.create("resourcequotas",
-                   {"metadata": {"name": "none"},
-                    "spec": {"hard": {f"count/{resource}.apps": "0"}}})
-    quota = allowed.path("resourcequotas", "none")
-    eventually(lambda: allowed.call("GET", quota).get("status", {}).get("used"),
-               "the quota is at work")
+def test_exceeded_quota_is_an_error_before_the_first_write(migratable, resource, kind):
+    before = migratable.make_primary(2)
+    migratable.create("resourcequotas",
+                      {"metadata": {"name": "none"},
+                       "spec": {"hard": {f"count/{resource}.apps": "0"}}})
+    quota = migratable.path("resourcequotas", "none")
+    eventually(lambda: migratable.call("GET", quota).get("status", {}).get("used"),
+               "the status of the quota")
     for run in (migrate, lambda namespace: namespace.check(**MIGRATE)):
         with pytest.raises(RolloutError, match=f"its {kind} foo.* cannot be created") as caught:
-            run(allowed)
-        assert "exceeded quota: none" in caught.value.why and untouched(allowed, before)
-    allowed.call("DELETE", quota)
-    migrate(allowed)
-    assert is_migrated(allowed)
+            run(migratable)
+        assert "exceeded quota: none" in caught.value.why and is_unchanged(migratable, before)
+    migratable.call("DELETE", quota)
+    migrate(migratable)
+    assert is_migrated(migratable)
 
 
-def test_too_long_name_is_an_error_before_the_first_write(allowed):
+def test_too_long_name_is_an_error_before_the_first_write(migratable):
     name = "f" * 245
     body = manifest(0)
-    before = allowed.create("replicationcontrollers",
-                            {**body, "metadata": {**body["metadata"], "name": name}})
+    before = migratable.create("replicationcontrollers",
+                               {**body, "metadata": {**body["metadata"], "name": name}})
     with pytest.raises(RolloutError, match=r"its ReplicaSet ffff.* cannot be created"):
-        migrate(allowed, name=name)
-    assert untouched(allowed, before, name)
+        migrate(migratable, name=name)
+    assert is_unchanged(migratable, before, name)
 
 
-def test_existing_replica_set_of_another_client_gets_no_pods(allowed):
-    """He may create ControllerRevisions and ReplicaSets, and knows all names."""
-    allowed.make_primary(2, image="myimage:evil")
+def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
+    """The other client may create ControllerRevisions and ReplicaSets."""
+    migratable.make_primary(2, image="myimage:evil")
     with pytest.raises(Killed):
-        migrate(allowed, fault=kill_at_write(2, True))
-    revision = allowed.call("GET", allowed.apps_path("controllerrevisions", "foo-migration"))
-    (replica_set,) = allowed.replica_sets()
-    allowed.remove("foo")
-    allowed.wait_for_deletion("foo")
-    before = allowed.make_primary(2)
+        migrate(migratable, fault=kill_at_write(2, True))
+    revision = migratable.call("GET", migratable.apps_path("controllerrevisions", "foo-migration"))
+    (replica_set,) = migratable.replica_sets()
+    migratable.remove("foo")
+    migratable.wait_for_deletion("foo")
+    before = migratable.make_primary(2)
     data = {**revision["data"], "uid": before["metadata"]["uid"]}
-    allowed.call("DELETE", allowed.apps_path("controllerrevisions", "foo-migration"))
+    migratable.call("DELETE", migratable.apps_path("controllerrevisions", "foo-migration"))
     forged = {"metadata": {"name": "foo-migration"}, "revision": 1, "data": data}
-    allowed.call("POST", allowed.apps_path("controllerrevisions"), forged)
+    migratable.call("POST", migratable.apps_path("controllerrevisions"), forged)
 
     with pytest.raises(RolloutError,
                        match="its template or selector differs from the ControllerRevision "
                              "foo-migration of its migration"):
-        migrate(allowed)
-    assert (allowed.rc()["spec"] == before["spec"]
-            and {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]})
-    assert ([item["spec"] for item in allowed.replica_sets()] == [replica_set["spec"]]
-            and not allowed.deployments())
+        migrate(migratable)
+    assert (migratable.rc()["spec"] == before["spec"]
+            and {owner(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]})
+    assert ([item["spec"] for item in migratable.replica_sets()] == [replica_set["spec"]]
+            and not migratable.deployments())
 
-    allowed.call("DELETE", allowed.apps_path("controllerrevisions", "foo-migration"))
-    allowed.call("DELETE", allowed.apps_path("replicasets", replica_set["metadata"]["name"]))
-    migrate(allowed)
-    assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v1"}
+    migratable.call("DELETE", migratable.apps_path("controllerrevisions", "foo-migration"))
+    migratable.call("DELETE", migratable.apps_path("replicasets", replica_set["metadata"]["name"]))
+    migrate(migratable)
+    assert {pod["spec"]["containers"][0]["image"] for pod in migratable.pods()} == {"myimage:v1"}

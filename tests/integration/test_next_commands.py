@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An error's command, pasted unchanged, has the announced effect; next_commands.py lists the tests
-of each command.
+"""Test that the commands of errors have the announced effect when they are executed unchanged.
+
+next_commands.py lists the test of each command.
 """
 
 from __future__ import annotations
@@ -19,35 +20,35 @@ from writes import Killed, kill_at_write
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
-ABSENT = {"image": "myimage:absent", "failure_grace": 1}
-CANARY = {**ABSENT, "pause_at": "1", "max_surge": "1", "progress_deadline": 60}
+MISSING_IMAGE = {"image": "myimage:absent", "failure_grace": 1}
+CANARY = {**MISSING_IMAGE, "pause_at": "1", "max_surge": "1", "progress_deadline": 60}
 
 
 class Terminal:
-    """Runs tasks as the module does, and pastes commands, in this process."""
+    """Runs tasks and ad-hoc commands in this process, like the module."""
 
     def __init__(self, namespace):
         self.namespace = namespace
 
     def run(self, **options):
-        """The result of a task, a failure included."""
+        """Return the result of a task, also of a failed task."""
         options = {"name": "foo", "namespace": self.namespace.name,
                    "kubeconfig": self.namespace.kubeconfig, **options}
         return self._answer({option: value
                              for option, value in options.items() if value is not None})
 
     def fails(self, **options):
-        """Run a task that fails, and return the commands in its error."""
+        """Run a task that fails, and return the commands of its error."""
         result = self.run(**options)
         assert result.get("failed"), result["msg"]
         return result["failure"]["next_command"].splitlines()
 
-    def paste(self, command):
-        """The result of an ad-hoc command."""
+    def execute(self, command):
+        """Return the result of an ad-hoc command."""
         return self._answer(parsed(command))
 
     def succeeds(self, command):
-        result = self.paste(command)
+        result = self.execute(command)
         assert not result.get("failed"), result["msg"]
         return result
 
@@ -74,31 +75,31 @@ KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_se
 
 
 @pytest.mark.sample(1)
-@pytest.mark.fake_nodes("an image that no registry has")
+@pytest.mark.fake_nodes("an image that cannot be pulled")
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     canary = {**CANARY, "max_surge": None} if kind == "StatefulSet" else CANARY
-    again, _or, back = terminal.fails(kind=kind, **canary)[-3:]
+    rerun, _separator, rollback = terminal.fails(kind=kind, **canary)[-3:]
 
-    assert terminal.paste(again)["failed"]
+    assert terminal.execute(rerun)["failed"]
 
     assert images(namespace).count("absent") == 1 and images(namespace).count("v1") >= 1
-    assert terminal.succeeds(back)["rollout"]["phase"] == "complete"
-    eventually(lambda: images(namespace) == ["v1", "v1"], "the old pods", 60)
+    assert terminal.succeeds(rollback)["rollout"]["phase"] == "complete"
+    eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
-@pytest.mark.fake_nodes("an image that no registry has")
+@pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, ansible_environment,
                                                           tmp_path):
-    """The task that they read from a command shows the same commands when failing."""
+    """The task of the command fails with an error that contains the same commands."""
     namespace.make_primary(2)
     lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop",
                            record_events=False)[-3:]
-    again, _or, back = lines
-    assert "max_unavailable=50%" in again and "record_events=false" in again
+    rerun, _separator, rollback = lines
+    assert "max_unavailable=50%" in rerun and "record_events=false" in rerun
 
-    for command, fails in ((again, True), (back, False)):
+    for command, fails in ((rerun, True), (rollback, False)):
         process = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=ansible_environment,
                                  capture_output=True, text=True,
                                  timeout=120, check=False)
@@ -128,11 +129,11 @@ def test_another_update_is_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
 
-    resume, _or, back = terminal.fails(kind=kind, image="myimage:v3")
+    resume, _separator, rollback = terminal.fails(kind=kind, image="myimage:v3")
 
     assert resume == "run the task that began it, with a higher pause_at or without pause_at"
-    terminal.succeeds(back)
-    eventually(lambda: images(namespace) == ["v1", "v1"], "the old pods", 60)
+    terminal.succeeds(rollback)
+    eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
@@ -144,7 +145,9 @@ def test_update_of_another_client_is_completed(namespace, terminal, kind):
     container = {"name": "web", "image": "myimage:v4"}
     patch({"spec": {"template": {"spec": {"containers": [container]}}}})
 
-    finish, _or, _back = terminal.fails(kind=kind, image="myimage:v3", progress_deadline=90)
+    finish, _separator, _rollback = terminal.fails(
+        kind=kind, image="myimage:v3", progress_deadline=90
+    )
 
     assert parsed(finish)["progress_deadline"] == "90"
     terminal.succeeds(finish)
@@ -157,16 +160,16 @@ def test_completed_update_is_rolled_back(namespace, terminal):
     assert parsed(first)["image"] == "THE-EARLIER-IMAGE"
     terminal.succeeds(first.replace("THE-EARLIER-IMAGE", "myimage:v2"))
 
-    (back,) = terminal.fails(state="rolled_back")
-    terminal.succeeds(back)
+    (rollback,) = terminal.fails(state="rolled_back")
+    terminal.succeeds(rollback)
     assert images(namespace) == ["v1"]
 
-    number, _or_another = terminal.fails(state="rolled_back", to_revision=77)
+    number, _alternative = terminal.fails(state="rolled_back", to_revision=77)
     assert terminal.succeeds(number)["rollout"]["phase"] == "complete"
 
 
 def test_command_names_the_controller_to_update(namespace, terminal):
-    """The temporary successor, the successor in place of the primary, and an immutable selector."""
+    """The task names the temporary successor, or the former primary."""
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rcs()) - {"foo"}
@@ -181,7 +184,7 @@ def test_command_names_the_controller_to_update(namespace, terminal):
 
 
 def test_immutable_selector_needs_another_controller(namespace, terminal):
-    """The successor of a ReplicaSet that selects by the deployment label."""
+    """The selector of the ReplicaSet contains the deployment label."""
     labels = {"app": "foo", object_meta.DEPLOYMENT_LABEL: "blue"}
     body = manifest(1)
     body["metadata"]["labels"] = body["spec"]["selector"] = labels
@@ -213,10 +216,10 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
     namespace.make_deployment(1)
     namespace.patch_deployment({"spec": {"paused": True}})
 
-    resume, _then, again = terminal.fails(kind="Deployment", image="myimage:v2")
+    resume, _next_separator, rerun = terminal.fails(kind="Deployment", image="myimage:v2")
 
     as_kubectl(namespace, resume)
-    terminal.succeeds(again)
+    terminal.succeeds(rerun)
     assert images(namespace) == ["v2"]
 
 
@@ -245,17 +248,17 @@ def test_command_waits_for_another_task(namespace, terminal, ansible_environment
     first = subprocess.Popen(ad_hoc_command(namespace, name="foo", image="myimage:v2-slow"),
                              env=ansible_environment,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    eventually(lambda: len(namespace.rcs()) == 2, "the first task at work", 60)
+    eventually(lambda: len(namespace.rcs()) == 2, "the successor of the first task", 60)
 
-    hint, wait = terminal.fails(image="myimage:v2-slow")
+    explanation, wait = terminal.fails(image="myimage:v2-slow")
 
-    assert hint == "let it finish, or wait for it:" and parsed(wait)["lock_timeout"] == "600"
+    assert explanation == "let it finish, or wait for it:" and parsed(wait)["lock_timeout"] == "600"
     terminal.succeeds(wait)
     assert first.wait(60) == 0 and images(namespace) == ["v2-slow"]
 
 
 @pytest.mark.full
-@pytest.mark.fake_nodes("an image that no registry has")
+@pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
     for name in ("foo", "bar"):
         body = manifest(1, name=name, labels={"app": name})
@@ -263,12 +266,12 @@ def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
         namespace.create("replicationcontrollers", body)
     fleet = {"name": None, "names": ["foo", "bar"], "max_failures": "100%", **CANARY}
 
-    again, _or, back = terminal.fails(**fleet)[-3:]
+    rerun, _separator, rollback = terminal.fails(**fleet)[-3:]
 
-    assert (parsed(again)["names"] == parsed(back)["names"] == "foo,bar"
-            and parsed(again)["pause_at"] == "1")
-    assert terminal.paste(again)["failed"]
-    assert not terminal.succeeds(back).get("failed") and namespace.rcs() == ["bar", "foo"]
+    assert (parsed(rerun)["names"] == parsed(rollback)["names"] == "foo,bar"
+            and parsed(rerun)["pause_at"] == "1")
+    assert terminal.execute(rerun)["failed"]
+    assert not terminal.succeeds(rollback).get("failed") and namespace.rcs() == ["bar", "foo"]
 
 
 def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
@@ -278,13 +281,13 @@ def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
         "metadata": {"name": "pdb"},
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "foo"}}}})
     eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2,
-               "a budget that counts")
+               "the status of the budget")
 
-    _hint, patch = terminal.fails(kind="StatefulSet", image="myimage:v2")
+    _explanation, patch = terminal.fails(kind="StatefulSet", image="myimage:v2")
 
     as_kubectl(namespace, patch)
     eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed")
-               == 1, "one may be missing")
+               == 1, "an allowed disruption")
     assert (not terminal.run(kind="StatefulSet", image="myimage:v2").get("failed")
             and images(namespace) == ["v2", "v2"])
 
@@ -310,17 +313,19 @@ def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, termina
         )
     eventually(lambda: "v2-slow" in images(namespace), "a new pod")
 
-    *_hint, back = terminal.fails(kind="Deployment", image="myimage:v2-slow", pause_at="1")
+    *_explanation, rollback = terminal.fails(
+        kind="Deployment", image="myimage:v2-slow", pause_at="1"
+    )
 
-    terminal.succeeds(back)
-    eventually(lambda: images(namespace) == ["v1", "v1"], "the old pods", 60)
+    terminal.succeeds(rollback)
+    eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
 def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
     namespace.make_primary(1)
     namespace.patch("foo", {"metadata": {"finalizers": ["example.com/hold"]}})
     namespace.remove("foo")
-    eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "a deletion that waits")
+    eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the blocked deletion")
 
     lines = terminal.fails(image="myimage:v2")
 
@@ -330,33 +335,36 @@ def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
 
 
 @pytest.mark.full
-@pytest.mark.fake_nodes("an image that no registry has")
+@pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_failing_pods_without_an_update_get_the_previous_template(namespace, terminal):
     namespace.make_deployment(1)
     container = {"name": "web", "image": "myimage:absent"}
     namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [container]}}}})
 
-    *_hints, again, _or, back = terminal.fails(kind="Deployment", **ABSENT)
+    *_suggestions, rerun, _separator, rollback = terminal.fails(kind="Deployment", **MISSING_IMAGE)
 
-    assert terminal.paste(again)["failed"]
-    terminal.succeeds(back)
-    eventually(lambda: images(namespace) == ["v1"], "the template of before", 60)
+    assert terminal.execute(rerun)["failed"]
+    terminal.succeeds(rollback)
+    eventually(lambda: images(namespace) == ["v1"], "the previous template", 60)
 
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
 def test_migration_with_unavailable_pods_completes_with_another_image(
         namespace, terminal):
-    """The suggested rollback was refused: a Deployment cannot become a ReplicationController."""
+    """A migration cannot be rolled back, because a Deployment cannot become a
+    ReplicationController.
+    """
     namespace.allow(role("baton-migration"), "baton-migration")
     namespace.call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
                    manifest(1, "myimage:v9-noconfig"))
-    eventually(lambda: len(images(namespace)) == 1, "the pod")
+    eventually(lambda: len(images(namespace)) == 1, "one pod")
 
-    again, _or, update, _then, finish = terminal.fails(module="migrate_to_deployment",
-                                                       progress_deadline=3)
+    rerun, _separator, update, _next_separator, finish = terminal.fails(
+        module="migrate_to_deployment", progress_deadline=3
+    )
 
-    assert terminal.paste(again)["failed"]
+    assert terminal.execute(rerun)["failed"]
     terminal.succeeds(update.replace("ANOTHER-IMAGE", "myimage:v2"))
     assert terminal.succeeds(finish)["rollout"]["phase"] == "complete"
     assert (images(namespace) == ["v2"]

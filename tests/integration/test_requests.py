@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The requests of an update to the API server do not grow with the number of pods, apart from each
-pod's handover.
+"""Test the number and the size of the requests of an update, which may depend on the pods only by
+the handover.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
     Deadlines,
 )
 
-pytestmark = pytest.mark.fake_nodes("100 pods that are all ready at once, in one piece of news; a "
-                                    "kubelet takes them in turns")
+pytestmark = pytest.mark.fake_nodes("pods that become ready simultaneously")
 
 
 @dataclasses.dataclass
 class Traffic:
-    """Requests and bytes of one update, without the time-dependent renewals of its Lease."""
+    """Requests and bytes of one update, without renewals of the Lease, which depend on the time."""
 
     steps: int = 0
     requests: int = 0
-    #: Of the first list of controllers.
+    #: Bytes of the first list of controllers.
     first_list: int = 0
-    #: Bytes of all complete answers without lists of pods, and of the longest list of pods.
+    #: Bytes of all answers except lists of pods, and of the longest list of pods.
     bytes: int = 0
     longest_pods: int = 0
     events: int = 0
@@ -44,18 +43,18 @@ class Traffic:
 
 
 def count(traffic):
-    """Return a fault that counts a gateway's traffic."""
+    """Return a fault that counts the traffic of a gateway."""
 
     def arm(gateway):
         request, once = gateway.http.connection.pool.urlopen, gateway.http.once
 
-        def watched(method, url, **options):
+        def count_answer(method, url, **options):
             answer = request(method, url, **options)
             stream = answer.stream
             answer.stream = lambda *args, **kwargs: events(traffic, stream(*args, **kwargs))
             return answer
 
-        def counted(method, path, *arguments, **options):
+        def count_request(method, path, *arguments, **options):
             status, headers, data = once(method, path, *arguments, **options)
             if "/pods?" in path:
                 traffic.longest_pods = max(traffic.longest_pods, len(data))
@@ -65,7 +64,7 @@ def count(traffic):
                                       or (len(data) if "replicationcontrollers?" in path else 0))
             return status, headers, data
 
-        gateway.http.connection.pool.urlopen, gateway.http.once = watched, counted
+        gateway.http.connection.pool.urlopen, gateway.http.once = count_answer, count_request
 
     return arm
 
@@ -82,9 +81,7 @@ def events(traffic, chunks):
 
 
 def traffic_of(cluster, replicas, **params):
-    """Return the traffic of an update with one step up and one step down, the same for any number
-    of pods.
-    """
+    """Return the traffic of an update with one step up and one step down."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_primary(replicas)
@@ -99,12 +96,18 @@ def traffic_of(cluster, replicas, **params):
         namespace.delete()
 
 
-@pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
-def test_number_of_requests_does_not_depend_on_the_number_of_pods(cluster, monkeypatch, few, many):
-    """A busy machine may stall for a second, when diagnosis reads a limited but varying amount."""
+@pytest.mark.parametrize(
+    "few_pods, many_pods", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)]
+)
+def test_number_of_requests_does_not_depend_on_the_number_of_pods(
+    cluster, monkeypatch, few_pods, many_pods
+):
+    """Diagnosis after a second without progress is disabled, since its requests depend on the
+    time.
+    """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
-    small, large = traffic_of(cluster, few,
-                              next_name="bar"), traffic_of(cluster, many, next_name="bar")
+    small, large = traffic_of(cluster, few_pods,
+                              next_name="bar"), traffic_of(cluster, many_pods, next_name="bar")
 
     assert large.steps == small.steps
     assert large.requests == pytest.approx(small.requests, rel=0.1)
@@ -113,19 +116,20 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(cluster, monke
     assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)
 
 
-@pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
-def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few, many):
-    """A few thousand bytes each: the metadata, in the answer and in a list.
-
-    The number of lists depends on the machine's speed.
+@pytest.mark.parametrize(
+    "few_pods, many_pods", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)]
+)
+def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods, many_pods):
+    """Each request transfers a few kilobytes of metadata. The number of lists depends on the speed
+    of the machine.
     """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
-    small, large = traffic_of(cluster, few), traffic_of(cluster, many)
+    small, large = traffic_of(cluster, few_pods), traffic_of(cluster, many_pods)
 
     assert large.steps == small.steps
-    assert large.requests - small.requests == pytest.approx(many - few, rel=0.1)
-    assert (large.bytes - small.bytes) / (many - few) < 4000
-    assert (large.longest_pods - small.longest_pods) / (many - few) < 3000
+    assert large.requests - small.requests == pytest.approx(many_pods - few_pods, rel=0.1)
+    assert (large.bytes - small.bytes) / (many_pods - few_pods) < 4000
+    assert (large.longest_pods - small.longest_pods) / (many_pods - few_pods) < 3000
     assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)
 
 
@@ -135,33 +139,33 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 
     Without image_drift, which needs up to three lists.
     """
-    looks = []
+    lists = []
 
     def arm(gateway):
         once = gateway.http.once
 
-        def noted(method, path, *arguments, **options):
+        def record_list(method, path, *arguments, **options):
             if "/pods?" in path and "limit=500" in path and "fieldSelector" not in path:
-                looks.append("glance" if "includeObject=None" in path else "list")
+                lists.append("table" if "includeObject=None" in path else "list")
             return once(method, path, *arguments, **options)
 
-        gateway.http.once = noted
+        gateway.http.once = record_list
 
     namespace.make_primary(LARGE_CONTROLLER + 1)
     namespace.roll(fault=arm, image="myimage:v2-slow", max_surge="100%", image_drift="ignore")
-    assert set(looks) == {"glance"}
+    assert set(lists) == {"table"}
 
-    looks.clear()
+    lists.clear()
     with pytest.raises(RolloutFailed) as failed:
         namespace.roll(fault=arm, image="myimage:v3-absent", max_surge="100%", failure_grace=1)
-    assert looks[0] == "glance" and "list" in looks
+    assert lists[0] == "table" and "list" in lists
     assert "more pods)" in failed.value.why
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
-def test_causes_of_many_pods_are_those_of_few_pods(namespace, image):
-    """The first glance at many pods only postpones the diagnosis."""
+def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
+    """The table of many pods only delays the diagnosis."""
     causes = []
     for replicas in (3, LARGE_CONTROLLER + 1):
         namespace.make_primary(replicas, name=f"foo-{replicas}")

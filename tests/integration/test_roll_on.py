@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods are replaced when the data of the ConfigMaps and Secrets that they read has changed."""
+"""Test roll_on: pods are replaced when their ConfigMaps or Secrets have changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def encoded(text):
 
 
 def configure(namespace, kind, name="foo"):
-    """Create the objects, and a controller with pods that read them, and allow roll_on."""
+    """Create the ConfigMap, the Secret and a controller whose pods read both; grant the Role."""
     namespace.allow(role("baton-roll-on"), "roll-on")
     namespace.create("configmaps", {"metadata": {"name": "shop"}, "data": {"color": "red"}})
     namespace.create("secrets", {"metadata": {"name": "shop-db"},
@@ -110,7 +110,7 @@ def test_checksums_with_an_image_and_with_a_template(namespace, kind):
 
 
 def test_a_template_that_names_another_secret(namespace):
-    """The checksums are those of the desired template, not of the present one."""
+    """The checksums belong to the objects of the desired template."""
     configure(namespace, "Deployment")
     namespace.create("secrets", {"metadata": {"name": "next-db"}, "data": {}})
     container = {"name": "web", "envFrom": [{"secretRef": {"name": "next-db"}}]}

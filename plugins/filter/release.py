@@ -30,8 +30,8 @@ Json = dict[str, t.Any]
 
 def next_turn(request: Json, state: Json, done: t.Any = None, failure: t.Any = None, now: str = "",
               caller: t.Any = None) -> Json:
-    read = Request.of(plain(request))
-    return loop.decide(read, plain(state), plain(done or {}), plain(failure or {}), now,
+    release_request = Request.of(plain(request))
+    return loop.decide(release_request, plain(state), plain(done or {}), plain(failure or {}), now,
                        plain(caller or {}))
 
 
@@ -40,8 +40,8 @@ def turn_options(request: Json, state: Json) -> Json:
 
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
-    read = Request.of(plain(request))
-    release = table.Release(read, History.read(plain(state)))
+    release_request = Request.of(plain(request))
+    release = table.Release(release_request, History.read(plain(state)))
     return table.analysis_options(release, plain(pair), plain(measured))
 
 
@@ -54,10 +54,11 @@ def failed_task(result: Json, name: str = "") -> Json:
 
 
 def release_artifacts(request: Json, state: Json, page: str = "") -> Json:
-    read = Request.of(plain(request))
+    release_request = Request.of(plain(request))
     history = History.read(plain(state))
-    artifacts = ending.artifacts(read, history, ending.Ending(read, history), page)
-    return {"clusters": {read.host: artifacts}} if read.host else artifacts
+    summary = ending.Ending(release_request, history)
+    artifacts = ending.artifacts(release_request, history, summary, page)
+    return {"clusters": {release_request.host: artifacts}} if release_request.host else artifacts
 
 
 def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,

@@ -283,7 +283,7 @@ def _analysis(params: Json) -> Json:
         if any(metric.lines for metric in spec.metrics):
             rules = gateway.rules()
             if rules is not None:
-                permissions.refuse_missing(rules, [permissions.NEEDED_FOR_LOGS],
+                permissions.refuse_missing(rules, [permissions.LOG_RULE],
                                            dataclasses.replace(request, lock=False))
         stop = parent.reason_to_stop
         logs = Logs(gateway.http, request.namespace, queries.seconds(spec.window),

@@ -25,7 +25,7 @@ from . import in_process
 
 
 class ModuleAction(ActionBase):
-    """Base class of an action plugin that runs a module, or its code in this process."""
+    """Base class of an action plugin for a module, or for the code of a module."""
 
     _supports_async = True
     _supports_check_mode = True

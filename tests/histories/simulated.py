@@ -95,8 +95,8 @@ class CheckedCluster(Cluster):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return (self.cluster if self.kind in BY_NAME else super()).troubled_pods(controller)
 
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
-        return self.cluster.all_pods(controller, but_of)
+    def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
+        return self.cluster.all_pods(controller, excluded_revision)
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self.cluster.nodes(selector)

@@ -64,7 +64,7 @@ class IdleGateway:
     def are_starting(self, controller):
         return False
 
-    def all_pods(self, controller, but_of=""):
+    def all_pods(self, controller, excluded_revision=""):
         return []
 
     def watched_pods(self, controller):

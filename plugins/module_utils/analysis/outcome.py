@@ -52,14 +52,14 @@ class Readings:
     old_samples: Reading | None = None
 
     def all(self) -> list[Reading]:
-        """Return the readings that are not None."""
+        """Return all readings except None."""
         return [reading for reading in (self.new, self.old, self.new_samples, self.old_samples)
                 if reading]
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """A measurement of a metric, with its outcome."""
+    """A measurement of a metric, and the outcome."""
 
     #: Name of the metric.
     metric: str

@@ -139,7 +139,7 @@ class Logs:
 
     def _count_matches(self, pattern: str,
                        lines: t.Sequence[LogLines]) -> list[tuple[LogLines, int]]:
-        """Return each log with the number of its lines that match. Raises RolloutError."""
+        """Return each log with the number of matching lines. Raises RolloutError."""
         texts = [text for log in lines for text in log.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]

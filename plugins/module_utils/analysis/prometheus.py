@@ -99,7 +99,7 @@ class Prometheus:
         return Reading(None, why, is_answer=False)
 
     def _send(self, query: str) -> tuple[int, bytes, str]:
-        """Send one request; return its status and body, or 0, b"" and the error."""
+        """Send one request; return status, body and "", or 0, b"" and the error."""
         import urllib3
 
         # The query is in the body of a POST: with many pod names, it is too long for a URL. The
@@ -135,24 +135,21 @@ class Prometheus:
 
     def _parse_response(self, query: str, status: int, data: bytes) -> Reading:
         """Return the reading in a response. Raises RolloutError for a permanent error."""
-        try:
-            answer = json.loads(data)
-        except (ValueError, RecursionError):
-            answer = None
+        response = _parse_json(data)
         if status in (401, 403):
             raise RolloutError(f"Prometheus does not accept the credentials ({status})",
                                where=self.server, why=_error_message(data),
                                next_command="check prometheus_token, or prometheus_username and "
                                             "prometheus_password")
-        if text(answer, "status") == "error" and status in (400, 422):
+        if text(response, "status") == "error" and status in (400, 422):
             raise RolloutError("Prometheus rejects the query", where=self.server,
                                why=_error_message(data),
                                next_command=f"correct the query: {_truncate(query)}")
-        if status == 200 and text(answer, "status") == "success":
+        if status == 200 and text(response, "status") == "success":
             with contextlib.suppress(ValueError):
                 warnings = tuple(f"Prometheus warns: {display_text(str(warning))}"
-                                 for warning in values(answer, "warnings")[:MAX_WARNINGS])
-                reading = self._parse_sample(query, mapping(answer, "data"))
+                                 for warning in values(response, "warnings")[:MAX_WARNINGS])
+                reading = self._parse_sample(query, mapping(response, "data"))
                 return reading._replace(warnings=warnings)
         raise RolloutError(f"{self.server} does not respond like Prometheus",
                            why=f"status {status}: {_error_message(data)}",
@@ -245,13 +242,18 @@ def _invalid_url(url: str, why: str) -> RolloutError:
 
 def _error_message(data: bytes) -> str:
     """Return the error message of Prometheus, or the beginning of any other response body."""
-    try:
-        answer = json.loads(data)
-    except (ValueError, RecursionError):
-        answer = None
-    if message := text(answer, "error"):
-        return display_text(f"{text(answer, 'errorType')}: {message}")
+    response = _parse_json(data)
+    if message := text(response, "error"):
+        return display_text(f"{text(response, 'errorType')}: {message}")
     return display_text(" ".join(data[:256].decode(errors="replace").split())) or "nothing"
+
+
+def _parse_json(data: bytes) -> t.Any:
+    """Parse JSON; return None for invalid data."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _truncate(query: str) -> str:

@@ -97,7 +97,7 @@ ARGUMENT_SPEC: Json = dict(
 
 @dataclasses.dataclass(frozen=True)
 class ErrorLines:
-    """The log lines that a metric counts."""
+    """The definition of the log lines to count."""
 
     pattern: str
     per: Per
@@ -112,7 +112,7 @@ class ErrorLines:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A number that describes the new pods, and optionally the old pods, with its thresholds."""
+    """A metric of the new pods, and optionally of the old pods, with thresholds."""
 
     name: str
     #: A query with placeholders; for a metric on logs, a description.

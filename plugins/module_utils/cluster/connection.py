@@ -350,7 +350,7 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 
 
 def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy, with the credentials of its URL, which urllib3 ignores."""
+    """Return the headers for a proxy; urllib3 ignores the credentials in the URL of a proxy."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")

@@ -26,7 +26,7 @@ class _Stored(t.NamedTuple):
 
 
 class Controllers:
-    """Controllers of one kind. Only one thread may call update(); other methods are thread-safe."""
+    """The controllers of a kind. All methods are thread-safe, except for update()."""
 
     def __init__(self, http: Http, kind: Kind, namespace: str) -> None:
         self.path = kind.collection(namespace)
@@ -78,7 +78,7 @@ class Controllers:
         self._informer.store.delete(name, uid)
 
     def update(self, seconds: float) -> list[Json] | None:
-        """Return the changed controllers, and wait up to some seconds for the first change.
+        """Return the changed controllers; `seconds` is the timeout for the first change.
 
         Return None if any controller may have changed. Raises RolloutError.
         """

@@ -24,7 +24,7 @@ class Gateway(RealCluster, t.Protocol):
     # Reads
 
     def wait(self, seconds: float) -> t.Any:
-        """Wait until a controller may have changed, but at most some seconds."""
+        """Wait until a controller may have changed; `seconds` is the timeout."""
 
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError if a dry run shows that the pods of a controller cannot be reparented.
@@ -66,7 +66,7 @@ class Gateway(RealCluster, t.Protocol):
     # Writes
 
     def write(self, write: Write) -> bool:
-        """Send a write; return False if one of its preconditions fails."""
+        """Send a write; return False if a precondition fails."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         """Reparent pods while may_continue() returns True; return the number of reparented pods."""

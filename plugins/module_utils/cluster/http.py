@@ -72,9 +72,9 @@ class Refused(Exception):
 
     def __init__(self, server: str, method: str, path: str, status: int, body: bytes) -> None:
         try:
-            answer = json.loads(body)
-            is_status = isinstance(answer, dict) and answer.get("kind") == "Status"
-            self.details = answer if is_status else {}
+            content = json.loads(body)
+            is_status = isinstance(content, dict) and content.get("kind") == "Status"
+            self.details = content if is_status else {}
         except ValueError:
             self.details = {}
         self.server, self.status = server, status
@@ -319,7 +319,7 @@ class Http:
 
 
 class Namespaced:
-    """Base class of the parts of a gateway, which send requests about one namespace."""
+    """Base class of the parts of a gateway, with requests for one namespace."""
 
     def __init__(self, http: Http, namespace: str) -> None:
         self.http, self._namespace = http, namespace
@@ -433,7 +433,7 @@ _GO_ESCAPES = tuple((character.encode(), f"\\u{ord(character):04x}".encode())
 
 
 def label_selector(labels: Json) -> str:
-    """Return the label selector that requires these labels."""
+    """Return a label selector for all of the labels."""
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 

@@ -4,7 +4,7 @@
 
 """Keep the objects of one resource in memory, with a list and a watch.
 
-Reflector and Informer of client-go are the model.
+The rules follow the Reflector and the Informer of client-go.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Version(t.NamedTuple):
     resource_version: str
 
     @classmethod
-    def of(cls, item: Json) -> _Version:
+    def from_api(cls, item: Json) -> _Version:
         return cls(item["metadata"].get("uid", ""), item["metadata"].get("resourceVersion", ""))
 
 
@@ -98,7 +98,7 @@ class Store(t.Generic[Stored]):
 
         An outdated state changes only the history.
         """
-        name, version = item["metadata"]["name"], _Version.of(item)
+        name, version = item["metadata"]["name"], _Version.from_api(item)
         with self._lock:
             latest = self._versions.get(name)
             if ((latest is None or latest.uid != version.uid)
@@ -111,7 +111,7 @@ class Store(t.Generic[Stored]):
         return is_stored
 
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
-        """Replace the objects by those of a list; return whether the list shows a change.
+        """Replace the stored objects by a list; return whether the list shows a change.
 
         A stored object can be newer than the list, because another thread wrote it during the
         request. An object that the list does not contain is therefore deleted only if it is older
@@ -128,15 +128,16 @@ class Store(t.Generic[Stored]):
         return bool(missing or changed)
 
     def _put(self, item: Json) -> bool:
-        name, version = item["metadata"]["name"], _Version.of(item)
+        name, version = item["metadata"]["name"], _Version.from_api(item)
         latest = self._versions.get(name)
         if version.uid in self._deleted or version == latest or (
                 latest and _is_older(version.resource_version, latest.resource_version)):
             return False
         if latest and latest.uid != version.uid:
             self._remove(name, is_deleted=True)
-        for by_name in (self._versions, self._objects):
-            by_name.pop(name, None)  # the last changed object is the last of the dict: see _limit()
+        # Both dicts are ordered by the time of the last change, for _limit().
+        self._versions.pop(name, None)
+        self._objects.pop(name, None)
         self._versions[name] = version
         stored = self._convert(item)
         if stored is not None:
@@ -147,7 +148,7 @@ class Store(t.Generic[Stored]):
         return True
 
     def _remove(self, name: str, is_deleted: bool) -> None:
-        """Remove an object whose deletion no event reported."""
+        """Remove an object that was deleted without an event."""
         uid, stored = self._versions.pop(name).uid, self._objects.pop(name, None)
         if is_deleted:
             self._record_deletion(uid, stored)
@@ -170,10 +171,10 @@ class Informer(t.Generic[Stored]):
                  has_all_pages: bool = True, has_history: bool = False) -> None:
         """Initialize an empty informer, without a request.
 
-        convert returns the form of an object to store, or None to filter the object out. Without
+        convert maps an object to the value in the store, or to None to omit the object. Without
         is_watched, the objects are listed every LIST_PERIOD seconds. Without has_all_pages, only
-        the first page is listed, and at most one page of objects is stored. has_history also stores
-        past states and deleted objects.
+        the first page is listed, and at most one page of objects is stored. With has_history, past
+        states and deleted objects are stored, too.
         """
         self._http, self._path, self._query = http, path, query
         self._is_watched, self._has_all_pages = is_watched, has_all_pages
@@ -198,7 +199,7 @@ class Informer(t.Generic[Stored]):
             self._watch.stop()
 
     def update(self, seconds: float = 0) -> list[Json] | None:
-        """Process the events of the watch, and wait up to some seconds for the first event.
+        """Process the events of the watch; `seconds` is the timeout for the first event.
 
         Return the changed objects, or None if any object may have changed. Raises Refused,
         RolloutError.
@@ -209,8 +210,8 @@ class Informer(t.Generic[Stored]):
                 changed = None
             if changed:
                 return changed
-            later = self._receive(0 if changed is None else seconds)
-            return None if changed is None else later
+            new_changes = self._receive(0 if changed is None else seconds)
+            return None if changed is None else new_changes
 
     def relist(self) -> None:
         """List the objects now, even while the watch works. Raises Refused, RolloutError."""
@@ -220,7 +221,7 @@ class Informer(t.Generic[Stored]):
 
     def _receive(self, seconds: float) -> list[Json] | None:
         changed: list[Json] = []
-        is_any = False
+        was_relisted = False
         for event in self._watch.events(seconds) if self._watch else ():
             self._event_at = time.monotonic()
             item = event["object"]
@@ -230,13 +231,13 @@ class Informer(t.Generic[Stored]):
                 version, _is_changed = self._list()
                 if self._watch:
                     self._watch.restart(version)
-                is_any = True
+                was_relisted = True
             elif event["type"] == "DELETED":
                 self.store.delete(item["metadata"]["name"], item["metadata"]["uid"], item)
                 changed.append(item)
             elif self.store.apply(item):
                 changed.append(item)
-        return None if is_any else changed
+        return None if was_relisted else changed
 
     def _is_overdue(self) -> bool:
         """Return whether a new list is due: without a watch, or after a watch without events."""
@@ -285,13 +286,12 @@ class Informer(t.Generic[Stored]):
 
 
 def _is_older(version: str, other_version: str) -> bool:
-    """Compare two resourceVersions of one resource; versions that are not numbers have no order.
-    """
+    """Compare two resourceVersions of one resource. Only numbers are ordered."""
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
 
 
-def _limit(by_key: dict[str, t.Any]) -> None:
-    """Delete the oldest entry of a dict that has more than one page of entries."""
-    if len(by_key) > PAGE_SIZE:
-        del by_key[next(iter(by_key))]
+def _limit(entries: dict[str, t.Any]) -> None:
+    """Delete the oldest entry if there are more entries than objects in a page."""
+    if len(entries) > PAGE_SIZE:
+        del entries[next(iter(entries))]

@@ -189,7 +189,7 @@ def not_yaml(what: str, error: Exception) -> RolloutError:
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the content of a kubeconfig, or of each of its files that is readable."""
+    """Yield the content of a kubeconfig, or of each readable file of a kubeconfig."""
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config

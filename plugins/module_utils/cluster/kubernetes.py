@@ -114,7 +114,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return names
 
     def _owners(self, items: list[Json]) -> set[str]:
-        """Return the names of the owners of these objects that have the kind of the task."""
+        """Return the names of the controllers of the task's kind among the owners of objects."""
         references = (ref for item in items for ref in item["metadata"].get("ownerReferences") or ()
                       if ref.get("controller"))
         return {ref["name"] for ref in references if ref["kind"] == self.kind}

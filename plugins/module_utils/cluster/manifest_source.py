@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Download of the manifest of the option src, where src is a URL."""
+"""Download the manifest of the option src, if src is a URL."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..model.kinds import State
 from . import secrets as masking
 from .connection import USER_AGENT
 
-#: The same as in kubernetes.core.
+#: The URL schemes of kubernetes.core.
 _SCHEMES = ("http://", "https://", "ftp://")
-#: Seconds for an answer, and the largest number of bytes: etcd stores no larger object.
+#: Timeout in seconds, and maximum size in bytes: etcd does not store a larger object.
 _TIMEOUT, _MAX_BYTES = 30, 2**21
 
 
@@ -43,8 +43,8 @@ def _read(url: str) -> str:
     from ansible.module_utils.urls import open_url
 
     try:
-        with contextlib.closing(open_url(url, timeout=_TIMEOUT, http_agent=USER_AGENT)) as answer:
-            content = answer.read(_MAX_BYTES + 1)
+        with contextlib.closing(open_url(url, timeout=_TIMEOUT, http_agent=USER_AGENT)) as response:
+            content = response.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise ValueError(f"it is larger than {_MAX_BYTES} bytes")
         return str(content, encoding="utf-8")

@@ -80,9 +80,9 @@ class Pods(Namespaced):
             raise refused.as_error(self._where) from refused
         return (item["metadata"] for item in items)
 
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+    def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
         """Raises RolloutError."""
-        revision = f",{POD_REVISION}!={but_of}" if but_of else ""
+        revision = f",{POD_REVISION}!={excluded_revision}" if excluded_revision else ""
         query = {"labelSelector": label_selector(controller.selector) + revision}
         try:
             return self.http.pages(self._pods_path, query)[0]

@@ -55,8 +55,8 @@ class SimulatedGateway:
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return self._model.troubled_pods(controller)
 
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
-        return self._model.all_pods(controller, but_of)
+    def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
+        return self._model.all_pods(controller, excluded_revision)
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self._model.nodes(selector)

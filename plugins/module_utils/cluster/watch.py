@@ -28,7 +28,7 @@ MAX_EVENT_BYTES = 8 * 2**20
 
 
 class Watch:
-    """A watch of one resource. Its thread reads the events, so that a wait can have a timeout."""
+    """A watch of one resource, with a thread for the events, so that a wait can have a timeout."""
 
     def __init__(self, http: Http, path: str, query: Json, resource_version: str) -> None:
         self._http, self._path, self._query = http, path, query
@@ -48,7 +48,7 @@ class Watch:
         self._resume.set()
 
     def events(self, seconds: float) -> t.Iterator[Json]:
-        """Yield the queued events, and wait up to some seconds for the first event.
+        """Yield the queued events; `seconds` is the timeout for the first event.
 
         The first call starts the watch, so that a task that never waits needs no thread, and no
         permission to watch. After an event of type ERROR, the caller must list the objects and call

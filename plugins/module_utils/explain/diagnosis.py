@@ -122,7 +122,7 @@ class Cause:
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes of unavailable pods, one of each kind, most specific first.
+    """Return a cause of each kind for the unavailable pods, most specific first.
 
     pods are the unready pods of the controller, and events the Warning Events of the namespace. Any
     user who may create Events can forge one, so an Event only explains the status of a pod, and
@@ -230,7 +230,7 @@ def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return a name that is safe in a command, or else a placeholder such as POD."""
+    """Return a valid name, or else a placeholder such as POD, for a command."""
     return name if identity.is_name(name) else kind.upper()
 
 

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Images of which the new pods run more than one version, because a tag has moved. Pure.
+"""Find images that run in several versions in the new pods, because a tag has moved. Pure.
 
-The kubelet reports the version of a running image as the imageID of a container's status: a digest
-of the registry, or the ID of an image that no registry has. The status is untrusted: its texts are
-escaped and cut, and only compared with each other.
+The kubelet reports the version of a running image as imageID in the status of a container: a digest
+of the registry, or the ID of a local image. The status is untrusted, so its texts are escaped and
+truncated, and only compared with each other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..model.fields import Json, display_text, mapping, objects, text
 from .diagnosis import Cause
 
 DRIFT = "image-drift"
-#: Upper limits for the characters of an image and of a version, and for listed versions and pods.
-TEXT_LIMIT, MAX_VERSIONS, MAX_NAMES = 200, 5, 5
+#: Maximum number of characters of an image or a version, and of listed versions and pods.
+MAX_TEXT_LENGTH, MAX_VERSIONS, MAX_NAMES = 200, 5, 5
 _FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
@@ -28,8 +28,7 @@ class Version(t.NamedTuple):
 
     container: str
     image: str
-    #: Whether the version is a digest of the registry: it cannot be compared with the ID of an
-    #: image.
+    #: Whether the version is a digest of the registry, which differs from the ID of an image.
     is_digest: bool
     version: str
 
@@ -42,9 +41,9 @@ class PodVersions(t.NamedTuple):
 
 
 def versions_of(pod: Json) -> PodVersions:
-    """Return the versions of the images that a pod names by tag, as far as they are known.
+    """Return the known versions of the images without a digest in the spec of a pod.
 
-    Init containers and containers that admission has added are included.
+    Init containers, and containers added by admission, are included.
     """
     versions = []
     for field, status_field in _FIELDS.items():
@@ -55,12 +54,13 @@ def versions_of(pod: Json) -> PodVersions:
             image = images.get(name, "")
             if image_id and image and "@" not in image:
                 digest = image_id.rpartition("@")[2]
-                versions.append(Version(_cut(name), _cut(image), "@" in image_id, _cut(digest)))
-    return PodVersions(_cut(text(mapping(pod, "metadata"), "name")), tuple(versions))
+                versions.append(Version(_truncate(name), _truncate(image), "@" in image_id,
+                                        _truncate(digest)))
+    return PodVersions(_truncate(text(mapping(pod, "metadata"), "name")), tuple(versions))
 
 
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
-    """Return a cause for each container of the pods with several versions of one image."""
+    """Return a cause for each container with several versions of an image."""
     names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.versions:
@@ -74,7 +74,8 @@ def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
 def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
     """Return the cause, with the version of the most pods first."""
     by_count = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
-    parts = [f"{version} in {_named(sorted(pods))}" for version, pods in by_count[:MAX_VERSIONS]]
+    parts = [f"{version} in {_list_names(sorted(pods))}"
+             for version, pods in by_count[:MAX_VERSIONS]]
     more = len(by_count) - len(parts)
     message = f"{image} is {', '.join(parts)}{f' and {more} more' if more else ''}"
     return Cause(kind=DRIFT, reason=image, message=message, is_fatal=True,
@@ -83,15 +84,15 @@ def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> C
 
 
 def sentence(cause: Cause) -> str:
-    """Return the place and the message of a cause, which counts the pods itself."""
+    """Return the place and the message of a cause; the message contains the number of pods."""
     return f"{cause.place}: {cause.message}"
 
 
-def _named(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     more = len(names) - MAX_NAMES
     listed = ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
     return f"{len(names)} pod{'s' if len(names) > 1 else ''} ({listed})"
 
 
-def _cut(value: str) -> str:
-    return display_text(value[:TEXT_LIMIT])
+def _truncate(value: str) -> str:
+    return display_text(value[:MAX_TEXT_LENGTH])

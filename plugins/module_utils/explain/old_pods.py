@@ -44,9 +44,9 @@ _SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes of old pods that block an update, and then those of diagnosis.causes().
+    """Return the causes of old pods that block an update, and the causes of diagnosis.causes().
 
-    A rollback deletes such pods itself, so only diagnosis.causes() applies to it.
+    A rollback deletes blocking pods, so for a rollback, only diagnosis.causes() applies.
     """
     if request.state.undoes or not isinstance(controller, StatefulSet):
         return diagnosis.causes(request, controller, pods, events)

@@ -16,8 +16,8 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
 
-NEEDED_FOR_LOGS: Rule = ("", "pods/log", ("get",))
-NEEDED_TO_LOCK: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
+LOG_RULE: Rule = ("", "pods/log", ("get",))
+LEASE_RULE: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
 
 
 def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Request) -> None:
@@ -26,7 +26,7 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
     rules are the resourceRules of a SelfSubjectRulesReview. The resourceNames of a rule are
     ignored, because not all names are known yet.
     """
-    denied = missing(rules, [*needs, *([NEEDED_TO_LOCK] if request.lock else [])])
+    denied = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
     if denied:
         hint = "ask for the Role in docs/permissions.md"
         if request.lock and not missing(rules, needs):

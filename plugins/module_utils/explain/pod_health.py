@@ -36,7 +36,7 @@ class Vitals(t.NamedTuple):
     since: str
 
     @classmethod
-    def of(cls, pod: Json) -> Vitals:
+    def from_api(cls, pod: Json) -> Vitals:
         ready = _ready_condition(pod)
         return cls(name_of(pod),
                    {text(status, "name"): number(status, "restartCount")
@@ -179,7 +179,7 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
-    """Return the causes of a pod that was evicted, rejected by its node, or lost with its node."""
+    """Return the causes of a pod after an eviction, a rejection or the loss of the node."""
     deleted = {**pod, "metadata": {"deletionTimestamp": "unknown", **mapping(pod, "metadata")}}
     return [cause for cause in diagnosis.pod_causes(request, deleted, ())
             if cause.kind in (EVICTED, NODE, REJECTED)]
@@ -193,7 +193,7 @@ def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
     """
     if not before.is_ready:
         return []
-    now = Vitals.of(pod)
+    now = Vitals.from_api(pod)
     restarted = [container for container, count in now.restarts.items()
                  if count > before.restarts.get(container, 0)]
     if restarted and (restart_causes := diagnosis.restart_causes(request, pod, restarted)):

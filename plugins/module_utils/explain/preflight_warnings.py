@@ -67,7 +67,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
 
 
 class _Update(t.NamedTuple):
-    """The update that the warnings are about."""
+    """The planned update."""
 
     flow: Flow
     request: Request
@@ -81,7 +81,7 @@ class _Update(t.NamedTuple):
 
     @property
     def surge(self) -> int:
-        """The number of new pods that the update creates before it deletes old pods."""
+        """The number of new pods before the first deletion of an old pod."""
         surge, _unavailable = resolve_fenceposts(
             self.request.max_surge, self.request.max_unavailable, self.desired)
         return grow_to(desired=self.desired, surge=surge, shrinking_pods=self.desired)
@@ -279,7 +279,7 @@ def _budgets(update: _Update) -> t.Iterator[str]:
 
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:
-    """Warn of several HorizontalPodAutoscalers that scale the primary."""
+    """Warn of a primary with several HorizontalPodAutoscalers."""
     names = [_name(autoscaler)
              for autoscaler in autoscalers_of(update.request, update.related.autoscalers)]
     if len(names) > 1:
@@ -290,7 +290,7 @@ def _autoscalers(update: _Update) -> t.Iterator[str]:
 
 
 class _Server(t.NamedTuple):
-    """A container that receives requests from a Service."""
+    """A container behind a Service."""
 
     container: Json
     service: str

@@ -75,8 +75,8 @@ def effective(template: Json, kind: str) -> Amounts:
             total += _amounts_of(container, kind)
             sidecars += _amounts_of(container, kind)
         largest |= sidecars if is_sidecar(container) else sidecars + _amounts_of(container, kind)
-    # Requests at the pod level replace those of the containers. A limit at the pod level counts as
-    # a request only if no container has a request.
+    # Requests at the pod level replace the sum over the containers. A limit at the pod level counts
+    # as a request only if no container has a request.
     total = Amounts({**_amounts_of(spec, kind), **(total | largest),
                      **amounts(_map(spec, "resources", kind))})
     overhead = amounts(_map(spec, "overhead"))

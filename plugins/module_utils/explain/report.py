@@ -189,7 +189,7 @@ def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> s
 
 
 def pod(item: Json, is_new: bool) -> Json:
-    """Return the fields of a pod that a user needs to send it a request."""
+    """Return the fields of a pod for a user who sends requests to the pod."""
     status = item.get("status") or {}
     conditions = {condition["type"]: condition["status"]
                   for condition in status.get("conditions") or []}

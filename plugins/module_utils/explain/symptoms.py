@@ -28,7 +28,7 @@ class Symptom(t.NamedTuple):
 
 
 def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
-    """Return the symptoms of a pod that was evicted, or lost with its node."""
+    """Return the symptoms of a pod after an eviction or the loss of the node."""
     symptoms = [condition_symptom(status)]
     if has_status(conditions, "DisruptionTarget", "True"):
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
@@ -119,7 +119,7 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
 
 
 def event_field(event: Json) -> str:
-    """Return the field of the pod that an Event refers to, such as "spec.containers{web}"."""
+    """Return the fieldPath of an Event about a pod, such as "spec.containers{web}"."""
     return _text(_map(event, "involvedObject"), "fieldPath")
 
 

@@ -70,10 +70,10 @@ class Cluster(t.Protocol):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Return a controller's pods that are not ready, or were restarted, or terminate."""
 
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+    def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
         """Return all pods of a controller's selector, from a request; None without permission.
 
-        but_of: the label of a ControllerRevision whose pods to leave out.
+        excluded_revision: the label of a ControllerRevision whose pods to leave out.
         """
 
     def nodes(self, selector: str) -> frozenset[str]:
@@ -126,7 +126,7 @@ class Model(t.Protocol):
         """Return a controller's pods that are not ready, as far as a flow depends on them."""
         return []
 
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+    def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
         """Return all pods of a controller, as far as a flow depends on them."""
         return None
 

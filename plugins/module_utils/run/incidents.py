@@ -92,7 +92,7 @@ class Incidents:
         for uid, pod in self._pods.lasting.items():
             first = self.first.get(uid)
             if first is None or (not first.is_ready and pod_health.is_healthy(pod)):
-                self.first[uid] = pod_health.Vitals.of(pod)
+                self.first[uid] = pod_health.Vitals.from_api(pod)
                 self._ignored_counts |= pod_health.event_counts(
                     pod_health.events_about(events, (uid,)))
                 has_new_pods = True

@@ -164,8 +164,8 @@ class SharedGateway:
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return self._gateway.troubled_pods(controller)
 
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
-        return self._gateway.all_pods(controller, but_of)
+    def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
+        return self._gateway.all_pods(controller, excluded_revision)
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         return self._gateway.watched_pods(controller)

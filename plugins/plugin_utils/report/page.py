@@ -48,7 +48,10 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 
 
 def _escape_unprintable(value: object) -> object:
-    """Escape characters that reorder or hide text, in texts that do not come from the cluster."""
+    """Escape characters that reorder or hide text.
+
+    Texts from the cluster are already escaped, but not texts of the user.
+    """
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)
 

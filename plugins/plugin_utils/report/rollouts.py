@@ -180,7 +180,7 @@ class Rollout:
 
     @functools.cached_property
     def _sampled(self) -> list[tuple[Json, list[Sample]]]:
-        """Return each result with its samples."""
+        """Return the samples by result."""
         sampled: list[tuple[Json, list[Sample]]] = []
         has_taken_over = False
         for result in self.results:

@@ -74,7 +74,7 @@ class _Chart:
         return round(self.bottom - (self.bottom - TOP) * pods / self.height, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
-        """Yield each sample with the coordinates of its own time and that of the next sample."""
+        """Yield each sample with the coordinates of this sample and the next sample."""
         for sample, following in itertools.pairwise(self.samples):
             yield sample, self.x(sample.at), self.x(following.at)
 

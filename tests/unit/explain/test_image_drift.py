@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.image_drift import (
-    TEXT_LIMIT,
+    MAX_TEXT_LENGTH,
     causes,
     sentence,
     versions_of,
@@ -90,7 +90,7 @@ def test_a_hostile_status_is_escaped_and_cut(hostile):
     (text,) = sentences(pod(hostile, f"r@{hostile}", image=hostile, containers=(hostile,)),
                         pod("b", f"r@{B}", image=hostile, containers=(hostile,)))
 
-    assert text.isprintable() and len(text) < 6 * TEXT_LIMIT
+    assert text.isprintable() and len(text) < 6 * MAX_TEXT_LENGTH
 
 
 @pytest.mark.parametrize("status", [None, [], {"containerStatuses": 1},

@@ -124,7 +124,7 @@ def test_a_subresource_is_granted_as_the_authorizer_has_it(resources, is_granted
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["get"]}
 
     assert permissions.missing([rule],
-                               [permissions.NEEDED_FOR_LOGS]) == (
+                               [permissions.LOG_RULE]) == (
                                    "" if is_granted else "get on pods/log")
 
 

@@ -45,7 +45,7 @@ def by_uid(*pods: Json) -> dict[str, Json]:
 
 
 def first(*pods: Json) -> dict[str, pod_health.Vitals]:
-    return {uid: pod_health.Vitals.of(pod_) for uid, pod_ in by_uid(*pods).items()}
+    return {uid: pod_health.Vitals.from_api(pod_) for uid, pod_ in by_uid(*pods).items()}
 
 
 def told(before: Json, now: Json | None, may_go: int = 0) -> list[tuple[str, str]]:

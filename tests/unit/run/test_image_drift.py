@@ -25,7 +25,7 @@ class Registry(Cluster):
         super().__init__(rc(replicas=replicas))
         self.digests, self.sizes, self.refuses = digests, [], False
 
-    def all_pods(self, controller, but_of=""):
+    def all_pods(self, controller, excluded_revision=""):
         self.sizes.append(controller.available)
         if self.refuses:
             return None
@@ -102,7 +102,7 @@ def test_a_deleted_pod_still_counts_in_the_same_run():
     cluster = Registry(4, A)
     listed = cluster.all_pods
 
-    def all_pods(controller, but_of=""):
+    def all_pods(controller, excluded_revision=""):
         pods = listed(controller)
         if len(cluster.sizes) > 1:
             cluster.digests = (B,)

@@ -226,8 +226,9 @@ def test_what_has_happened_in_between_is_found_while_others_are_missed(followed)
 def test_pods_that_have_not_changed_cost_nothing(followed, monkeypatch):
     """Parsing 3,000 pods takes 0.2 s of processor time per turn, at five turns a second."""
     read = []
-    of, is_healthy = incidents.pod_health.Vitals.of, incidents.pod_health.is_healthy
-    monkeypatch.setattr(incidents.pod_health.Vitals, "of", lambda pod: read.append(pod) or of(pod))
+    of, is_healthy = incidents.pod_health.Vitals.from_api, incidents.pod_health.is_healthy
+    monkeypatch.setattr(incidents.pod_health.Vitals, "from_api",
+                        lambda pod: read.append(pod) or of(pod))
     monkeypatch.setattr(incidents.pod_health, "is_healthy",
                         lambda pod: read.append(pod) or is_healthy(pod))
     items = pods(*map(str, range(100)))

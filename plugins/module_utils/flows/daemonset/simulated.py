@@ -52,9 +52,9 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         self._nodes: dict[str, tuple[str, ...]] = {}
         self._syncs = 0
 
-    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+    def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
         return [self._shown(controller, pod)
-                for pod in self.pods(controller.name) if pod.revision != but_of]
+                for pod in self.pods(controller.name) if pod.revision != excluded_revision]
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self._look_up_nodes(selector)

@@ -1141,5 +1141,5 @@ def test_replaced_pods_are_seen_although_the_status_is_unchanged(is_ready):
 def test_where_pods_may_not_be_listed_the_status_is_believed():
     model = cluster(4)
     created_again(model, "myimage:v2")
-    model.all_pods = lambda controller, but_of="": None
+    model.all_pods = lambda controller, excluded_revision="": None
     assert "already has the desired template" in decide(UPDATE, model).message

@@ -48,6 +48,20 @@ def test_only_flows_compare_kinds_and_states(name):
     assert list(compared(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
+#: Where the code may compare templates: provenance decides about requests. Other files look up a
+#: template in a history, or compare two writes of a migration.
+COMPARES_TEMPLATES = {
+    "model/template.py", "flows/provenance.py", "flows/previous.py", "flows/deployment/observed.py",
+    "flows/deployment/planner.py", "flows/daemonset/observed.py",
+    "flows/controller_revisions/simulated.py", "flows/migration/flow.py",
+    "flows/migration/manifests.py"}
+
+
+def test_only_provenance_compares_a_template_with_a_request():
+    assert {name for name, path in FILES.items()
+            if "same_template(" in path.read_text("utf-8")} == COMPARES_TEMPLATES
+
+
 #: The properties of a kind that answer yes or no.
 FLAGS = {name for name, member in vars(Kind).items()
          if isinstance(member, property) and member.fget.__annotations__["return"] == "bool"}

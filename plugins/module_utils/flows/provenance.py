@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a pod template is the result of a request, also if admission has changed it. Pure.
+"""Decide whether a pod template is the result of a request. Pure.
 
-Admission may store another template than the desired one, for instance with the image of a mirror.
-The next task must find that template unchanged. A record in the annotations says which request led
-to it; whoever may annotate the controller may write that record, so that the API server has to
-confirm it by a dry run.
+Admission may change the desired template when the API server stores it, for instance the registry
+of an image. A rerun must still recognize the stored template. The annotation last-rollout records
+the request, but any user with annotate permission can write the annotation: a dry run on the API
+server has to confirm the record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .flow import Cluster, Memory
 
 
 class Match(enum.Enum):
-    """How a pod template relates to the desired template of a request."""
+    """How a pod template matches the desired template of a request."""
 
     #: Equal, but for the deployment label.
     EXACT = "exact"
@@ -44,13 +44,13 @@ class Match(enum.Enum):
 
 def match(request: Request, template: Json, desired: Json, *, is_recorded: bool = False,
           is_confirmed: bool = False) -> Match:
-    """Return the relation of a pod template to the desired template of a request.
+    """Return how a pod template matches the desired template of a request.
 
     No other function decides whether a template is the result of a request. Each flow collects the
-    evidence: client_driven/evidence.py, and match() in server_driven/rules.py.
+    evidence: client_driven/evidence.py, and Rules.match() in server_driven/rules.py.
 
-    is_recorded: annotations or labels name the request; they may be forged.
-    is_confirmed: the API server makes the template of the desired one, or this task observed that.
+    is_recorded: annotations or labels, which another client may have written, name the request.
+    is_confirmed: the API server, or this task itself, proves the record.
     """
     # | equal to the desired template | recorded for this request | confirmed | match |
     # | yes | any | any | exact |

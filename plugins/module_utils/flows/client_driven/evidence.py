@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The evidence that the present templates are the result of a request. Pure.
+"""Collect the evidence that a template is the result of a request. Pure.
 
-flows/provenance.py decides by the evidence, and docs/how-it-works.md lists it by controller.
+flows/provenance.py decides. docs/how-it-works.md lists the evidence for each controller.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from .observed import ClientDrivenObserved, expected_successor
 
 
 def match(request: Request, observed: ClientDrivenObserved) -> Match:
-    """Return the relation of the successor's template to the desired one.
-
-    Without a successor, the template is the primary's.
-    """
+    """Return how the template of the successor, or else of the primary, matches the request."""
     primary, successor = observed.primary, observed.successor
     if successor is None:
         return Match.NO if primary is None else provenance.match(
@@ -34,7 +31,7 @@ def match(request: Request, observed: ClientDrivenObserved) -> Match:
 
 def _match_with_primary(request: Request, observed: ClientDrivenObserved, primary: Controller,
                         successor: Controller) -> Match:
-    """Return the relation of the successor's template to the desired one, during an update.
+    """Return how the template of a successor matches the request while the primary exists.
 
     The label records a hash of the request. A user who can create controllers can compute the hash
     in advance, or edit the template afterwards. So a further proof is needed: this task has created
@@ -57,10 +54,10 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
 
 
 def _match_alone(request: Request, observed: ClientDrivenObserved, successor: Controller) -> Match:
-    """Return the relation of the successor's template to the desired one, without the primary.
+    """Return how the template of a successor matches the request after the primary's deletion.
 
-    During the handover the record is sufficient: no annotation closes a template. The template
-    itself shows a restart.
+    A closed template confirms the record, and the annotation of the template shows a restart:
+    annotate permission on the controller allows neither.
     """
     has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})

@@ -102,7 +102,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return [*self.own_warnings(request, observed), *recorded.history_warnings(observed.primary)]
 
     def match(self, request: Request, observed: ObservedT, desired: Json | None) -> Match:
-        """Return the relation of the present template to the desired one."""
+        """Return how the present template matches the request."""
         if observed.primary is None or desired is None:
             return Match.NO
         return self.planner(request, observed, observed.primary).match(desired)

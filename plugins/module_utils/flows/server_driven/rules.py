@@ -118,10 +118,10 @@ class Rules(t.Generic[ObservedT]):
         return True
 
     def match(self, desired: Json) -> Match:
-        """Return the relation of the present template to the desired one.
+        """Return how the present template matches the request.
 
-        A restart makes a new template each time, which no dry run gives again: the hash in the
-        record is the evidence.
+        A dry run cannot confirm a restart, because each restart has another template: the hash in
+        the record is sufficient.
         """
         return provenance.match(self.request, self.primary.template, desired,
                                 is_recorded=self.is_recorded,
@@ -138,7 +138,7 @@ class Rules(t.Generic[ObservedT]):
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Whether the template is the one of the record, as far as the record has its hash."""
+        """Whether the record of a restart has the hash of the present template."""
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 

@@ -73,7 +73,7 @@ class FleetObserver(Observer):
 
     def _count(self, kind: str, pod: Json) -> None:
         super()._count(kind, pod)
-        if hasattr(self, "before"):
+        if self._is_counting:
             ready = [item["metadata"]["labels"].get(MEMBER, "") for item in self._pods.values()
                      if is_ready(item)]
             label = pod["metadata"]["labels"].get(MEMBER, "")

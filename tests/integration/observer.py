@@ -49,6 +49,7 @@ class Observer:
         self._terminating: set[str] = set()
         self._counts = threading.Lock()
         self._stop = threading.Event()
+        self._is_counting = False
         for resource, receive in (("pods", self._receive_pod),
                                   ("replicationcontrollers", self._receive_controller)):
             listed = self.namespace.call("GET", self.namespace.path(resource))
@@ -57,6 +58,7 @@ class Observer:
             arguments = (resource, listed["metadata"]["resourceVersion"], receive)
             threading.Thread(target=self._watch, args=arguments, daemon=True).start()
         self.initial_pods = set(self.created)
+        self._is_counting = True
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -147,7 +149,7 @@ class Observer:
                 self.orphans.add(pod["metadata"]["name"])
         for container in pod["status"].get("containerStatuses", ()):
             self.restarts += container["restartCount"]
-        if hasattr(self, "initial_pods"):
+        if self._is_counting:
             self.min_ready = min(self.min_ready,
                                  sum(map(is_ready, list(self._pods.values()))))
             self.max_pods = max(self.max_pods, len(self._pods))

@@ -149,7 +149,7 @@ def features() -> list[Feature]:
                 roll_on.needs(Request("any", roll_on=("auto",))), is_whole=False),
         Feature("causes", "Report why pods do not become available, with the end of the log.",
                 (("", "pods", ("list", "watch")), ("", "events", ("list", "watch")),
-                 permissions.NEEDED_FOR_LOGS), is_whole=False),
+                 permissions.LOG_RULE), is_whole=False),
         Feature("events", "Record each step as an Event.", (("", "events", ("create",)),),
                 is_whole=False),
         Feature("budgets", "Keep as many pods available as a PodDisruptionBudget demands.",
@@ -171,5 +171,5 @@ def features() -> list[Feature]:
                 (*listed(*UPDATED), *revisions, ("", "pods", ("list",)))),
         Feature("analysis", "Measure new and old pods (rollout_analysis), with error_lines.",
                 (*listed(*UPDATED), *revisions, ("", "pods", ("list",)),
-                 permissions.NEEDED_FOR_LOGS)),
+                 permissions.LOG_RULE)),
     ]

@@ -34,8 +34,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 
 
-def simulate(real, let_pass=lambda seconds: None):
-    return SimulatedGateway(real, let_pass, choose(Request("foo")).model(real))
+def simulate(real, advance_clock=lambda seconds: None):
+    return SimulatedGateway(real, advance_clock, choose(Request("foo")).model(real))
 
 
 def test_check_mode_changes_a_cluster_in_memory(gateway, api):

@@ -855,6 +855,12 @@ failure:
         repeats the options of the
         task.
       type: str
+    commands:
+      description: The commands of RV(failure.next_command) without the hints, in the same order.
+        Each can be pasted unchanged, and repeats the options of the task. A command with a
+        placeholder, such as V(ANOTHER-IMAGE), is left out.
+      type: list
+      elements: str
     causes:
       description: Why pods do not become available, the most significant cause first. Empty if the
         task failed for another reason.

@@ -471,6 +471,10 @@ failure:
     next_command:
       description: The next commands or hints, one per line.
       type: str
+    commands:
+      description: The commands of RV(failure.next_command) without the hints.
+      type: list
+      elements: str
     causes:
       description: Always empty.
       type: list

@@ -17,6 +17,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
@@ -125,6 +126,7 @@ SITES: dict[str, str] = {
     "model/request.py::kubectl": PART,
     "model/request.py::cluster_kubectl": PART,
     "model/request.py::oc": PART,
+    "model/shell.py::": PART,
     "model/shell.py::ansible": PART,
     "run/driver.py::loop": SAME + "see test_driver",
     "run/driver.py::run": SAME + "see test_driver",
@@ -141,6 +143,8 @@ SITES: dict[str, str] = {
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
+#: Beginnings of commands. A hint contains none, so that a result has each command as data.
+BEGINNINGS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context")
 #: Verbs of each program, which follow the flags for the connection and the namespace.
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
@@ -205,6 +209,9 @@ def checked_commands() -> t.Iterator[None]:
         Exception.__setattr__(error, name, value)
         for line in value.splitlines() if name == "next_command" else ():
             check(line)
+            has_program = any(f" {program} " in f" {line}" for program in BEGINNINGS)
+            assert (not has_program or line in error.commands
+                    or any(word in line for word in shell.PLACEHOLDERS)), line
 
     RolloutError.__setattr__ = set_attribute
     try:

@@ -141,7 +141,7 @@ def test_migration_as_typed_and_the_names_of_an_earlier_version(namespace, adhoc
     second = adhoc("name=foo", module="migrate_to_deployment")
 
     assert result_of(planned)["changed"] and result_of(first)["changed"]
-    assert "localhost | create foo-migration: with myimage:v1" in first.stderr
+    assert "| create foo-migration: with myimage:v1" in first.stderr
     assert not result_of(second)["changed"] and "localhost |" not in second.stderr
     assert namespace.rcs() == [] and len(namespace.deployments()) == 1
 

@@ -184,7 +184,8 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
         result = migratable.roll(**ROLL_BACK)
         assert ([step["action"] for step in planned["steps"]]
                 == [step["action"] for step in result["steps"]])
-        assert not observer.new and not observer.deleted and uids(migratable.pods()) == pods
+        assert not observer.new_pods and not observer.deleted_pods
+        assert uids(migratable.pods()) == pods
     assert migratable.rc()["spec"] == before["spec"]
     assert {owner(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]}
     assert not migratable.replica_sets() and not migratable.deployments()

@@ -38,10 +38,17 @@ class Terminal:
                              for option, value in options.items() if value is not None})
 
     def fails(self, **options):
-        """Run a task that fails, and return the commands of its error."""
+        """Run a task that fails, and return the commands of its result."""
+        return self._failure(**options)["commands"]
+
+    def lines(self, **options):
+        """Run a task that fails, and return the hints and commands of its error."""
+        return self._failure(**options)["next_command"].splitlines()
+
+    def _failure(self, **options):
         result = self.run(**options)
         assert result.get("failed"), result["msg"]
-        return result["failure"]["next_command"].splitlines()
+        return result["failure"]
 
     def execute(self, command):
         """Return the result of an ad-hoc command."""
@@ -80,7 +87,7 @@ KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_se
 def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     canary = {**CANARY, "max_surge": None} if kind == "StatefulSet" else CANARY
-    rerun, _separator, rollback = terminal.fails(kind=kind, **canary)[-3:]
+    rerun, rollback = terminal.fails(kind=kind, **canary)[-2:]
 
     assert terminal.execute(rerun)["failed"]
 
@@ -95,8 +102,8 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
     """The task of the command fails with an error that contains the same commands."""
     namespace.make_primary(2)
     lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop",
-                           record_events=False)[-3:]
-    rerun, _separator, rollback = lines
+                           record_events=False)[-2:]
+    rerun, rollback = lines
     assert "max_unavailable=50%" in rerun and "record_events=false" in rerun
 
     for command, fails in ((rerun, True), (rollback, False)):
@@ -105,7 +112,7 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
                                  timeout=120, check=False)
         assert bool(process.returncode) is fails, process.stdout + process.stderr
         result = json.loads(process.stdout.partition("=>")[2])
-        assert not fails or result["failure"]["next_command"].splitlines()[-3:] == lines
+        assert not fails or result["failure"]["commands"][-2:] == lines
     assert images(namespace) == ["v1", "v1"]
 
 
@@ -129,7 +136,7 @@ def test_another_update_is_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
 
-    resume, _separator, rollback = terminal.fails(kind=kind, image="myimage:v3")
+    resume, _separator, rollback = terminal.lines(kind=kind, image="myimage:v3")
 
     assert resume == "run the task that began it, with a higher pause_at or without pause_at"
     terminal.succeeds(rollback)
@@ -145,7 +152,7 @@ def test_update_of_another_client_is_completed(namespace, terminal, kind):
     container = {"name": "web", "image": "myimage:v4"}
     patch({"spec": {"template": {"spec": {"containers": [container]}}}})
 
-    finish, _separator, _rollback = terminal.fails(
+    finish, _rollback = terminal.fails(
         kind=kind, image="myimage:v3", progress_deadline=90
     )
 
@@ -156,7 +163,8 @@ def test_update_of_another_client_is_completed(namespace, terminal, kind):
 
 def test_completed_update_is_rolled_back(namespace, terminal):
     namespace.make_primary(1)
-    (first,) = terminal.fails(state="rolled_back")
+    (first,) = terminal.lines(state="rolled_back")
+    assert terminal.fails(state="rolled_back") == []
     assert parsed(first)["image"] == "THE-EARLIER-IMAGE"
     terminal.succeeds(first.replace("THE-EARLIER-IMAGE", "myimage:v2"))
 
@@ -164,7 +172,7 @@ def test_completed_update_is_rolled_back(namespace, terminal):
     terminal.succeeds(rollback)
     assert images(namespace) == ["v1"]
 
-    number, _alternative = terminal.fails(state="rolled_back", to_revision=77)
+    number, _alternative = terminal.lines(state="rolled_back", to_revision=77)
     assert terminal.succeeds(number)["rollout"]["phase"] == "complete"
 
 
@@ -216,7 +224,7 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
     namespace.make_deployment(1)
     namespace.patch_deployment({"spec": {"paused": True}})
 
-    resume, _next_separator, rerun = terminal.fails(kind="Deployment", image="myimage:v2")
+    resume, rerun = terminal.fails(kind="Deployment", image="myimage:v2")
 
     as_kubectl(namespace, resume)
     terminal.succeeds(rerun)
@@ -234,7 +242,7 @@ def test_uncertain_size_is_confirmed(namespace, terminal):
                     {"metadata": {"annotations": {object_meta.ORIGINAL: "4"}},
                      "spec": {"replicas": 1}})
 
-    lines = terminal.fails(image="myimage:v2")
+    lines = terminal.lines(image="myimage:v2")
 
     as_kubectl(namespace, lines[1])
     terminal.run(image="myimage:v2")
@@ -250,7 +258,7 @@ def test_command_waits_for_another_task(namespace, terminal, ansible_environment
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: len(namespace.rcs()) == 2, "the successor of the first task", 60)
 
-    explanation, wait = terminal.fails(image="myimage:v2-slow")
+    explanation, wait = terminal.lines(image="myimage:v2-slow")
 
     assert explanation == "let it finish, or wait for it:" and parsed(wait)["lock_timeout"] == "600"
     terminal.succeeds(wait)
@@ -266,7 +274,7 @@ def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
         namespace.create("replicationcontrollers", body)
     fleet = {"name": None, "names": ["foo", "bar"], "max_failures": "100%", **CANARY}
 
-    rerun, _separator, rollback = terminal.fails(**fleet)[-3:]
+    rerun, rollback = terminal.fails(**fleet)[-2:]
 
     assert (parsed(rerun)["names"] == parsed(rollback)["names"] == "foo,bar"
             and parsed(rerun)["pause_at"] == "1")
@@ -283,7 +291,7 @@ def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
     eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2,
                "the status of the budget")
 
-    _explanation, patch = terminal.fails(kind="StatefulSet", image="myimage:v2")
+    (patch,) = terminal.fails(kind="StatefulSet", image="myimage:v2")
 
     as_kubectl(namespace, patch)
     eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed")
@@ -313,7 +321,7 @@ def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, termina
         )
     eventually(lambda: "v2-slow" in images(namespace), "a new pod")
 
-    *_explanation, rollback = terminal.fails(
+    *_others, rollback = terminal.fails(
         kind="Deployment", image="myimage:v2-slow", pause_at="1"
     )
 
@@ -341,7 +349,7 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
     container = {"name": "web", "image": "myimage:absent"}
     namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [container]}}}})
 
-    *_suggestions, rerun, _separator, rollback = terminal.fails(kind="Deployment", **MISSING_IMAGE)
+    *_others, rerun, rollback = terminal.fails(kind="Deployment", **MISSING_IMAGE)
 
     assert terminal.execute(rerun)["failed"]
     terminal.succeeds(rollback)
@@ -360,7 +368,7 @@ def test_migration_with_unavailable_pods_completes_with_another_image(
                    manifest(1, "myimage:v9-noconfig"))
     eventually(lambda: len(images(namespace)) == 1, "one pod")
 
-    rerun, _separator, update, _next_separator, finish = terminal.fails(
+    rerun, _separator, update, _next_separator, finish = terminal.lines(
         module="migrate_to_deployment", progress_deadline=3
     )
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import typing as t
 
+from . import shell
 from .fields import escape_unprintable
 
 #: Maximum number of stack frames and of characters in an internal error.
@@ -50,6 +51,11 @@ class RolloutError(Exception):
         self.causes: list[dict[str, t.Any]] = []
 
     @property
+    def commands(self) -> list[str]:
+        """The commands of next_command without the hints, each safe to paste."""
+        return list(filter(shell.is_command, self.next_command.splitlines()))
+
+    @property
     def message(self) -> str:
         """The full text of the error, for the result key msg."""
         first = _one_line(f"{self.where}: {self.what}" if self.where else self.what)
@@ -63,7 +69,7 @@ class RolloutError(Exception):
     def as_result(self) -> dict[str, t.Any]:
         """Return the keyword arguments for fail_json()."""
         failure = {"what": self.what, "where": self.where, "why": self.why,
-                   "next_command": self.next_command,
+                   "next_command": self.next_command, "commands": self.commands,
                    "causes": self.causes}
         return {"changed": False, **self.progress, "msg": self.message, "failure": failure}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import typing as t
 
 from .fields import Json
@@ -20,12 +21,25 @@ from .identity import canonical
 
 #: Values that need no quotes in key=value.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
+#: First words of commands.
+_PROGRAMS = ("ansible localhost -m ", "kubectl ", "oc ", "helm ", "argocd ",
+             f"{shlex.quote(sys.executable)} -m pip ")
+#: Words in a command that the user has to replace.
+PLACEHOLDERS = ("THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "-OF-THE-TASK")
 #: Characters with which a Jinja expression or header begins.
 _EVALUATED = set("{#")
 #: The flags of other programs for the connection options of the module.
 _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"},
           "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig",
                    "host": "--kube-apiserver"}}
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line of an error is a whole command that a user can paste unchanged.
+
+    A line is either a command or a hint of our own, and no hint begins with a program.
+    """
+    return line.startswith(_PROGRAMS) and not any(word in line for word in PLACEHOLDERS)
 
 
 def is_plain(text: str) -> bool:

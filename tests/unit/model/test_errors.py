@@ -70,7 +70,8 @@ def test_the_result_holds_the_parts_and_the_message():
         "changed": False,
         "msg": error.message,
         "failure": {"what": "it failed", "where": "RC a/b", "why": "quota",
-                    "next_command": "do this, then:\nkubectl get rc b", "causes": []},
+                    "next_command": "do this, then:\nkubectl get rc b",
+                    "commands": ["kubectl get rc b"], "causes": []},
     }
 
 

@@ -21,7 +21,10 @@ from ansible.module_utils.common.validation import check_type_dict
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    REMOVED_FROM_ROLES,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
     IMAGES,
     PLAYBOOK_NAMES,
@@ -85,6 +88,7 @@ class Variables:
                      "label_selectors": self._entries("label_selectors")}
         options = {option: value
                    for option, value in self.options().items() if option not in SELECTIONS}
+        self.errors += self._removed()
         requested = self.own("analysis")
         try:
             parsed = (yaml.safe_load(requested) if isinstance(requested, str) and requested
@@ -105,6 +109,16 @@ class Variables:
                 "host": "" if self._is_only_host
                 else str(self.variables.get("inventory_hostname", "")),
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
+
+    def _removed(self) -> t.Iterator[str]:
+        """Yield an error for each variable of an earlier version, with the new way.
+
+        A short name counts if typed (-e), as the user's own variable may have the same name.
+        """
+        for option, instead in REMOVED_FROM_ROLES.items():
+            name = f"{self.role}_{option}"
+            if name in self.variables or (self.is_short and option in self.extra):
+                yield f"{name} was removed: {instead}"
 
     def _with_user_names(self, error: str) -> str:
         """Replace the names of the role's variables by the names that the user has typed."""

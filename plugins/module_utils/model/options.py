@@ -90,6 +90,10 @@ REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
 }
+#: Removed options of the roles and playbooks, likewise.
+REMOVED_FROM_ROLES = {
+    "max_steps": "stages end at numbers of new pods, and timeout ends a task after a time",
+}
 #: The options of each module that changes controllers.
 SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 

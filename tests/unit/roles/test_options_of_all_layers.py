@@ -23,6 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import kinds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
+    REMOVED_FROM_ROLES,
     parse_request,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Turn
@@ -47,6 +48,9 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: How docs/options.md names the layers.
 WHERE = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
          "roles": ["role image_bump", "role rollback"],
+         "module `migrate_to_deployment`": ["module migrate_to_deployment"],
+         "module `rollout_analysis`": ["module rollout_analysis"],
+         "module `rolling_update_info`": ["module rolling_update_info"],
          "playbooks": ["playbook image_bump", "playbook rollback"],
          "survey of *Image bump*": ["survey image_bump"],
          "survey of *Rollback*": ["survey rollback"],
@@ -101,12 +105,21 @@ def role_options(role: str) -> dict[str, Json]:
 
 def differences(layer: str, before: dict[str, Json],
                 after: dict[str, Json]) -> t.Iterator[Difference]:
-    """Compare the options shared by two layers: type, default and choices."""
+    """Compare the options shared by two layers: type, aliases, default, choices and suboptions."""
     for option in before.keys() & after.keys():
         first, second = before[option], after[option]
-        for what in ("type", "elements"):
-            if first.get(what) != second.get(what):
-                yield Difference(layer, option, what, first.get(what), second.get(what))
+        for what in ("type", "elements", "required"):
+            if (first.get(what) or None) != (second.get(what) or None):
+                yield Difference(layer, option, what, shown(first.get(what)),
+                                 shown(second.get(what)))
+        aliases = [", ".join(spec.get("aliases", ())) or None for spec in (first, second)]
+        if aliases[0] != aliases[1]:
+            yield Difference(layer, option, "alias", *aliases)
+        parts = [spec.get("options", spec.get("suboptions")) or {} for spec in (first, second)]
+        yield from differences(layer, parts[0], parts[1])
+        yield from (Difference(layer, f"{option}.{part}", "option", part in parts[0],
+                               part in parts[1])
+                    for part in parts[0].keys() ^ parts[1].keys())
         if first.get("default") != second.get("default"):
             yield Difference(layer, option, "default", shown(first.get("default")),
                              shown(second.get("default")))
@@ -137,6 +150,11 @@ def of_playbook(role: str) -> t.Iterator[Difference]:
             yield Difference(f"playbook {role}", option, "name", option, first)
 
 
+def of_other_module(spec: dict[str, Json], layer: str) -> t.Iterator[Difference]:
+    """Compare the options that another module shares with rolling_update."""
+    yield from differences(f"module {layer}", task.UPDATE_OPTIONS, spec)
+
+
 def of_survey(role: str) -> t.Iterator[Difference]:
     options = role_options(role)
     for option, question in questions(role).items():
@@ -160,6 +178,58 @@ def test_the_layers_differ_as_docs_options_has_it_and_in_nothing_else(layer, of_
 
     assert sorted(map(str, documented)) == sorted(str(difference) for role in ROLES
                                                   for difference in of_layer(role))
+
+
+def test_the_modules_differ_as_docs_options_has_it_and_in_nothing_else():
+    specs = {"rolling_update_info": task.INFO_OPTIONS, "rollout_analysis": task.ANALYSIS_OPTIONS,
+             "migrate_to_deployment": task.MIGRATION_OPTIONS}
+    documented = [row for row in documented_differences() if row.layer.startswith("module")]
+
+    assert sorted(map(str, documented)) == sorted(
+        str(difference) for layer, spec in specs.items()
+        for difference in of_other_module(spec, layer))
+
+
+@pytest.mark.parametrize("option", REMOVED_FROM_ROLES)
+@pytest.mark.parametrize("variables, extra, name", [
+    ({"image_bump_{}": 1}, (), "image_bump_{}"),
+    ({"__image_bump_short_names": True}, ("{}",), "{}"),
+    ({"__image_bump_short_names": True, "{}": 1}, (), ""),
+    ({}, ("{}",), ""),
+], ids=["role", "typed for a playbook", "another variable", "typed for a role"])
+def test_a_removed_option_is_an_error_with_the_new_way(option, variables, extra, name):
+    read = release_request.Variables(
+        "image_bump", {key.format(option): value for key, value in variables.items()}
+        | {"image_bump_name": "foo"}, lambda template: template,
+        [text.format(option) for text in extra])
+
+    errors = Request.of(read.request(lambda path: [])).errors
+    assert errors == ([f"{name.format(option)} was removed: {REMOVED_FROM_ROLES[option]}"]
+                      if name else [])
+    assert option not in ARGUMENT_SPEC and option not in role_options("image_bump")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_layer_describes_each_option(role):
+    options, survey = role_options(role), questions(role)
+    fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
+    module = fragment | yaml.safe_load(rolling_update.DOCUMENTATION)["options"]
+
+    descriptions = [*map(first_words, options.values()), *map(first_words, module.values()),
+                    *(question["question_name"] for question in survey.values())]
+    assert [text for text in descriptions if len(text) < 4] == []
+    assert survey.keys() <= options.keys()
+
+
+@pytest.mark.parametrize("playbook", ["image_bump", "regions"])
+def test_a_playbook_reads_each_variable_of_the_role_that_ansible_sets_for_no_other(playbook):
+    """The role reads options of the module by their short names."""
+    path = ROOT / "playbooks" / "tasks" / "image_bump.yml"
+    (task_of_playbook,) = yaml.safe_load(path.read_text("utf-8"))
+    own = role_options("image_bump").keys() - ARGUMENT_SPEC.keys()
+
+    assert {f"image_bump_{option}" for option in own} <= task_of_playbook["vars"].keys()
+    assert "tasks/image_bump.yml" in (ROOT / "playbooks" / f"{playbook}.yml").read_text("utf-8")
 
 
 @pytest.mark.parametrize("module, spec", [

@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.
     SimulatedDeployments,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
-    MOST_PODS,
+    MAX_PODS,
     SimulatedCluster,
     has_counts,
     is_terminating,
@@ -86,7 +86,7 @@ class ClusterModel(Moves, SimulatedCluster):
                  look_up_revisions: t.Any = None) -> None:
         super().__init__(items, kind, look_up_revisions)
         #: The controllers as the controller manager knows them, by name.
-        self.seen = {name: item for name, item in self.items.items() if _size(item) <= MOST_PODS}
+        self.seen = {name: item for name, item in self.items.items() if _size(item) <= MAX_PODS}
         #: Changes not yet received by the controller manager, in order: name, and new object.
         self.unseen: list[tuple[str, Json | None]] = []
         self.terminating: list[Pod] = []
@@ -95,7 +95,8 @@ class ClusterModel(Moves, SimulatedCluster):
         """Return an independent cluster in the same state."""
         duplicate = copy.copy(self)
         duplicate.items, duplicate.seen = dict(self.items), dict(self.seen)
-        duplicate.kept, duplicate.unseen = dict(self.kept), list(self.unseen)
+        duplicate.stored_revisions = dict(self.stored_revisions)
+        duplicate.unseen = list(self.unseen)
         duplicate.pods = list(self.pods)
         duplicate.terminating = list(self.terminating)
         return duplicate

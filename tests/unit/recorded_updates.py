@@ -166,14 +166,14 @@ def load(kind, objects):
                              node=pod.get("spec", {}).get("nodeName", ""),
                              generation=pod["metadata"]["labels"].get(GENERATION, ""))
             for pod in pods)
-        model.kept = {model.items["foo"]["metadata"]["uid"]: tuple(revisions)}
+        model.stored_revisions = {model.items["foo"]["metadata"]["uid"]: tuple(revisions)}
         return cluster
     if kind == "Deployment":
         sets = type(model.sets)(of_kind("ReplicaSet"), model.sets.kind)
         model.sets = sets
     else:
         cluster.cluster = sets = type(model)(model.items.values(), model.kind)
-        sets.kept = {item["metadata"]["name"]: item for item in revisions}
+        sets.stored_revisions = {item["metadata"]["name"]: item for item in revisions}
     example = sets.pods[0]
     sets.pods = sorted(
         example._replace(owner=owner, seen_owner=owner, ready=_is_ready(pod),

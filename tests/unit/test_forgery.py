@@ -346,7 +346,7 @@ class World:
         """Add forged revisions; models of StatefulSets and DaemonSets also have the server's."""
         self.real.kept += revisions
         if self.flow in BY_REVISIONS:
-            stored, self.model.kept = self.model.kept, {}
+            stored, self.model.stored_revisions = self.model.stored_revisions, {}
             self.model._look_up_revisions = lambda uids: [
                 item for uid in uids for item in (*stored.get(uid, ()), *revisions)
                 if object_meta.owner_uid(item) == uid]

@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The HorizontalPodAutoscaler of the user's controller during an update. Pure.
+"""Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it. Pure.
 
-An autoscaler would fight the update, as it scales the controller that shrinks. The update freezes
-the autoscaler, with its settings in an annotation. The last step but one restores the settings,
-in whichever task.
+The autoscaler would scale up the primary while the update scales it down. The update therefore
+freezes the autoscaler, and stores its settings in an annotation. The step before the last step
+restores the settings, also in a task that resumes the update.
 
-selectPolicy Disabled stops scaling by metrics. minReplicas still applies, whatever the behavior
-(reconcileAutoscaler in pkg/controller/podautoscaler/horizontal.go), and the controller has to
-shrink to 0: a frozen autoscaler has minReplicas 1, and ignores a controller with 0 replicas.
+selectPolicy Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
+in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler has minReplicas 1, so that the
+primary can shrink to 1; the autoscaler ignores a controller with 0 replicas.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
 
 
-#: Actions that change sizes, or cause the server to change sizes.
+#: Actions after which a controller or the controller manager changes sizes.
 _SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or the step that freezes or restores the autoscaler before it.
+    """Return the planned decision, or the step for the autoscaler that comes first.
 
-    The autoscaler is frozen before the first change of a size, and restored before the last
-    annotation is removed: by the task that finishes the update, or by the rollback of a task that
-    was killed before its update had begun. Raises RolloutError for autoscaler=refuse.
+    The autoscaler is frozen before the first change of a size, and restored before the step that
+    removes the last annotation. Raises RolloutError for autoscaler=refuse.
     """
     scaler = observed.autoscaler
     if scaler is None:
@@ -50,7 +49,8 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     try:
         decision = plan()
     except RolloutError:
-        # A task that was killed before the update began has changed only the autoscaler.
+        # A task that was killed after the freeze and before the next step has no update to roll
+        # back, but has left the autoscaler frozen.
         if last and request.undoes and request.to_revision is None:
             return last
         raise
@@ -67,12 +67,12 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             where=request.where,
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
-    # With `wait: false`, no task is there to restore the autoscaler.
+    # With `wait: false`, no task would restore the autoscaler.
     return freeze(scaler) if decision.action in _SCALING and request.waits else decision
 
 
 def _restore_before_end(request: Request, scaler: Json, step: Step, restoring: Step | None) -> Step:
-    """Return the step, or before an update's last step the step that restores the autoscaler."""
+    """Return the step, or the step that restores the autoscaler before the update ends."""
     if not step.is_end:
         return step
     if restoring:
@@ -82,12 +82,12 @@ def _restore_before_end(request: Request, scaler: Json, step: Step, restoring: S
 
 
 def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:
-    """Return the HorizontalPodAutoscaler that scales the user's controller."""
+    """Return the HorizontalPodAutoscaler of the primary, or None."""
     return next(iter(autoscalers_of(request, autoscalers)), None)
 
 
 def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    """Return all autoscalers with this target; Kubernetes obeys none of several."""
+    """Return all autoscalers of the primary. With several, none of them scales the controller."""
     targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
     return [scaler for scaler, target in targets
             if target.get("kind") == request.kind and target.get("name") == request.name
@@ -95,9 +95,9 @@ def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> li
 
 
 def is_frozen(scaler: Json) -> bool:
-    """Return whether the autoscaler is disabled, and an annotation has its settings.
+    """Return whether the autoscaler is disabled, and has the annotation with its settings.
 
-    The annotation alone is no proof: another client may have written it.
+    Another client may have written the annotation alone.
     """
     behavior = mapping(scaler, "spec", "behavior")
     policies = [text(mapping(behavior, direction), "selectPolicy") for direction in _DISABLED]
@@ -106,10 +106,7 @@ def is_frozen(scaler: Json) -> bool:
 
 
 def freeze(scaler: Json) -> Step:
-    """Return the step that disables the autoscaler.
-
-    Preconditions: the observed behavior and minReplicas.
-    """
+    """Return the step that disables the autoscaler, and stores its settings in the annotation."""
     metadata, spec = scaler["metadata"], scaler["spec"]
     original: object_meta.Frozen = {
         "behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
@@ -129,7 +126,7 @@ def freeze(scaler: Json) -> Step:
 def restore(scaler: Json) -> Step | None:
     """Return the step that restores the settings from the annotation.
 
-    None where the autoscaler is not frozen, or the API server would refuse the settings.
+    Returns None if the autoscaler is not frozen, and if the API server would reject the settings.
     """
     metadata = scaler["metadata"]
     original = object_meta.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
@@ -156,10 +153,10 @@ def _cannot_restore(request: Request, scaler: Json) -> str:
 def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
     """Return whether the API server would accept these settings.
 
-    A refused write would be retried forever.
+    The task would repeat a rejected write again and again.
     """
-    least, behavior = original["minReplicas"], original["behavior"]
-    if least is not None and least > number(scaler.get("spec"), "maxReplicas"):
+    minimum, behavior = original["minReplicas"], original["behavior"]
+    if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):
         return False
     return behavior is None or (
         behavior.keys() <= _DISABLED.keys() and all(map(_are_rules, behavior.values())))
@@ -187,5 +184,5 @@ def _is_policy(policy: Json) -> bool:
             and _is_in(policy["value"], 1, 2**31 - 1) and _is_in(policy["periodSeconds"], 1, 1800))
 
 
-def _is_in(value: t.Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _is_in(value: t.Any, minimum: int, maximum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choice of the flow for a request: the only file that branches on kind or state. Pure.
+"""The choice of the flow for a request. No other module branches on kind or state. Pure.
 
-The other flows are not imported: Ansible compiles each file again for each task, and the imports
-are most of the cost of a converged task.
+Each flow is imported on demand: Ansible compiles every imported file again for each task, which is
+most of the run time of a task that changes nothing.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def choose(request: Request) -> Flow:
 
 
 def migrations(items: t.Iterable[Json], request: Request) -> list[Halfway]:
-    """Return the migrations in progress in these ControllerRevisions.
+    """Return the migrations in progress that these ControllerRevisions store.
 
-    request: with the namespace and the connection.
+    The commands in the result use the namespace and the connection of the request.
     """
     from .migration.halfway import halfway
 

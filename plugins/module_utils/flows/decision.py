@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next decision of an update: a flow's plan, with autoscaler and soak. Pure."""
+"""The next decision of an update: the plan of the flow, a soak, or a step for the HPA. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .flow import Flow
 def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the next decision of an update.
 
-    An end without an update becomes a wait for pods that are not available, as in
-    `kubectl rollout status`; with `wait: false`, no such wait is due. A pause ends a task in the
-    middle of an update: its planner decides when. Raises RolloutError as Flow.plan() does.
+    If the plan is Done and no update is in progress, the task still waits until all pods are
+    available, as `kubectl rollout status` does, unless wait is false. Raises RolloutError as
+    Flow.plan() does.
     """
     decision = compose(flow, request, observed)
     if not request.waits:
@@ -34,7 +34,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
 
 
 def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
-    """Return the flow's plan, preceded by a soak or a step for the autoscaler where one is due.
+    """Return the plan of the flow, or a soak or a step for the autoscaler that comes first.
 
     Raises RolloutError as Flow.plan() does.
     """

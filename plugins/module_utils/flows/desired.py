@@ -18,13 +18,13 @@ from .flow import Cluster, Memory
 
 
 def merged(request: Request, base: Controller) -> Merge:
-    """Return the write that merges the request's part of a template into the controller."""
+    """Return the write that merges the template fields of the request into the controller."""
     return Merge(base.name, {"spec": {"template": replace_ambiguous_lists(request.template)}},
                  base.kind)
 
 
 def changed_in_place(request: Request, base: Controller) -> Merge | Patch:
-    """Return the write whose dry run shows the desired template of an existing object."""
+    """Return the write whose dry run shows the desired template of the controller."""
     if request.definition is None:
         return merged(request, base)
     template = request.definition["spec"]["template"]
@@ -35,8 +35,9 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
                      dry_run_of: t.Callable[[Request, Controller], Patch | Merge | Create]) -> Json:
     """Return the desired template. Raises RolloutError.
 
-    dry_run_of: returns the write whose dry run shows the template, if only the API server knows it;
-    asked once for each template of the controller.
+    A partial template in the request needs a dry run, since only the API server merges it
+    correctly. dry_run_of returns the write for the dry run. The result is cached until the template
+    of the controller changes.
     """
     if not request.needs_dry_run:
         return request.apply_to(base.template)
@@ -47,7 +48,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
 
 
 def trial(request: Request, base: Controller, template: Json) -> Patch:
-    """Return the patch to a template with the label of the controller's selector."""
+    """Return the patch that sets a template, with the deployment label of the controller."""
     value = deployment_label(request, base)
-    labelled = with_label(template, request.label_key, value) if value else template
-    return Patch(base.name, (put("/spec/template", labelled),), base.kind)
+    with_value = with_label(template, request.label_key, value) if value else template
+    return Patch(base.name, (put("/spec/template", with_value),), base.kind)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a flow, by which the other packages work for every kind alike. Pure.
+"""The interface of a flow, through which the other packages work with every kind. Pure.
 
-A flow is one way to update a controller, in a package of its own; choice.py picks the flow of a
-request. A flow decides upon an observation of the cluster alone.
+A flow is one way to update a controller, in a package of its own; choice.py chooses the flow of a
+request. A flow decides from an observation of the cluster alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..model.request import Request
 from ..model.steps import Create, Decision, Done, Merge, Patch, Step, Write
 
 #: Seconds between two lists of pods during a handover.
-LOOK_AT_PODS_AGAIN = 0.5
+POD_LIST_INTERVAL = 0.5
 Anything = t.TypeVar("Anything")
 #: The class of a flow's observations.
 ObservedT = t.TypeVar("ObservedT", bound=Observed)
@@ -35,19 +35,19 @@ def every_verb(kind: Kind) -> Rule:
 
 
 class Cluster(t.Protocol):
-    """The part of a Gateway that a flow observes."""
+    """The part of the Gateway through which a flow reads the cluster."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """Return the controllers of a kind in the namespace by name, as of the last event.
+        """Return the controllers of a kind by name, as of the last event of the watch.
 
-        kind: None for the kind that the user names. A kind that is not watched has no controllers.
+        None stands for the kind that the user names.
         """
 
     def look_up(self, name: str) -> None:
-        """Read one controller of the user's kind again, to bring controllers() up to date."""
+        """Read a controller of the user's kind from the API server, and update controllers()."""
 
     def find(self, kind: str, name: str) -> Json | None:
-        """Return an object of any kind, from a request to the API server."""
+        """Return an object of any kind, read from the API server."""
 
     def config_object(self, kind: str, name: str) -> Json | None:
         """Return a ConfigMap or a Secret, from a request to the API server. Raises RolloutError."""
@@ -59,28 +59,28 @@ class Cluster(t.Protocol):
         """
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the live pods of a selector, neither ended nor terminating, from a request."""
+        """Return the pods that are neither ended nor terminating, read from the API server."""
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods of a selector, but Failed and Succeeded, from a request."""
+        """Return the terminating pods except ended pods, read from the API server."""
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return the history of the controllers with these uids; None without permission."""
+        """Return the ControllerRevisions of these controllers; None without permission."""
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Return a controller's pods that are not ready, or were restarted, or terminate."""
+        """Return the pods of a controller that are unready, restarted or terminating."""
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
-        """Return all pods of a controller's selector, from a request; None without permission.
+        """Return all pods of a controller, read from the API server; None without permission.
 
-        excluded_revision: the label of a ControllerRevision whose pods to leave out.
+        Leaves out pods whose ControllerRevision label is excluded_revision.
         """
 
     def nodes(self, selector: str) -> frozenset[str]:
         """Return the names of the nodes that match a label selector. Raises RolloutError."""
 
     def has_change_times(self) -> bool:
-        """Return whether managedFields have the time of the last change (since Kubernetes 1.25).
+        """Return whether entries of managedFields have a time (since Kubernetes 1.25).
 
         Raises RolloutError.
         """
@@ -90,18 +90,18 @@ class Cluster(t.Protocol):
 
     def start_in_background(self, work: t.Callable[[], Anything],
                             ) -> concurrent.futures.Future[Anything] | None:
-        """Start a request in the background if answers take long; else return None."""
+        """Start a request in the background on a slow connection; otherwise return None."""
 
 
 class RealCluster(Cluster, t.Protocol):
-    """The part of a RealGateway that a model is made from."""
+    """The part of the RealGateway from which a simulated cluster is built."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         """Return the controllers as objects of the API."""
 
 
 class Model(t.Protocol):
-    """A simulated cluster for check mode; by default, without pods, history and nodes."""
+    """The simulated cluster of check mode. By default there are no pods, history and nodes."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         """Return the controllers of a kind by name; None for the kind that the user names."""
@@ -140,71 +140,72 @@ class Model(t.Protocol):
 
     def start_in_background(self, work: t.Callable[[], Anything],
                             ) -> concurrent.futures.Future[Anything] | None:
-        """Return None: no answer takes long."""
+        """Return None: no request is slow."""
         return None
 
     def write(self, write: Write) -> bool:
-        """Carry out a write; return False if a precondition does not hold."""
+        """Apply a write; return False if a precondition fails."""
 
     def settle(self) -> bool:
-        """Let the controllers converge, so that every pod becomes ready, for instance.
-
-        Return whether that has changed an object.
-        """
+        """Run the controllers until the cluster is stable; return whether anything has changed."""
 
 
 @dataclasses.dataclass
 class Memory:
-    """The cache of a run between two observations, which saves requests to the cluster.
+    """The cache of a run between two observations, which saves requests to the API server.
 
-    A rerun without the cache decides the same, or asks the user for the settings, the size and the
-    successor of the update; docs/how-it-works.md compares run and rerun, field by field.
+    A task that resumes without the cache makes the same decisions, or asks the user for the
+    settings, the size and the successor of the update. docs/how-it-works.md compares both cases,
+    field by field.
     """
 
-    #: The present time in RFC 3339, and the user who runs the task: for records.
+    #: The current time in RFC 3339, for records.
     now: str = ""
+    #: The user who runs the task, for records.
     who: str = ""
-    #: The present time in seconds of a monotonic clock.
+    #: The current time in seconds of the monotonic clock.
     seconds: float = 0.0
-    #: Seconds since 1970 by the API server's clock, to compare with times in objects.
+    #: The current time of the API server, in seconds since 1970.
     server_time: float = 0.0
-    #: Whether preflight has passed, and the lease is held: the first write may come.
+    #: Whether the preflight checks have passed and the Lease is acquired.
     has_begun: bool = False
-    #: HorizontalPodAutoscalers and PodDisruptionBudgets of the namespace; None before the lookup.
+    #: The HorizontalPodAutoscalers of the namespace; None before they are read.
     autoscalers: t.Sequence[Json] | None = None
+    #: The PodDisruptionBudgets of the namespace; None before they are read.
     budgets: t.Sequence[Json] | None = None
-    #: The last observation, and the last step.
+    #: The last observation.
     observed: Observed = Observed(None, None)
+    #: The last applied step.
     step: Step | None = None
-    #: The desired template as the API server would store it, with a key of the template it changes.
+    #: The desired template as the API server would store it, with the key of the cache.
     desired: tuple[str, Json] | None = None
-    #: Whether admission makes the present template of the desired one, with a key.
+    #: Whether a dry run turns the desired template into the current one, with the key of the cache.
     confirmed: tuple[str, bool] | None = None
-    #: The ControllerRevisions of the history; None if they have to be listed (again).
+    #: The ControllerRevisions of the history; None if they have to be listed.
     revisions: list[Json] | None = None
-    #: Whether the history is written; an update without permission continues.
+    #: Whether the update stores its history; False without permission.
     keeps_history: bool = True
-    #: The next time (`seconds`) for a list of the pods, whatever the watch reports.
+    #: The time of the next list of pods (compare with seconds).
     look_at_pods_from: float = 0.0
     #: The warnings in the task's result.
     warnings: list[str] = dataclasses.field(default_factory=list)
-    #: Caches that one flow alone reads.
+    #: The caches of a single flow.
     _caches: object = None
 
     def caches(self, caches_type: type[Anything]) -> Anything:
-        """Return the caches of the flow, empty at first."""
+        """Return the caches of the flow; the first call creates them."""
         if not isinstance(self._caches, caches_type):
             self._caches = caches_type()
         return self._caches
 
     def note_handover(self, seconds: float, is_complete: bool) -> None:
-        """Note the time of a handover of pods; list the pods at once if some remain."""
-        self.look_at_pods_from = seconds + (LOOK_AT_PODS_AGAIN if is_complete else 0)
+        """Set the time of the next list of pods: now, if some pods were not reparented."""
+        self.look_at_pods_from = seconds + (POD_LIST_INTERVAL if is_complete else 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """The old or the new pods of an update, in numbers."""
+    """The old or the new pods of an update: their controller, numbers and images."""
 
     name: str
     uid: str
@@ -219,15 +220,15 @@ class Side:
 
 
 class Holder(t.NamedTuple):
-    """A controller with pods, and the labels that distinguish new pods from old ones.
+    """A controller with pods, and the labels that distinguish new pods from old pods.
 
-    New pods have the template of the update in progress, also during a rollback. Without an update,
-    all pods are new. Module, info and analysis all rely on is_new().
+    New pods have the template of the update in progress, also during a rollback. Without an update
+    in progress, all pods are new.
     """
 
     controller: Controller
-    #: {} if all pods are new, None if all are old. A value is "" without permission to read the
-    #: ControllerRevisions.
+    #: The labels of the new pods: {} if all pods are new, None if all pods are old. A value is ""
+    #: without permission to read the ControllerRevisions.
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
@@ -242,27 +243,31 @@ class Holder(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RolloutStatus:
-    """The status of a rollout, for report, deadlines and diagnosis. Sizes are in replicas."""
+    """The status of a rollout, for the report, the deadlines and the diagnosis."""
 
-    #: The user's controller, or else its successor; None without either.
+    #: The primary, or the successor after the deletion of the primary; None without both.
     survivor: Controller | None
     #: complete (no update is in progress), progressing, paused, or taking_over.
     phase: str = "complete"
     #: forward or back; None if complete.
     direction: str | None = None
-    #: The old pods, by the user's controller, and the new pods, by their controller; None without.
+    #: The old pods, or None.
     old: Side | None = None
+    #: The new pods, or None.
     new: Side | None = None
-    #: The size at the end of the update.
+    #: The replicas at the end of the update.
     goal: int | None = None
-    #: How many pods may exist beyond the goal, and how many may be missing.
+    #: The number of pods that may exist beyond the goal.
     surge: int = 0
+    #: The number of pods that may be unavailable.
     unavailable: int = 0
     #: The time when the update in progress began or was reversed, in RFC 3339.
     since: str | None = None
-    #: The images of the user's pods before the update and now, and the present pod template.
+    #: The images before the update, by container.
     before: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: The current images, by container.
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: The current pod template.
     template: Json | None = None
     #: The number of new pods at a pause.
     paused: int | None = None
@@ -272,30 +277,30 @@ class RolloutStatus:
     shrinks: tuple[Controller, ...] = ()
     #: The controllers with pods.
     holders: tuple[Holder, ...] = ()
-    #: A number that grows with each pod of progress; not meaningful unless is_observed.
+    #: A number that increases with each replaced pod; valid only if is_observed.
     progress: int = 0
     #: Whether a rollback is no longer possible.
     is_past_return: bool = False
-    #: Commands and hints by line, for pods that never become available then.
+    #: Commands and hints in place of a rollback, if pods do not become available.
     way_out: tuple[str, ...] = ()
 
     @property
     def is_observed(self) -> bool:
-        """Whether the numbers are about the state after the last write."""
+        """Whether the numbers are valid after the last write."""
         controllers = filter(None, (self.survivor, self.grows))
         return all(controller.is_observed for controller in controllers)
 
 
 class Flow(t.Protocol[ObservedT]):
-    """One way to update a controller, chosen in choice.py alone."""
+    """One way to update a controller."""
 
     #: The kinds to watch; the first is the kind that the user names.
     watches: tuple[Kind, ...]
-    #: Whether the flow makes pods, so that quotas and budgets matter.
+    #: Whether the update creates pods, so that quotas and budgets apply.
     makes_pods: bool = True
     #: Whether a HorizontalPodAutoscaler can scale the controller that the user names.
     is_scalable: bool = True
-    #: Whether the new pods get a controller of their own, which no manifest describes.
+    #: Whether the update creates a successor, which is in no manifest of the user.
     creates_successor: bool = False
     #: Whether each node runs one pod.
     has_pod_per_node: bool = False
@@ -305,25 +310,25 @@ class Flow(t.Protocol[ObservedT]):
     quota_names: tuple[str, ...] = ("count/replicasets.apps",)
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        """Return the required permissions, checked before the first write."""
+        """Return the required permissions."""
 
     def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
         """Return the optional permissions."""
         return ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
-        """Continue without the optional permissions; warn if that loses anything."""
+        """Disable the features that need the optional permissions, with a warning."""
         return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
-        """Return the request with the template that to_revision names. Raises RolloutError."""
+        """Return the request with the template of to_revision. Raises RolloutError."""
         return request
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ObservedT:
-        """Return an observation without a request to the cluster.
+        """Return an observation from the watch alone, without requests.
 
-        revisions: the ControllerRevisions for the history, if they have been read.
+        revisions has the ControllerRevisions of the history, if they are read already.
         """
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
@@ -334,17 +339,17 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
-        """Return an observation that plan() can decide upon. Raises RolloutError."""
+        """Return an observation for plan(). Raises RolloutError."""
 
     def plan(self, request: Request, observed: ObservedT) -> Decision:
-        """Return the next step, a wait or the end. Raises RolloutError for rows that are errors."""
+        """Return the next step, a wait or the end. Raises RolloutError."""
 
     def carrier(self, observed: ObservedT) -> Controller | None:
-        """Return the controller with the template of the new pods; None before there is one."""
+        """Return the controller with the template of the new pods; None before its creation."""
         return observed.primary
 
     def is_soak_due(self, observed: ObservedT, decision: Decision) -> bool:
-        """Return whether all requested new pods exist, before a pause or a step hard to undo."""
+        """Return whether a soak precedes the planned decision: a pause, or an irreversible step."""
         if not isinstance(decision, Step):
             return isinstance(decision, Done) and observed.in_progress
         primary = observed.primary
@@ -354,7 +359,7 @@ class Flow(t.Protocol[ObservedT]):
         """Return the status of the rollout."""
 
     def model(self, real: RealCluster) -> Model:
-        """Return a simulated cluster with the objects of the real one."""
+        """Return a simulated cluster with the objects of the real cluster."""
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
         """Return the commands that resume and roll back an update in progress; None for neither."""
@@ -365,28 +370,28 @@ class Flow(t.Protocol[ObservedT]):
         return []
 
     def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
-        """Return the labels by name of controllers that an update in progress may have deleted."""
+        """Return the labels of controllers that an update in progress has deleted, by name."""
         return {}
 
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
-        """Return the controller whose pods will be reparented; preflight tries a dry run."""
+        """Return the controller whose pods will be reparented, for a dry run before the update."""
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names of the controllers to read again after a refused write, in order."""
+        """Return the names of the controllers to read again after a rejected write, in order."""
         return ()
 
     def note(self, write: Write, memory: Memory) -> None:
-        """Update the cache after a write."""
+        """Update the caches after a write."""
         return
 
     def halt_step(self, observed: ObservedT) -> Step | None:
-        """Return the step that stops the creation of new pods, so that the same task can resume.
+        """Return the step that stops the creation of failing pods, without a rollback.
 
-        None if only a rollback stops the creation.
+        Returns None if only a rollback stops the creation.
         """
         return None
 
     def server_steps(self, before: ObservedT, now: ObservedT) -> tuple[Step, ...]:
-        """Return the steps of the server's own controllers between two observations."""
+        """Return the steps of the controller manager between two observations."""
         return ()

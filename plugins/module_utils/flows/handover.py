@@ -2,20 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Handover, the last phase of an update without next_name. Pure.
+"""The handover: the last phase of a client-driven update without next_name. Pure.
 
-The primary gets the successor's template, and the successor's pods are reparented to the primary:
-one patch per pod replaces the owner reference. So every pod always has exactly one controller, and
-no other controller can adopt the pod in between.
+The primary gets the template of the successor, and the pods of the successor are reparented to the
+primary. One patch per pod replaces the owner reference, so every pod has exactly one controller at
+any time, and no other controller can adopt the pod.
 
-The controller manager watches controllers and pods through separate informers. During the handover
-the controller manager could create pods in place of pods reparented from the successor, or not yet
-counted for the primary. So both templates are *closed* first: a closed template names a priority
-class that does not exist, and the API server refuses every pod created from the template.
+The controller manager watches controllers and pods through separate informers. With an outdated
+view it would create pods to replace the reparented pods of the successor, or the pods that the
+primary does not have yet. To prevent that, both templates are *closed* first: a closed template
+has a priority class that does not exist, and the API server rejects every pod of the template.
 
-Each row of the table in docs/how-it-works.md stands above the lines for the row. A client that
-resumes after a kill needs only both controllers, the takeover annotation and the owners of the
-pods. The migration to a Deployment reparents pods with the same functions.
+A task that resumes after a kill decides from the two controllers, the takeover annotation, and the
+owners of the pods. The rows above the code are the rows of the table in docs/how-it-works.md. The
+migration to a Deployment reparents pods with the same functions.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from ..model.steps import (
 from ..model.template import image_names, images_of
 from . import provenance
 
-#: Priority class that no cluster has: the API server refuses pods of a missing priority class.
+#: The priority class of a closed template, which no cluster has.
 CLOSED = "baton-kubernetes-takeover-in-progress"
-#: RBAC rules of the handover. An update with a next_name works without them.
+#: The permissions for a handover. An update with next_name does not need them.
 NEEDS = (("", "pods", ("list", "patch")),)
-#: JSON pointer to the priority class in a controller.
+#: The JSON pointer to the priority class.
 PRIORITY = "/spec/template/spec/priorityClassName"
 
 
@@ -66,9 +66,9 @@ PRIORITY = "/spec/template/spec/priorityClassName"
 
 
 def is_under_way(observed: Observed) -> bool:
-    """Return whether the primary already has the successor's template: the point of no return.
+    """Return whether the handover has begun, after which a rollback is no longer possible.
 
-    If another client has replaced the primary, the successor's copy of the annotation decides.
+    If another client has replaced the primary, the annotation on the successor decides.
     """
     primary, successor = observed.primary, observed.successor
     return bool(primary and (primary.has_takeover
@@ -77,7 +77,7 @@ def is_under_way(observed: Observed) -> bool:
 
 
 def is_half_closed(observed: Observed) -> bool:
-    """Return whether the next step closes the successor, just before the pods are reparented."""
+    """Return whether only the primary is closed: the next step closes the successor."""
     return bool(observed.primary and observed.successor and is_closed(observed.primary)
                 and not is_closed(observed.successor))
 
@@ -94,7 +94,7 @@ def needs_pods(observed: Observed) -> bool:
 
 
 def is_closed(controller: Controller) -> bool:
-    """Return whether the API server refuses every pod of the controller's template."""
+    """Return whether the template is closed, so that no pod can be created from it."""
     return controller.template["spec"].get("priorityClassName") == CLOSED
 
 
@@ -104,9 +104,9 @@ def is_closed(controller: Controller) -> bool:
 def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
     """| 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
 
-    The primary also gets the selector, the size and the takeover annotation: it requests as many
-    pods as exist, and cannot create any. This step is the point of no return: only the images of
-    the primary's old template remain, in the annotation, for the command that restores them.
+    The primary also gets the selector, the size and the takeover annotation. Since the template is
+    closed, the controller manager creates no pods for the primary. A rollback is not possible after
+    this step: of the old template, only the images remain, in the annotation.
     """
     value = deployment_label(request, successor)
     label = [put(f"/metadata/labels/{pointer(request.label_key)}", value)]
@@ -158,7 +158,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
 def finish(request: Request, observed: Observed, primary: Controller) -> Decision:
     """Return the next decision of a handover, from the takeover annotation.
 
-    Raises RolloutError if the annotation is unreadable, or names a controller other than the
+    Raises RolloutError if the annotation is invalid, or names another controller than the
     successor.
     """
     successor = observed.successor
@@ -170,7 +170,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
-    # An annotation closes no template.
+    # The annotation alone is no proof of a handover, which begins with a closed template.
     # | open | open | the primary has the takeover annotation | annotate: remove the annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
@@ -190,7 +190,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not primary.has_takeover or primary.images != successor.images:
         return _restore(primary, successor)
     # | closed | any | another client scaled the primary down | restore the size |
-    # At most the existing pods: the primary cannot create any while closed.
+    # At most the number of existing pods: a closed primary cannot create pods.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
@@ -198,12 +198,11 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not is_closed(successor):
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
     # | closed | closed | the controller manager has not observed both | wait |
-    # After both observations, the controller manager creates and deletes no pods for either
-    # controller.
+    # Once the controller manager has observed both, it creates and deletes no pods of either.
     if decision := reparent(observed.pods, successor, primary):
         return decision
     # | closed | being deleted, no pods | the primary has all living pods | restore: open it |
-    # A controller being deleted creates and adopts no pods, and finalizers may hold it for long.
+    # A terminating controller creates and adopts no pods, so its finalizers need not be awaited.
     if is_abandoned and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening(takeover["priorityClassName"])),
@@ -211,46 +210,47 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     return delete_empty(successor)
 
 
-def reparent(pods: tuple[Pod, ...] | None, giver: Controller, taker: Controller,
+def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
     """| closed | closed | the successor has pods | hand over: reparent each pod by one patch |
 
-    Returns None when a list shows no pods. labels: set on each pod in the same patch; a label with
-    the value None is removed.
+    The same patch sets the labels on each pod; None removes a label. Returns None once the source
+    has no more pods.
     """
-    if not (giver.is_observed and taker.is_observed):
-        return Wait(f"the controller manager observes {taker.name} and {giver.name}")
+    if not (source.is_observed and target.is_observed):
+        return Wait(f"the controller manager observes {target.name} and {source.name}")
     if pods is None:
-        return Wait(f"{giver.name} {giver.current} pods")
-    return reparent_step(pods, giver.uid, giver.name, taker, labels)
+        return Wait(f"{source.name} {source.current} pods")
+    return reparent_step(pods, source.uid, source.name, target, labels)
 
 
-def reparent_step(pods: tuple[Pod, ...], giver_uid: str, giver_name: str, taker: Controller,
+def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, target: Controller,
                   labels: t.Mapping[str, str | None] | None = None) -> Step | None:
-    """Return the step that reparents the giver's pods to the taker; None without pods."""
-    moving = tuple(pod for pod in pods if pod.owner == giver_uid)
-    if not moving:
+    """Return the step that reparents the pods of the source to the target; None without pods."""
+    owned = tuple(pod for pod in pods if pod.owner == source_uid)
+    if not owned:
         return None
-    write = Handover(moving, giver_uid, {**taker.reference, "blockOwnerDeletion": True},
+    write = Handover(owned, source_uid, {**target.reference, "blockOwnerDeletion": True},
                      labels or {})
-    return Step(Action.HAND_OVER, giver_name, write, before=len(moving), after=taker.name)
+    return Step(Action.HAND_OVER, source_name, write, before=len(owned), after=target.name)
 
 
-def delete_empty(giver: Controller) -> Decision:
+def delete_empty(controller: Controller) -> Decision:
     """| closed | closed | the successor has no pods, also by its status | delete it |"""
-    if giver.is_deleting:
-        return wait_for_deletion(giver)
-    if giver.current:
-        return Wait(f"{giver.name} {giver.current} pods")
-    preconditions = {"uid": giver.uid, "resourceVersion": giver.resource_version}
-    return Step(Action.DELETE, giver.name, Delete(giver.name, preconditions, giver.kind), before=0)
+    if controller.is_deleting:
+        return wait_for_deletion(controller)
+    if controller.current:
+        return Wait(f"{controller.name} {controller.current} pods")
+    preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
+    write = Delete(controller.name, preconditions, controller.kind)
+    return Step(Action.DELETE, controller.name, write, before=0)
 
 
 def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
-    """Return the step that closes the controller's template.
+    """Return the step that closes the template, and sets the annotations by the same patch.
 
-    annotations: set in the same patch. A successor gets the primary's takeover annotation,
-    which stores the priority class to restore.
+    A successor gets the takeover annotation of the primary, which stores the priority class to
+    restore.
     """
     return Step(Action.ANNOTATE, controller.name,
                 patch(controller, *annotate(controller, annotations), put(PRIORITY, CLOSED)),
@@ -258,43 +258,43 @@ def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> St
 
 
 def opening(original: str | None) -> tuple[Json, ...]:
-    """Return the patch operations that open a template; original: the template's priority class."""
+    """Return the patch operations that open a template, and restore its priority class."""
     return (test(PRIORITY, CLOSED),
             put(PRIORITY, original) if original else {"op": "remove", "path": PRIORITY})
 
 
-def may_open(controller: Controller, giver_uid: str, pods: tuple[Pod, ...] | None) -> bool:
-    """Return whether the status counts every pod of the controller, and no more pods are to come.
+def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
+    """Return whether the status counts all pods, and all pods have been reparented.
 
-    Opened earlier, the controller would create replacements for uncounted pods. Failed and unready
-    pods are no reason to wait: only an open template replaces them.
+    Otherwise the controller manager would create replacements for the uncounted pods. Failed and
+    unready pods are no reason to wait, since only an open template can replace them.
     """
     if not controller.is_observed:
         return False
     if controller.current >= controller.replicas:
         return True
-    if pods is None or any(pod.owner in ("", giver_uid) for pod in pods):
+    if pods is None or any(pod.owner in ("", source_uid) for pod in pods):
         return False
     return controller.current == sum(pod.owner == controller.uid for pod in pods)
 
 
 def wait(sizes: str, observed: Observed) -> Wait:
-    """Return a wait that also reports the terminating pods delaying the next step."""
+    """Return a wait that also reports the terminating pods which delay the next step."""
     return Wait(", ".join(filter(None, (sizes, observed.terminating.text))),
                 terminating=observed.terminating)
 
 
 def _leave_no_room(request: Request, observed: Observed, controller: Controller) -> bool:
-    """Return whether terminating pods use up the surge for an open template's new pods."""
+    """Return whether terminating pods leave no surge for the pods that an open template creates."""
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
     return controller.current < controller.replicas and observed.terminating.count > surge
 
 
 def _restore(primary: Controller, successor: Controller) -> Step:
-    """Return the step that restores the primary's closed template and annotations.
+    """Return the step that restores the closed template and the annotations of the primary.
 
-    Another client has applied a manifest to the primary since the handover's first step.
+    Another client has applied a manifest to the primary during the handover.
     """
     takeover = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
     operations = (*annotate(primary, {TAKEOVER: takeover, PARTNER: successor.name}),
@@ -340,10 +340,10 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
 
 
 def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
-    """Return the last steps: open the primary and remove the annotations, in one patch if possible.
+    """Return the last steps: open the primary and remove the annotations, by one patch if possible.
 
-    The annotations stay until all pods are available, so a task that resumes after a kill waits for
-    the pods as well.
+    The annotations are removed only when all pods are available, so that a task which resumes after
+    a kill waits for the pods as well.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening(takeover["priorityClassName"])
@@ -365,13 +365,13 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     # | any | deleted | all pods are available | annotate: open it, remove the annotations |
     images = images_of(primary.template)
     record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
-    # no other client has edited the template meanwhile
+    # False if another client has edited the template during the handover.
     is_successors = takeover["template"] == provenance.digest(primary.template, takeover["label"])
     if is_successors:
         record["request"] = provenance.result(takeover["request"], primary, takeover["label"])
     changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
-    # The last write: a template applied by another client unobserved would never be noticed.
+    # This write is the last: no later observation would detect a template of another client.
     is_unchanged = test("/metadata/resourceVersion", primary.resource_version)
     spec = provenance.without_priority(primary.template)["spec"]
     if takeover["priorityClassName"]:
@@ -394,10 +394,9 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
 
 def takeover_annotation(request: Request, successor: Controller, desired: int,
                         before: Json) -> Takeover:
-    """Return the takeover annotation, sufficient to finish after the successor is deleted.
+    """Return the takeover annotation: everything that a task needs to finish the handover.
 
-    The annotation identifies the successor, and stores the size and the template's own priority
-    class.
+    The annotation is enough even after the deletion of the successor.
     """
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
             "replicas": desired, "from": before,
@@ -408,25 +407,25 @@ def takeover_annotation(request: Request, successor: Controller, desired: int,
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return a hash of a successor's stored template, to detect later edits."""
+    """Return the hash of the template as stored by the API server, to detect later changes."""
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 
 def closed(template: Json) -> Json:
-    """Return the template with the missing priority class."""
+    """Return the closed template."""
     return {**template, "spec": {**template["spec"], "priorityClassName": CLOSED}}
 
 
 def _refuse_unproven(request: Request, primary: Controller, successor: Controller) -> None:
-    """Raise RolloutError unless the successor itself confirms the primary's annotation.
+    """Raise RolloutError unless the successor confirms the annotation of the primary.
 
-    The annotation alone proves nothing: a user with annotate permission could name any controller.
+    A user with annotate permission can write the name of any controller into the annotation.
     """
     is_twin = (is_closed(primary) and primary.selector.items() <= successor.selector.items()
                and provenance.digest(primary.template, "")
                == provenance.digest(successor.template, ""))
-    # A user could create a closed controller that names the primary. An open primary, without the
-    # annotation, that creates pods with the same label keeps its pods.
+    # A user can create a closed controller that names the primary. If the primary is open, has no
+    # annotation, and creates pods with the same label, its pods must not be reparented.
     takes_others = (not is_closed(primary) and not primary.has_takeover
                     and deployment_label(request, primary) == deployment_label(request, successor))
     is_ours = (successor.is_named_for(primary.name)

@@ -2,22 +2,22 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`to_revision: previous`: the template before the last update; a rerun goes no further back. Pure.
+"""`to_revision: previous`: roll back to the template before the last update. Pure.
+
+A task that runs twice must not roll back twice, so the meaning depends on the record of the last
+update (object_meta.LAST_ROLLOUT). The record stores the request: PREVIOUS for this request, a hash
+for another request.
 
 | update in progress | last update | decision |
 |---|---|---|
 | begun by the same request | | resume, to the revision chosen at the beginning |
-| begun by anything else | | roll back, as without to_revision |
+| begun by another request | | roll back, as without to_revision |
 | no | by the same request, and the template is unchanged since | done, unchanged |
 | no | rolled back, and the previous template is unchanged since | done, unchanged |
-| no | anything else, or by the same request and rolled back | newest revision of another template |
+| no | any other, or by the same request and rolled back | newest revision of another template |
 
-"Anything else" includes updates by other clients that end at the same template: the server
-renumbers the revision of a returning template, and the record stores the number at the end of the
-update.
-
-So the meaning depends on the last update, not on how often the task runs. The record
-(object_meta.LAST_ROLLOUT) stores the request: PREVIOUS for this request, a hash for any other.
+An update by another client to the same template counts as another update: the controller manager
+then changes the number of the revision, and the record stores the number at the end of the update.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from . import provenance, refusals
 
 def requested_revision(request: Request, controller: Controller,
                        history: t.Sequence[Revision]) -> Revision | None:
-    """Return the requested revision if no update is in progress, or None if the last was undone.
+    """Return the revision to roll back to if no update is in progress.
 
-    controller: with the template and the record of the last update. history: newest first.
-    Raises RolloutError if no other revision exists.
+    Returns None if the last update has been rolled back already. history is sorted, the newest
+    revision first. Raises RolloutError if there is no other revision.
     """
-    present = _present(request, controller, history)
-    number_then = controller.last_rollout.get("revision")
-    if present and number_then is not None and number_then != present.number:
+    current = _current_revision(request, controller, history)
+    recorded_number = controller.last_rollout.get("revision")
+    if current and recorded_number is not None and recorded_number != current.number:
         return newest_other(request, controller, history)
     if provenance.has_result(request, controller):
-        return (present
+        return (current
                 or Revision(_number(controller),
                             without_label(controller.template, request.label_key)))
     return None if _is_undone(controller) else newest_other(request, controller, history)
@@ -54,20 +54,21 @@ def requested_revision(request: Request, controller: Controller,
 def requested_number(request: Request, controller: Controller, history: t.Sequence[Revision],
                      record: Rollout | None, former: t.Collection[int], *,
                      in_progress: bool) -> int | None:
-    """Return the number of the requested revision of a server-driven controller, even in an update.
+    """Return the number of the revision to roll back to, for a server-driven controller.
 
-    Returns None to undo the update in progress, or if no change is needed. record: of the update in
-    progress or the last one. former: earlier numbers of the present template. Raises RolloutError.
+    Returns None to roll back the update in progress, or if the last update has been rolled back
+    already. record is the record of the update in progress or of the last update. former has the
+    earlier numbers of the current template. Raises RolloutError.
     """
-    present = _present(request, controller, history)
-    is_renumbered = bool(record and record.revision and present
-                         and present.number > record.revision + 1)
+    current = _current_revision(request, controller, history)
+    is_renumbered = bool(record and record.revision and current
+                         and current.number > record.revision + 1)
     if record and not in_progress and (record.after != controller.images or is_renumbered):
-        # The client was killed, the server finished, and another client updated since.
+        # The task was killed, the controller manager finished the update, and another client has
+        # begun a further update since.
         record = None
     if record and record.request == PREVIOUS:
-        # A revision that returned and was replaced again is renumbered: use the newest of the
-        # others.
+        # If the recorded revision has got another number since, use the newest other revision.
         is_lost = record.to_revision not in (None, *former,
                                              *(revision.number for revision in history))
         return (newest_other(request, controller, history).number if record.is_back
@@ -88,22 +89,19 @@ def newest_other(request: Request, controller: Controller,
                        next_command=refusals.way_back(request, None))
 
 
-def _present(request: Request, controller: Controller,
-             history: t.Sequence[Revision]) -> Revision | None:
-    """Return the revision with the present template."""
+def _current_revision(request: Request, controller: Controller,
+                      history: t.Sequence[Revision]) -> Revision | None:
+    """Return the revision with the current template."""
     return next((revision for revision in history
                  if same_template(revision.template, controller.template, request.label_key)), None)
 
 
 def _is_undone(controller: Controller) -> bool:
-    """Return whether the last update, of another request, was undone and is still.
-
-    A template in the record has to be the present one.
-    """
+    """Return whether the last update was rolled back, without a change of the template since."""
     last = controller.last_rollout
-    present = identity.digest(without_label(controller.template, controller.kind.server_label))
+    current = identity.digest(without_label(controller.template, controller.kind.server_label))
     return (last.get("outcome") == "rolled_back" and "to_revision" not in last
-            and last.get("request") != PREVIOUS and last.get("template", present) == present)
+            and last.get("request") != PREVIOUS and last.get("template", current) == current)
 
 
 def _number(controller: Controller) -> int:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Errors shared by several flows. Pure."""
+"""The errors that several flows have in common. Pure."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def refuse_owned(request: Request, primary: Controller) -> None:
 
 
 def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:
-    """Raise RolloutError for a controller that is being deleted.
+    """Raise RolloutError if the controller is being deleted.
 
-    then: the command to run after the deletion.
+    The error suggests the command `then` for the time after the deletion.
     """
     if controller.is_deleting:
         subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
@@ -45,7 +45,7 @@ def refuse_deleting(request: Request, controller: Controller, then: str = "") ->
 
 
 def endless_deletion(request: Request, controller: Controller) -> RolloutError:
-    """Return the error for a deletion that finalizers have delayed for too long."""
+    """Return the error for a deletion that finalizers block."""
     return RolloutError(f"the deletion of {controller.name} does not end", where=request.where,
                         why=_finalizers(controller),
                         next_command=(*_without_finalizers(request, controller), "then:",
@@ -53,7 +53,7 @@ def endless_deletion(request: Request, controller: Controller) -> RolloutError:
 
 
 def refuse_finalizers(request: Request, *controllers: Controller) -> None:
-    """Raise RolloutError if finalizers would block a deletion by the migration."""
+    """Raise RolloutError if finalizers would block a deletion during the migration."""
     for controller in controllers:
         if controller.finalizers:
             raise RolloutError(f"its migration deletes {controller.kind} {controller.name}, which "
@@ -64,15 +64,15 @@ def refuse_finalizers(request: Request, *controllers: Controller) -> None:
 
 
 def _finalizers(controller: Controller) -> str:
-    """Return the reason for the delay of a deletion, or ""."""
+    """Return why the deletion takes long, or ""."""
     names = ", ".join(controller.finalizers)
     return f"finalizers of {controller.kind} {controller.name}: {names}" if names else ""
 
 
 def _without_finalizers(request: Request, controller: Controller) -> tuple[str, ...]:
-    """Return the commands that complete a deletion.
+    """Return the commands that let a deletion continue.
 
-    The garbage collector removes the finalizers in GARBAGE_COLLECTOR.
+    The finalizers in GARBAGE_COLLECTOR must not be removed by hand.
     """
     if not controller.finalizers:
         return ()
@@ -87,12 +87,12 @@ def _without_finalizers(request: Request, controller: Controller) -> tuple[str, 
 
 
 def refuse_without_room(request: Request, primary: Controller, annotations: t.Mapping[str, str],
-                        more: int = 0, why: str = "") -> None:
-    """Raise RolloutError if the annotations exceed the API server's limit.
+                        reserve: int = 0, why: str = "") -> None:
+    """Raise RolloutError if the annotations exceed the limit of the API server.
 
-    more: the size in bytes of further annotations.
+    reserve is the number of bytes for annotations that the update adds later.
     """
-    size = more + sum(len(text.encode()) for pair in annotations.items() for text in pair)
+    size = reserve + sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > MAX_ANNOTATIONS_SIZE:
         raise RolloutError("its annotations leave no room for the annotations of the update: the "
                            f"total would be {size} bytes, and the API server allows "
@@ -105,10 +105,11 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
 def nothing_to_roll_back(request: Request, before: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a rollback without an update to undo or a template to return to.
+    """Return the error for a rollback without an update in progress or without its old template.
 
-    before: the revision before the current template. finish: the commands that end the update in
-    progress, if any; a task to a revision may begin before that end, a task to an image may not.
+    before is the newest revision with another template. finish has the commands that finish an
+    update in progress. While an update is in progress, a rollback to a revision is possible, but an
+    update to an image is not.
     """
     last = (f"; the previous revision is {before.number} "
             f"({image_names(images_of(before.template))})" if before else "")
@@ -119,10 +120,7 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
 
 
 def template_lost(request: Request, is_paused: bool, newest: Revision | None) -> RolloutError:
-    """Return the error for an update in progress without a stored previous template.
-
-    newest: the newest revision, or None.
-    """
+    """Return the error for the rollback of an update whose old template no longer exists."""
     return RolloutError("the update in progress cannot be rolled back: the previous template no "
                         "longer exists",
                         where=request.where,
@@ -132,10 +130,9 @@ def template_lost(request: Request, is_paused: bool, newest: Revision | None) ->
 
 
 def way_back(request: Request, before: Revision | None) -> str:
-    """Return the command that rolls back to a revision.
+    """Return the command that rolls back to a revision, or to an image that the user chooses.
 
-    The record of the last update has images, but users with annotate permission can forge the
-    record.
+    The images in the record are not used: users with annotate permission can write the record.
     """
     if before is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
@@ -143,7 +140,7 @@ def way_back(request: Request, before: Revision | None) -> str:
 
 
 def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
-    """Raise RolloutError if revisions with the number to_revision differ in their templates."""
+    """Raise RolloutError if several revisions have the number to_revision, and other templates."""
     if any(revision.template != revisions[0].template for revision in revisions):
         names = [revision.name for revision in revisions]
         raise RolloutError(f"revision {request.to_revision} is ambiguous: {', '.join(names)} have "
@@ -155,7 +152,7 @@ def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
 
 
 def contested_before(request: Request, candidates: t.Sequence[Revision]) -> RolloutError:
-    """Return the error for several candidates for the template before the update."""
+    """Return the error for a rollback with several candidates for the old template."""
     revisions = " or ".join(
         f"revision {revision.number} ({image_names(images_of(revision.template))})"
         for revision in candidates)
@@ -168,7 +165,7 @@ def contested_before(request: Request, candidates: t.Sequence[Revision]) -> Roll
 
 
 def unreadable_history(request: Request) -> RolloutError:
-    """Return the error for a history that the user may not list."""
+    """Return the error for a history without permission to list ControllerRevisions."""
     return RolloutError("its history cannot be read", where=request.where,
                         why="not allowed: list on controllerrevisions (apps)",
                         next_command="request this permission in a Role in this namespace (see "
@@ -178,7 +175,7 @@ def unreadable_history(request: Request) -> RolloutError:
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
     """Return the error for a to_revision that is not in the history.
 
-    example: the number of an existing revision.
+    example is the number of a revision for the suggested command.
     """
     numbers = ", ".join(f"{revision.number} ({image_names(images_of(revision.template))})"
                         for revision in history)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checksums of the ConfigMaps and Secrets that the pods of a request read. Pure.
+"""The checksums of ConfigMaps and Secrets in the pod template (roll_on). Pure.
 
-A run reads the objects before its first observation, and again when it holds the Lease. In between
-and afterwards the checksums do not change: one run brings all pods to one template.
+A run reads the objects before its first observation, and again after it has acquired the Lease. The
+checksums are constant for the rest of the run, so that all new pods have the same template.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def needs(request: Request) -> tuple[Rule, ...]:
 def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
     """Return the request with the checksums of its objects. Raises RolloutError.
 
-    Without a controller, or during a handover, no template is desired, and nothing is read.
+    Reads nothing for a rollback or during a handover, which have no desired template.
     """
     if not request.roll_on or request.checksums is not None:
         return request
@@ -66,15 +66,14 @@ def _read(request: Request, references: t.Mapping[Reference, bool],
 
 def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
                            cluster: Cluster) -> dict[str, str]:
-    """Return the checksums of an update in progress that reads the same objects, or {}.
+    """Return the checksums in the template of an update in progress with the same objects, or {}.
 
-    A Secret may change at any moment, also during a pause: the same task has to be able to finish
-    the update.
+    With new checksums, a task could not finish an update after a change of a Secret.
     """
     observed = flow.find(request, cluster)
     carrier = flow.carrier(observed)
     direction = flow.status(request, observed).direction
-    # During a rollback, only a successor still has the template of the update.
+    # During a rollback, only the successor of a client-driven update has the new template.
     if carrier is None or direction not in ("forward", flow.creates_successor and "back"):
         return {}
     stored = object_meta.checksums(carrier.template)

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""ReplicationControllers or ReplicaSets in memory, for check mode. Pure.
+"""Simulated ReplicationControllers and ReplicaSets, for check mode. Pure.
 
-settle() brings the model to the next stable state, in place of the controller manager, the garbage
-collector and the nodes. tests/unit/cluster_models.py has an extended model for tests: single steps,
-and a controller manager that lags behind the API server. Objects are never changed in place, so
+settle() acts for the controller manager, the garbage collector and the nodes, until the cluster is
+stable. tests/unit/cluster_models.py extends the simulation for tests: single steps, and a
+controller manager that lags behind the API server. Objects are never changed in place, so that
 copies are cheap.
 """
 
@@ -26,20 +26,16 @@ from ..model.steps import REVISION, Create, Delete, Handover, Patch, Write
 from . import handover
 from .flow import Model
 
-#: Pods per controller that fit into memory; a larger controller has no pods in a model.
-MOST_PODS = 20_000
+#: Maximum number of pods of a simulated controller.
+MAX_PODS = 20_000
 
 
-#: Returns the stored ControllerRevisions for uids of controllers; None without the
-#: permission to list them.
+#: A function that lists the ControllerRevisions of controllers by uid; None without permission.
 LookUpRevisions: t.TypeAlias = "t.Callable[[t.Sequence[str]], list[Json] | None]"
 
 
 class Pod(t.NamedTuple):
-    """A pod: the controller's uid ("" for an orphan), the labels, and the readiness.
-
-    A ready pod is available.
-    """
+    """A simulated pod. A ready pod is available; an orphan has the owner ""."""
 
     owner: str
     labels: tuple[tuple[str, str], ...]
@@ -47,20 +43,20 @@ class Pod(t.NamedTuple):
 
 
 class SimulatedCluster(Model):
-    """The controllers of a kind in a namespace, with the pods."""
+    """The simulated controllers of one kind, and their pods."""
 
     def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
                  look_up_revisions: LookUpRevisions | None = None) -> None:
-        """Copy the state of a cluster."""
+        """Create a simulated cluster from the objects of a real cluster."""
         self.kind = kind
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self.pods: list[Pod] = []
-        #: ControllerRevisions by name.
-        self.kept: dict[str, Json] = {}
+        #: The ControllerRevisions by name.
+        self.stored_revisions: dict[str, Json] = {}
         self._look_up_revisions = look_up_revisions
         self._first = [_uid(item) for item in self.items.values()]
         for item in self.items.values():
-            if _size(item) <= MOST_PODS:
+            if _size(item) <= MAX_PODS:
                 controller = Controller.from_api(item, kind)
                 self.pods += [self._new_pod(controller, ready=number < controller.available)
                               for number in range(controller.current)]
@@ -78,18 +74,19 @@ class SimulatedCluster(Model):
                      if selector.items() <= dict(pod.labels).items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return all ControllerRevisions; the initial controllers are looked up only once."""
+        """Return all ControllerRevisions. The first call reads them from the real cluster."""
         if self._look_up_revisions:
             first = [uid for uid in self._first if uid in uids]
             stored = self._look_up_revisions(first) if first else []
             if stored is None:
                 return None
-            self.kept = {item["metadata"]["name"]: item for item in stored} | self.kept
+            from_cluster = {item["metadata"]["name"]: item for item in stored}
+            self.stored_revisions = from_cluster | self.stored_revisions
             self._look_up_revisions = None
-        return list(self.kept.values())
+        return list(self.stored_revisions.values())
 
     def write(self, write: Write) -> bool:
-        """Carry out a write; False if a precondition fails (API server: 404, 409, 422)."""
+        """Apply a write; return False if a precondition fails (404, 409 or 422 of the API)."""
         if write.kind == REVISION:
             return self._write_revision(write)
         if isinstance(write, Handover):
@@ -107,15 +104,15 @@ class SimulatedCluster(Model):
         return self._delete(item, write) if isinstance(write, Delete) else self._patch(item, write)
 
     def _write_revision(self, write: Write) -> bool:
-        holds = (write.name in self.kept) != isinstance(write, Create)
+        holds = (write.name in self.stored_revisions) != isinstance(write, Create)
         if holds and isinstance(write, Create):
-            self.kept[write.name] = write.manifest
+            self.stored_revisions[write.name] = write.manifest
         elif holds:
-            del self.kept[write.name]
+            del self.stored_revisions[write.name]
         return holds
 
     def _hand_over(self, write: Handover) -> bool:
-        """Reparent pods; pods with equal owner and labels are interchangeable."""
+        """Reparent pods. Pods with the same owner and labels are interchangeable."""
         pending = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
         before, after = self.pods, []
         for pod in before:
@@ -126,7 +123,7 @@ class SimulatedCluster(Model):
         return after != before
 
     def _new_uid(self, name: str) -> str:
-        """Return an unused uid; real uids are never reused."""
+        """Return a uid that no object has."""
         used = self._used_uids()
         return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count())
                     if uid not in used)
@@ -151,25 +148,25 @@ class SimulatedCluster(Model):
     def _store(self, name: str, item: Json | None) -> None:
         if item is None:
             del self.items[name]
-        elif _size(item) > MOST_PODS:
+        elif _size(item) > MAX_PODS:
             raise RolloutError(f"check mode cannot simulate {_size(item)} pods of {name}: at most "
-                               f"{MOST_PODS}")
+                               f"{MAX_PODS}")
         else:
             self.items[name] = item
 
     # The controller manager, the garbage collector and the nodes
 
     def settle(self) -> bool:
-        """Run the cluster to a stable state, with ready pods; return whether the state changed."""
+        """Run the controllers until the cluster is stable; return whether anything has changed."""
         has_changed = False
         while self._sync_next() or self._finalize() or self._collect_garbage() or self._run_pods():
             has_changed = True
         return has_changed
 
     def _sync_next(self) -> bool:
-        """Sync the first outdated controller, as syncReplicaSet does: claim, count, resize."""
+        """Sync the first controller that is not up to date, as syncReplicaSet does."""
         for name, item in sorted(self.items.items()):
-            if _size(item) > MOST_PODS:
+            if _size(item) > MAX_PODS:
                 continue
             controller = Controller.from_api(item, self.kind)
             claimed, other_pods = _claimed(controller, self.pods)
@@ -182,10 +179,9 @@ class SimulatedCluster(Model):
 
     def _resized(self, controller: Controller, pods: t.Sequence[t.Any],
                  ) -> tuple[list[t.Any], list[t.Any], Json]:
-        """Return a controller's pods after one sync, the deleted pods, and the status.
+        """Return the pods of a controller after one sync, the deleted pods, and the status.
 
-        The status counts the pods before the sync creates or deletes some. Pods that are not ready
-        are deleted first.
+        The status counts the pods before the sync. Unready pods are deleted first.
         """
         ready = sum(pod.ready for pod in pods)
         status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
@@ -201,7 +197,7 @@ class SimulatedCluster(Model):
         return ordered[:replicas] + created, ordered[replicas:], status
 
     def _finalize(self) -> bool:
-        """Remove the finalizers of the objects that are being deleted, as their owners do."""
+        """Delete the terminating objects, as if all finalizers were removed."""
         terminating = [name for name, item in self.items.items() if is_terminating(item)]
         for name in terminating:
             self._store(name, None)
@@ -222,7 +218,7 @@ class SimulatedCluster(Model):
 
 
 def _claimed(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """Return a controller's pods after adoptions and releases, and the other pods."""
+    """Return the pods of a controller after adoption and release, and the other pods."""
     claimed, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
@@ -238,7 +234,7 @@ def _claimed(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], 
 
 
 def has_counts(item: Json, status: Json) -> bool:
-    """Return whether an object's status has equal counts; a missing count is 0."""
+    """Return whether the status of an object has these counts; a missing count is 0."""
     before = item.get("status") or {}
     return all(before.get(field, 0) == value for field, value in status.items())
 
@@ -249,9 +245,9 @@ def _spec(item: Json) -> t.Any:
 
 def changed_by(write: Write, item: Json | None,
                version: t.Callable[[Json], t.Any] = _spec) -> Json | None:
-    """Return an object after a patch, or None if there is no object or a precondition fails.
+    """Return the object after a patch, or None if the object is missing or a precondition fails.
 
-    version: the parts of an object that count in its generation.
+    version returns the fields of an object whose changes increment metadata.generation.
     """
     if item is None or not isinstance(write, Patch):
         return None
@@ -265,9 +261,9 @@ def changed_by(write: Write, item: Json | None,
 
 
 def deleted(item: Json) -> Json | None:
-    """Return the object after a deletion; None without finalizers.
+    """Return the terminating object after a deletion, or None without finalizers.
 
-    The API server counts a delayed deletion as a change of the spec.
+    The API server increments metadata.generation of a terminating object.
     """
     metadata = item["metadata"]
     if not metadata.get("finalizers"):
@@ -279,12 +275,12 @@ def deleted(item: Json) -> Json | None:
 
 
 def is_terminating(item: Json) -> bool:
-    """Return whether finalizers delay the deletion of an object."""
+    """Return whether the object is terminating and has finalizers."""
     return bool(item["metadata"].get("deletionTimestamp") and item["metadata"].get("finalizers"))
 
 
 def _size(item: Json) -> int:
-    """Return the present or the requested number of a controller's pods, the higher number."""
+    """Return the current or the desired number of pods, whichever is greater."""
     return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
 
 

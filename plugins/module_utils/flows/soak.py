@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The place of a soak in an update: before a pause, and before the step that is hard to undo. Pure.
+"""The time of a soak: before a pause, and before the first step that cannot be undone. Pure.
 
-Planners do not know soaks: Flow.is_soak_due() reads in a planned decision that all new pods exist.
-explain/pod_health judges the pods, run/soaking measures the time.
+Flow.is_soak_due() decides from the planned step whether all new pods exist, so planners have no
+rows for soaks. explain/pod_health decides whether a pod is healthy, and run/soaking measures the
+time.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from ..model.steps import (
 )
 from .flow import Flow, Rule
 
-#: Required and optional permissions.
+#: Required permissions.
 NEEDS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
+#: Optional permissions.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
 
 
@@ -44,10 +46,10 @@ def is_requested(request: Request) -> bool:
 
 def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or a Watch before it.
+    """Return the planned decision, or a Watch if the soak comes first.
 
-    The step that pauses writes the soak's annotation; the last step of the update removes the
-    annotation.
+    The step that pauses the update also writes the annotation of the soak. The last step of the
+    update removes the annotation.
     """
     decision, primary = plan(), observed.primary
     if primary is None:
@@ -72,15 +74,12 @@ def decide(flow: Flow, request: Request, observed: Observed,
 
 
 def subject(carrier: Controller | None) -> str:
-    """Return a hash of the template of the new pods; "" without new pods.
-
-    carrier: the controller with that template (Flow.carrier).
-    """
+    """Return the hash of the template of the new pods; "" before the update has begun."""
     return identity.digest(carrier.template) if carrier else ""
 
 
 def annotate_soak(primary: Controller, text: str, after: str) -> Step:
-    """Return the step that writes the soak's annotation."""
+    """Return the step that writes the annotation of the soak."""
     write = patch(primary, *annotate(primary, {object_meta.SOAK: text}))
     return Step(Action.ANNOTATE, primary.name, write, after=after)
 

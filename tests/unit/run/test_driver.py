@@ -17,7 +17,7 @@ from clusters import Cluster, fails, troubled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import decide
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import LOOK_AT_PODS_AGAIN
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import POD_LIST_INTERVAL
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
     RolloutError,
@@ -365,7 +365,7 @@ def test_pods_that_have_just_been_handed_over_are_not_listed_again_at_once():
     cluster.run()
 
     at = handed_over(cluster)[0][0]
-    assert {listed for now, listed in lag if now < at + LOOK_AT_PODS_AGAIN} == {1}
+    assert {listed for now, listed in lag if now < at + POD_LIST_INTERVAL} == {1}
     assert lag[-1][1] > 1
 
 

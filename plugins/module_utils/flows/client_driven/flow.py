@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Updates of ReplicationControllers and ReplicaSets: observation and status. Pure.
+"""The flow of ReplicationControllers and ReplicaSets: observation and status. Pure.
 
-The client scales both controllers, step by step.
+The task itself scales both controllers, step by step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .. import autoscaler, handover, provenance
 from ..commands import BEGAN, resume_and_rollback
 from ..desired import desired_template, trial
 from ..flow import (
-    LOOK_AT_PODS_AGAIN,
+    POD_LIST_INTERVAL,
     Cluster,
     Flow,
     Memory,
@@ -60,31 +60,32 @@ from .status import goal_of, phase_of, sides_of
 
 #: The permission to count terminating pods.
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
-#: Seconds between two counts of terminating pods: at least once, and once per hundred pods.
-COUNT_TERMINATING_AGAIN = 0.5
+#: Minimum seconds between two counts of terminating pods, for each hundred pods.
+COUNT_INTERVAL = 0.5
 
 
 @dataclasses.dataclass
 class Caches:
-    """Cached observations of a run, for later turns of the loop."""
+    """The caches of a run."""
 
-    #: The stored form of the successor's template, and a hash of the templates behind the form.
+    #: The successor's template as returned by a dry run, with the key of the cache.
     stored: tuple[str, Json] | None = None
-    #: The name of the successor created by this run, or "".
+    #: The name of the successor that this run has created, or "".
     created: str = ""
-    #: The size before the update; the annotations of a deleted controller are gone.
+    #: The size before the update, in case another client deletes a controller with its annotations.
     size: int | None = None
-    #: Whether the successor of a handover was looked up.
+    #: Whether the run has read the successor of a handover from the API server.
     is_successor_looked_up: bool = False
-    #: The last count of terminating pods delaying a step, and the time of the next count.
+    #: The last count of terminating pods.
     terminating: Terminating = NONE_TERMINATING
+    #: The time of the next count, by the monotonic clock.
     count_terminating_from: float = 0.0
-    #: The first list of the pods of a handover, requested during the step before.
+    #: The first list of pods of a handover, requested in the background of the previous step.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
 
 
 class ClientDrivenFlow(Flow[ClientDrivenObserved]):
-    """Update of a ReplicationController or ReplicaSet: a primary shrinks, a successor grows."""
+    """The flow of a ReplicationController or ReplicaSet."""
 
     creates_successor = True
 
@@ -113,8 +114,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         revisions = _history(request, cluster, memory, observed)
         if request.is_previous:
             return history.resolved_previous(request, observed, revisions)
-        # If another client has deleted the primary, the garbage collector deletes its history as
-        # well. The state table then reports the update in progress.
+        # If another client has deleted the primary, the garbage collector deletes its history. The
+        # planner then reports the update in progress.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -209,11 +210,11 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             request = dataclasses.replace(request, name=survivor.partner or survivor.name)
             return refusals.finish_command(request, survivor), None
         if phase == "taking_over":
-            if (mark := primary.takeover) is None:
+            if (takeover := primary.takeover) is None:
                 return BEGAN, None
             changed = {container: image for container, image in primary.images.items()
-                       if mark["from"].get(container) != image}
-            finish = dataclasses.replace(request, name=primary.name, label_key=mark["label"])
+                       if takeover["from"].get(container) != image}
+            finish = dataclasses.replace(request, name=primary.name, label_key=takeover["label"])
             return finish.command(State.UPDATED, otherwise=BEGAN, images=changed), None
         key, next_name = DEPLOYMENT_LABEL, None
         if successor:
@@ -257,8 +258,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Annotations are written on the primary first: its cached state must never be older than
-        # the successor's.
+        # Steps annotate the primary first, so the primary is read last.
         return (observed.successor.name,) if observed.successor else ()
 
     def note(self, write: Write, memory: Memory) -> None:
@@ -270,7 +270,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
 def _desired(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
              memory: Memory) -> Json | None:
-    """Return the template for new pods; None for a rollback and during a handover."""
+    """Return the desired template; None for a rollback and during a handover."""
     base = observed.primary or observed.successor
     if base is None or request.undoes or base.has_takeover:
         return None
@@ -283,7 +283,7 @@ def _hands_over(request: Request) -> bool:
 
 
 def _size(observed: Observed) -> int | None:
-    """Return the initial size if both controllers record the same, or if no update has begun."""
+    """Return the size before the update; None if the two controllers do not agree."""
     primary, successor = observed.primary, observed.successor
     if primary and successor and primary.original == successor.original:
         return primary.original
@@ -292,9 +292,9 @@ def _size(observed: Observed) -> int | None:
 
 def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                  caches: Caches) -> ClientDrivenObserved:
-    """Return the observation with the successor's template in the form of the API server.
+    """Return the observation with the result of a dry run of the successor.
 
-    The dry run is sent only if nothing else confirms the successor as the result of this request.
+    The dry run is sent only if nothing else shows that the successor is the result of the request.
     """
     primary, successor = observed.primary, observed.successor
     if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
@@ -313,7 +313,7 @@ def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Clus
 
 def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
                         primary: Controller) -> Create:
-    """Return the creation of the successor, under a generated name."""
+    """Return the creation of the successor for a dry run, with a generated name."""
     manifest = successor_manifest(request, observed, primary, 0)
     metadata = {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}
     return Create({**manifest, "metadata": metadata})
@@ -321,10 +321,10 @@ def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
 
 def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Controller,
                   cluster: Cluster, memory: Memory) -> bool:
-    """Return whether the API server confirms a record of the present template as the result."""
+    """Return whether a dry run confirms the record that the template is the request's result."""
     if observed.desired is None or evidence.match(request, observed) is not Match.RECORDED:
         return False
-    # Admission may change every write, or creations alone.
+    # A webhook may apply to patches and creations, or to creations alone.
     return provenance.is_confirmed(
         request, base, observed.desired, cluster, memory,
         lambda template: trial(request, base, template),
@@ -334,10 +334,10 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
 
 def _pods_to_reparent(observed: Observed, cluster: Cluster,
                       memory: Memory) -> tuple[Pod, ...] | None:
-    """Return the pods with their controllers, from a list as new as this call.
+    """Return the pods with their controllers, or None if no decision depends on the pods.
 
-    Returns None if no decision depends on the pods now. Just after the patches of all pods, the
-    status of both controllers reports the change soon enough, and a list would add no information.
+    After all pods were patched, the status of the controllers reports the change, so the pods are
+    not listed again at once.
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if memory.has_begun and successor and handover.is_half_closed(observed):
@@ -347,23 +347,24 @@ def _pods_to_reparent(observed: Observed, cluster: Cluster,
         return None
     prefetched, caches.prefetched_pods = caches.prefetched_pods, None
     if prefetched and successor and any(pod.owner == successor.uid for pod in prefetched.result()):
-        # A later change fails the patch of the pod, and the list after the patches shows the
-        # change. Only a new list can show the absence of pods.
+        # If a pod has changed since this list, its patch fails, and the next list shows the change.
+        # Without pods, the list must be a new one.
         return prefetched.result()
     is_empty = successor is not None and successor.current == 0
     selecting = successor or observed.primary
     if selecting is None or (memory.seconds < memory.look_at_pods_from and not is_empty):
         return None
     if memory.has_begun:
-        memory.look_at_pods_from = memory.seconds + LOOK_AT_PODS_AGAIN
+        memory.look_at_pods_from = memory.seconds + POD_LIST_INTERVAL
     return cluster.live_pods(selecting.selector)
 
 
 def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> ClientDrivenObserved:
-    """Count the terminating pods, after the sizes, if the next step depends on them.
+    """Return the observation with the terminating pods, if the next step depends on them.
 
-    A pod absent from its controller's status is terminating by then, or deleted.
+    The pods are counted after the status was read, so every pod that the status no longer counts is
+    terminating or deleted.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -374,43 +375,40 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     controllers = observed.controllers
     labels = dict(set.intersection(*(set(controller.selector.items())
                                      for controller in controllers)))
-    labels.pop(request.label_key, None)  # pods of a deleted successor count as well
+    labels.pop(request.label_key, None)  # Count the pods of a deleted successor as well.
     other_uids = ({controller.uid for controller in cluster.controllers().values()}
                   - {controller.uid for controller in controllers})
     caches.terminating = Terminating.from_pods(
         [pod for pod in cluster.terminating_pods(dict(sorted(labels.items())))
          if pod.owner_kind in ("", str(request.kind)) and pod.owner not in other_uids])
     hundreds = sum(controller.current for controller in controllers) / 100
-    caches.count_terminating_from = memory.seconds + COUNT_TERMINATING_AGAIN * max(1, hundreds)
+    caches.count_terminating_from = memory.seconds + COUNT_INTERVAL * max(1, hundreds)
     return dataclasses.replace(observed, terminating=caches.terminating)
 
 
 def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str | None:
-    """Return the name of a partner that may have been created a moment ago, to be looked up.
-
-    A decision needs the current state of the partner, not the cached state.
-    """
+    """Return the name of a successor that the watch may not have reported yet, or None."""
     primary, successor = observed.primary, observed.successor
     if not primary or not primary.partner or (successor and successor.name == primary.partner):
         return None
     caches = memory.caches(Caches)
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
-        return None  # the successor existed, and the watch has reported the deletion
-    if primary.takeover:  # no successor is created after the handover has begun
+        return None  # The watch has reported the deletion of the successor.
+    if primary.takeover:  # No successor is created after the start of a handover.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
     has_just_annotated = memory.step and (
         (memory.step.action, memory.step.name) == (Action.ANNOTATE, primary.name))
-    # Otherwise this task creates the partner, and the creation fails if the name exists.
+    # After its own annotation, this task creates the successor, which fails if the name exists.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 
 def _history(request: Request, cluster: Cluster, memory: Memory,
              observed: ClientDrivenObserved) -> tuple[Revision, ...] | None:
-    """Return the revisions of a controller, the present template first; None without permission.
+    """Return the revisions, beginning with the current template; None without permission.
 
-    Until the update has ended, the successor's own template is no revision of a deleted primary.
+    Without a primary, the template of the successor is left out: its update is not complete.
     """
     controllers = observed.controllers
     if memory.revisions is None:
@@ -424,7 +422,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
 
 
 def quota_names(kind: Kind) -> tuple[str, ...]:
-    """Return the names of a kind in a ResourceQuota: two in the core group, one in others."""
+    """Return the names of a kind in a ResourceQuota. A kind of the core group has two names."""
     if kind.group:
         return (f"count/{kind.resource}.{kind.group}",)
     return kind.resource, f"count/{kind.resource}"

@@ -2,17 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Template history of a controller, one ControllerRevision per template, for to_revision. Pure.
+"""The history of a client-driven controller: a ControllerRevision for each old template. Pure.
 
-As in a DaemonSet's history (pkg/controller/daemon/update.go), equal templates share one
-ControllerRevision, with the highest number. Here a ControllerRevision is only created and deleted,
-never changed. Its data is a single string, since the API server compares bytes: if the server
-serialized the data differently, validation would reject every patch as a change of an immutable
-field. The garbage collector's patch to remove the owner would fail too, and an orphaning deletion
-of the controller would never end (observed).
+As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share one
+ControllerRevision, with the highest number. Unlike there, a ControllerRevision is never changed.
 
-A template is stored just before its loss: before the handover, or the deletion of the primary. The
-controller's present template needs no copy, and has the next number.
+Its data is a single string. The API server compares the immutable data byte by byte, and a
+structured template can be serialized differently by another version. Then every patch would fail,
+also the patch of the garbage collector that removes the owner reference, and an orphaning deletion
+of the controller would never end.
+
+The update stores the old template before the step that discards it: the handover, or the deletion
+of the primary. The current template is not stored; it has the next number.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 def revisions(controller: Controller, stored: t.Iterable[Json], key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
-    """Return the revisions for a rollback, newest first: the present template, then the stored."""
+    """Return the revisions for a rollback, newest first, beginning with the current template."""
     all_revisions = proven(stored, controller, *other_controllers)
     certain = [revision for revision in all_revisions if revision not in contested(all_revisions)]
     template = without_label(controller.template, key)
     if certain and certain[0].template == template:
         return tuple(certain)
     last = controller.last_rollout
-    if last.get("to") != controller.images:  # another client has changed the controller since
+    if last.get("to") != controller.images:  # Another client has changed the template since.
         last = {"time": controller.created}
     number = all_revisions[0].number + 1 if all_revisions else 1
     return Revision(number, template, fields.text(last, "time"), fields.text(last, "who")), *certain
 
 
 def proven(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
-    """Return the ControllerRevisions of these controllers with a matching name, newest first.
+    """Return the ControllerRevisions that the collection has created, newest first.
 
-    The name has to contain the hash of owner, number and template.
+    The name of such a ControllerRevision contains a hash of owner, number and template.
     """
     uids = {controller.uid for controller in controllers}
     return sorted((revision for revision in map(object_meta.stored_revision, stored)
@@ -62,21 +63,21 @@ def proven(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]
 
 
 def contested(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions with the same number as a revision with a different template.
+    """Return the revisions whose number another revision with a different template has as well.
 
-    No fact shows which revision an update has stored.
+    One of them is forged, and nothing shows which.
     """
     return [revision for revision in stored
-            if any(revision.number == rival.number and revision.template != rival.template
-                   for rival in stored)]
+            if any(revision.number == other.number and revision.template != other.template
+                   for other in stored)]
 
 
 def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
-    """Return the request with the template of the requested revision.
+    """Return the request with the template of the revision to_revision.
 
-    history is None without permission to list; stored has all stored revisions. Raises RolloutError
-    if no revision has the number.
+    history is None without permission to list ControllerRevisions. Raises RolloutError if no
+    revision or several revisions have the number.
     """
     refusals.refuse_contested(request, [revision for revision in stored
                                         if revision.number == request.to_revision])
@@ -93,14 +94,15 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
                       history: t.Sequence[Revision] | None) -> Request:
     """Return the request with the template before the last update.
 
-    The request is returned unchanged if only an update in progress has to be undone. history is
-    None without permission to list. Raises RolloutError.
+    Returns the request unchanged if the update in progress is to be rolled back. history is None
+    without permission to list ControllerRevisions. Raises RolloutError.
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
-    is_anothers = successor is not None and successor.last_rollout.get("request") != PREVIOUS
+    is_another_request = (
+        successor is not None and successor.last_rollout.get("request") != PREVIOUS)
     in_progress = controller is not None and (observed.in_progress or controller.is_updating)
-    if controller is None or (in_progress and (primary is None or is_anothers)):
+    if controller is None or (in_progress and (primary is None or is_another_request)):
         return request
     if history is None:
         raise refusals.unreadable_history(request)
@@ -108,14 +110,14 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
         dataclasses.replace(request, to_revision=revision.number, revision=revision.template)
         for revision in history]
     if primary and in_progress:
-        # An admission webhook may have changed the successor's template: compare the label and the
-        # name, both hashes of the request.
+        # Admission may have changed the successor's template, so compare the label and the name,
+        # which contain a hash of the request.
         if successor:
             matching = [
                 candidate for candidate in candidates
                 if expected_successor(candidate, primary)[1] == deployment_label(
                     request, successor)]
-        else:  # killed before the creation of a successor
+        else:  # The task was killed before it created the successor.
             matching = [candidate for candidate in candidates
                         if expected_successor(candidate, primary)[0] == primary.partner]
         return matching[0] if matching else request
@@ -125,7 +127,7 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
 
 
 def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
-    """Return the ControllerRevisions after a write; the Lease excludes other writers."""
+    """Return the ControllerRevisions after a write of this task."""
     if stored is None or write.kind != REVISION:
         return stored
     remaining = [item for item in stored if item["metadata"]["name"] != write.name]
@@ -133,13 +135,13 @@ def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
 
 
 def without_history(why: str) -> str:
-    """Return the warning about a missing history, without which the update continues."""
+    """Return the warning that the old template is not stored."""
     return (f"the previous template is not stored, so to_revision cannot restore the template: "
             f"{why} (see docs/permissions.md; revision_history_limit=0 disables the history)")
 
 
 def is_due(observed: ClientDrivenObserved) -> bool:
-    """Return whether the primary's template is about to be lost: the successor has all pods."""
+    """Return whether the next steps discard the template of the primary."""
     primary, successor = observed.primary, observed.successor
     return bool(primary and successor and not primary.has_takeover and primary.is_empty
                 and successor.is_settled)
@@ -147,13 +149,10 @@ def is_due(observed: ClientDrivenObserved) -> bool:
 
 def store_step(request: Request, observed: ClientDrivenObserved, primary: Controller,
                successor: Controller) -> Step | None:
-    """Return the step before the loss of the primary's template.
-
-    Returns None if the template is in the history of the remaining controller.
-    """
+    """Return the next step that stores or trims the history, or None for a complete history."""
     if not observed.keeps_history:
         return None
-    # The garbage collector deletes the primary's history with the primary.
+    # With next_name the primary is deleted, and the garbage collector deletes its history.
     survivor = successor if request.next_name else primary
     successor_template = without_label(successor.template, request.label_key)
     newest: dict[str, Revision] = {}
@@ -163,7 +162,7 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
         newest.setdefault(identity.canonical(revision.template), revision)
     earlier = [revision for revision in newest.values()
                if revision.template != successor_template][:request.revision_history_limit]
-    # Retain the target of a rollback, for a rerun of the task after a kill.
+    # Keep the revision of a rollback, which the task needs again if it is killed.
     retained = [*earlier, *(revision for revision in newest.values()
                             if revision.template == successor_template)]
     for revision in retained:
@@ -179,9 +178,9 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
 
 
 def _manifest(request: Request, survivor: Controller, revision: Revision) -> Json:
-    """Return the ControllerRevision, named by a hash of content and owner.
+    """Return the ControllerRevision. Its name contains a hash of owner, number and template.
 
-    A client that resumes for a killed client writes no second copy.
+    A task that resumes the update of a killed task therefore creates no second copy.
     """
     name = identity.successor_name(request.name,
                                    _hash(dataclasses.replace(revision, owner_uid=survivor.uid)))

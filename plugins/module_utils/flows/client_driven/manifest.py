@@ -19,9 +19,10 @@ from .observed import ClientDrivenObserved, expected_successor
 
 def successor_manifest(request: Request, observed: ClientDrivenObserved, primary: Controller,
                        desired: int) -> Json:
-    """Return the successor with the desired template and 0 replicas.
+    """Return the manifest of the successor, with the desired template and 0 replicas.
 
-    The labels and annotations are the definition's, or else the primary's.
+    The labels and annotations are copied from the definition, or without a definition from the
+    primary.
     """
     name, value = expected_successor(request, primary)
     template = with_label(observed.desired or {}, request.label_key, value)
@@ -65,14 +66,14 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
 
 
 def defined_selector(request: Request) -> Json | None:
-    """Return the labels of the definition's selector, or None."""
+    """Return the labels of the selector in the definition, or None."""
     selector = request.definition["spec"].get("selector") if request.definition else None
     return selector and request.kind.labels(selector)
 
 
 def rollout_record(outcome: str, before: Controller, after: Controller, now: str,
                    **more_fields: str) -> str:
-    """Return the last-rollout annotation of a controller."""
+    """Return the value of the annotation last-rollout."""
     return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
                                "time": now, **more_fields})
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The primary and the successor, among the controllers of the namespace. Pure."""
+"""Find the primary and its successor among the controllers of the namespace. Pure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from ...model.request import Request
 
 @dataclasses.dataclass(frozen=True)
 class ClientDrivenObserved(Observed):
-    """Observed state of a client-driven update."""
+    """The observation of a client-driven update."""
 
-    #: Empty successors of an update, displaced by a concurrent update.
+    #: Empty successors that a concurrent update has displaced.
     displaced: tuple[Controller, ...] = ()
-    #: Other controllers of an interrupted `kubectl rolling-update` of the primary.
+    #: The other controllers of an interrupted `kubectl rolling-update` of the primary.
     kubectl_controllers: tuple[Controller, ...] = ()
-    #: Whether the history has to contain the primary's template before the template is replaced.
+    #: Whether the update has to store the template of the primary before discarding it.
     keeps_history: bool = False
-    #: The name of another primary, if this primary is the successor in another update, or None.
+    #: The name of the other primary if the primary is a successor itself, or None.
     other_primary: str | None = None
     #: Whether this task has created the successor.
     is_created_here: bool = False
-    #: The form in which the API server would store the successor's template, if a decision needs
-    #: the form.
+    #: The successor's template as returned by a dry run; None if no decision depends on it.
     stored: Json | None = None
 
     @property
@@ -42,7 +41,7 @@ class ClientDrivenObserved(Observed):
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
     """Find the primary and the successor among the controllers of the namespace."""
     primary = controllers.get(request.name)
-    # Annotations alone do not prove a successor: any user with annotate permission can write them.
+    # Any user with annotate permission can write annotations, so the name must match as well.
     partners = sorted((controller for controller in controllers.values()
                        if controller.partner == request.name and not controller.owner
                        and controller.is_named_for(request.name)),
@@ -56,22 +55,22 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
 
 
 def expected_successor(request: Request, primary: Controller) -> tuple[str, str]:
-    """Return name and deployment label of the successor for this request and primary."""
+    """Return the name and the deployment label of the successor for a request."""
     content = request.content(primary.template, primary.selector)
     value = identity.label_value(content, deployment_label(request, primary))
     return request.next_name or identity.successor_name(primary.name, value), value
 
 
 def mismatch(request: Request, primary: Controller, controller: Controller) -> str:
-    """Return the reason why a named controller is not this update's successor, or "".
+    """Return why a controller is not the successor of the primary, or "".
 
-    An annotation or the request names the controller. No annotation may contradict, and one
-    complete pair (name and uid) has to confirm. A user with annotate permission can write the pair:
-    the name and the hash in the selector have to be the result of an update as well.
+    At least one of the controllers must have the name and the uid of the other in its annotations,
+    and no annotation may contradict. Since any user with annotate permission can write annotations,
+    the name and the selector must be those of a successor as well.
     """
     pairs = ((controller.partner, primary.name), (controller.partner_uid, primary.uid),
              (primary.partner, controller.name), (primary.partner_uid, controller.uid))
-    is_contradicted = any(mark not in (None, fact) for mark, fact in pairs)
+    is_contradicted = any(annotation not in (None, fact) for annotation, fact in pairs)
     is_confirmed = ((controller.partner and controller.partner_uid)
                     or (primary.partner and primary.partner_uid))
     if controller.owner:
@@ -94,7 +93,7 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
 
 def _pick_successor(controllers: t.Mapping[str, Controller], request: Request,
                     primary: Controller | None, partners: list[Controller]) -> Controller | None:
-    """Return the successor: named by the primary, the request, or a partner annotation."""
+    """Return the successor that the primary, the request, or a partner annotation names."""
     names = ([primary.takeover["next"] if primary.takeover else None, primary.partner] if primary
              else [])
     names.append(request.next_name)
@@ -106,11 +105,10 @@ def _pick_successor(controllers: t.Mapping[str, Controller], request: Request,
 
 
 def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
-    """Return the empty successors of other clients that began at the same time.
+    """Return the empty successors of clients that began an update at the same time.
 
-    Two clients annotate the primary one after the other, and only the successor named by the
-    primary ever gets pods. A displaced successor still has the initial spec (generation 1), so the
-    successor never had pods.
+    Only the successor that the primary names gets pods. A displaced successor has generation 1, so
+    it never had pods.
     """
     if primary is None or primary.partner is None:
         return ()
@@ -124,7 +122,7 @@ def _kubectl_controllers(controllers: t.Mapping[str, Controller],
                          name: str) -> tuple[Controller, ...]:
     """Return the other controllers of an interrupted `kubectl rolling-update`.
 
-    An existing primary has to have annotations of kubectl as well.
+    If the primary exists, it must have annotations of kubectl as well.
     """
     primary = controllers.get(name)
     sources = {key: object_meta.kubectl_source(controller.annotations)

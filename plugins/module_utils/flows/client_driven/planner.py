@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""State table of a client-driven update: the next step for an observation and a request. Pure.
+"""The state table of a client-driven update: the next step for an observation. Pure.
 
-All transitions are here and in handover.py, without state between two calls: a task that resumes
-after a kill does the same as the next turn of the loop.
+All transitions are in this module and in handover.py. No state is kept between two calls, so a task
+that resumes after a kill plans the same steps.
 
-Each row of the table in docs/how-it-works.md stands above the lines for the row, in the same order.
+The comments above the conditions are the rows of the table in docs/how-it-works.md, in the same
+order.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: More terminating pods than any controller has, so that no surge remains.
+#: Stands for an unknown number of terminating pods: leaves no surge.
 NOT_COUNTED = Terminating(2**31)
 
 
@@ -64,8 +65,8 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
         if primary.is_deleting and successor and successor.partner_uid == primary.uid:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
-            # The rows without a primary will soon apply. An update with next_name deletes the
-            # primary.
+            # After the deletion, the rows without a primary apply. An update with next_name deletes
+            # the primary itself.
             is_own = not (primary.replicas or successor.is_named_for(request.name))
             return wait_for_deletion(primary, "" if is_own else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
@@ -149,7 +150,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
     desired = size.agreed(request, observed, primary, successor)
-    # pause_at: the same rollout, to fewer new pods, but never to fewer than exist.
+    # With pause_at, the same rollout has fewer new pods, but at least the existing new pods.
     target = max(pause_at(request, desired), successor.replicas)
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing | annotate the primary, then the successor |
@@ -182,7 +183,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
             command = refusals.finish_command(request, successor)
         raise NoSuchController(f"there is no such {request.kind}", where=request.where, why=why,
                                next_command=command)
-    # The handover's first patch is the point of no return.
+    # After the first patch of the handover, no rollback is possible.
     if handover.is_under_way(observed):
         return handover.finish(request, observed, primary)
     if successor is None:
@@ -209,7 +210,7 @@ def pause_at(request: Request, desired: int) -> int:
 
 
 def _pause(primary: Controller, successor: Controller, target: int, desired: int) -> Decision:
-    """Return the step that annotates the primary as paused, for the info module and for users."""
+    """Return the step that annotates the primary as paused, or the end if it is paused already."""
     if primary.paused != target:
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, *annotate(primary, {PAUSED: str(target)})),
@@ -221,7 +222,7 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
     """Return the step that annotates the primary, then the step that creates the successor.
 
-    The patch tests for the absence of the annotation, so a second client creates no successor.
+    The patch tests that the annotation does not exist, so only one of two clients can begin.
     """
     refusals.refuse_matching_selector(request, primary.selector)
     name, value = expected_successor(request, primary)
@@ -229,8 +230,8 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
     if request.next_name is None:
         template = with_label(observed.desired or {}, request.label_key, value)
         refusals.refuse_selector_mismatch(request, primary, template, name)
-    # If the successor of an update was deleted, the primary may be scaled down: use the initial
-    # size.
+    # If another client has deleted the successor, the primary may be scaled down already, so the
+    # size is the original size in the annotations.
     desired = max(primary.replicas, size.agreed(request, observed, primary))
     manifest = successor_manifest(request, observed, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
@@ -245,12 +246,12 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
 
 def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Controller,
               desired: int, *, forward: bool, paused: int | None) -> Step | None:
-    """Return the step that annotates one controller with direction and goal; None if both are.
+    """Return the step that writes direction and sizes to the annotations of a controller, or None.
 
-    The same rule covers an unknown uid, removed annotations, and a reversed update. The primary is
-    annotated first: a client that reads a reversed successor then knows the primary is reversed
-    too. Every write tests the annotations read, so of two clients with opposite requests only one
-    can change sizes. The annotation of an earlier pause is removed.
+    The step also restores annotations that another client has removed, and reverses an update. The
+    primary is annotated first, so that a reversed successor always has a reversed primary. Every
+    later write tests these annotations, so that only one of two clients with opposite requests can
+    change sizes. The step removes the annotation of an earlier pause.
     """
     outcome = "updating" if forward else "rolling back"
     grows = successor if forward else primary
@@ -276,11 +277,11 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
 
 def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller,
           shrinks: Controller, desired: int, target: int) -> Decision | None:
-    """Return the next scale step, or a wait; None if both controllers have their target.
+    """Return the next scale step, or a wait; None if both controllers have their size.
 
-    Pod numbers count only after the controller manager has observed the size: before, pods may
-    still be created or deleted. With pod_replacement_policy=TerminationComplete, terminating pods
-    count towards the ceiling, and the rollout is complete after their deletion (KEP-5882).
+    The numbers of pods are valid only after the controller manager has observed the size. With
+    pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling, and the
+    update is complete after their deletion (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_standstill(request, observed.budgets, desired, surge, unavailable)
@@ -310,9 +311,9 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 
 
 def _deletable(request: Request, controller: Controller) -> int:
-    """Return the number of pods of a growing controller above its size.
+    """Return the number of pods that the controller manager has still to delete after a scale-down.
 
-    After a scale-down, these pods may begin to terminate, or have begun since the last status.
+    These pods may have begun to terminate since the last status.
     """
     if not request.waits_for_termination:
         return 0
@@ -322,18 +323,18 @@ def _deletable(request: Request, controller: Controller) -> int:
 
 def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Controller, size: int,
                 action: Action) -> Decision | None:
-    """Return the step that scales a controller without a partner; None at the right size."""
+    """Return the step that scales up the only controller; None at the desired size."""
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, size)
     pods = _deletable(request, controller) + observed.terminating.count
-    if controller.replicas < (room := grow_to(desired=size, surge=surge, shrinking_pods=pods)):
-        return scale(controller, room, action)
+    if controller.replicas < (limit := grow_to(desired=size, surge=surge, shrinking_pods=pods)):
+        return scale(controller, limit, action)
     if controller.replicas >= size:
         return None
     return handover.wait(f"{controller.name} {controller.available}/{size} available", observed)
 
 
 def _delete(controller: Controller) -> Step:
-    """Return the step that deletes an empty controller, if unchanged on the server."""
+    """Return the step that deletes an empty controller, with its version as the precondition."""
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
     write = Delete(controller.name, preconditions, controller.kind)
     return Step(Action.DELETE, controller.name, write, before=controller.replicas)
@@ -341,7 +342,7 @@ def _delete(controller: Controller) -> Step:
 
 def _finish_successor(request: Request, observed: ClientDrivenObserved,
                       successor: Controller) -> Decision:
-    """Return the step for a permanent successor (next_name) without its primary.
+    """Return the last steps of an update with next_name, after the deletion of the primary.
 
     The successor is scaled up, and its annotations are removed when all pods are available.
     """
@@ -358,9 +359,9 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
 
 def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller,
            outcome: str | None) -> Decision | None:
-    """Return the step that restores the primary after the deletion of its successor.
+    """Return the steps that restore the primary after the deletion of its successor.
 
-    The step restores the size, then removes the annotations. Returns None without annotations.
+    They restore the size, and then remove the annotations. Returns None without annotations.
     """
     if not primary.is_updating:
         return None
@@ -379,7 +380,7 @@ def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return the field that records an update to `previous`, for a later request to undo."""
+    """Return the field of the record that marks a rollback to `previous`."""
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 
@@ -393,7 +394,7 @@ def _clear(controller: Controller, record: str | None, after: str, is_last: bool
 
 
 def _needs_rollback(request: Request, observed: ClientDrivenObserved) -> bool:
-    """Return whether an update to a template other than to_revision's must be rolled back."""
+    """Return whether the update in progress must be rolled back before to_revision applies."""
     primary, successor = observed.primary, observed.successor
     return bool(request.revision and primary and successor and not handover.is_under_way(observed)
                 and not evidence.match(request, observed).is_result)

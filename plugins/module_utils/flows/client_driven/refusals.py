@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Errors of the state table, with the commands to type next. Pure."""
+"""The errors of client-driven updates, with the next commands. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .observed import ClientDrivenObserved, mismatch
 
 def refuse_deleting_or_closed(request: Request, primary: Controller,
                               successor: Controller | None) -> None:
-    """Refuse a primary that is being deleted, or closed without the takeover annotation."""
+    """Refuse a primary that is terminating, or closed without the takeover annotation."""
     refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
@@ -58,7 +58,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
                              name: str) -> None:
     """Refuse an immutable selector that does not match the new pods.
 
-    The primary would release the pods after the handover.
+    The controller manager would release the pods from the primary after the handover.
     """
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.may_change_selector
@@ -72,7 +72,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Refuse a request other than the update in progress, after the primary's deletion."""
+    """Refuse any request except the update in progress after the deletion of the primary."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
@@ -86,9 +86,9 @@ def refuse_another_request(request: Request, observed: ClientDrivenObserved,
 
 def refuse_without_room(request: Request, primary: Controller, successor: Controller,
                         desired: int) -> None:
-    """Refuse a primary without room for the handover's annotations, the longest of an update.
+    """Refuse a primary without room for the annotations of the handover, the longest of an update.
 
-    At the handover an error of the API server would be too late: the successor has all pods.
+    During the handover, an error of the API server would be too late.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
     written = {**dict.fromkeys(UPDATE_ANNOTATIONS, "x" * 36), PARTNER: successor.name,
@@ -98,9 +98,9 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
 
 
 def refuse_users_label(request: Request, primary: Controller) -> None:
-    """Refuse a deployment_label_key already in use.
+    """Refuse a deployment_label_key that the pods already have.
 
-    A Service of the user may select on the label, and the update would write hashes to the label.
+    The update would change the value of the label, which a Service may select.
     """
     value = deployment_label(request, primary)
     if (request.label_key != DEPLOYMENT_LABEL and value is not None
@@ -111,7 +111,7 @@ def refuse_users_label(request: Request, primary: Controller) -> None:
 
 
 def refuse_successor(request: Request, name: str | None) -> None:
-    """Refuse the successor of another controller, name."""
+    """Refuse a controller that is the successor of the controller `name`."""
     if name:
         raise RolloutError(f"it is the temporary successor of {name}: use name={name}",
                            where=request.where, next_command=request.command(name=name))
@@ -132,7 +132,7 @@ def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
 
 
 def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse a controller that an annotation or the request names without a proof."""
+    """Refuse a controller that is named as the successor, but is not (see mismatch)."""
     reason = mismatch(request, primary, successor)
     if not reason:
         return
@@ -141,7 +141,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
         "inspect it:", f"{look_at} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
     is_named = successor.name == request.next_name or successor.is_named_for(primary.name)
-    if primary.partner == successor.name and not is_named:  # only annotations name the controller
+    if primary.partner == successor.name and not is_named:  # Only annotations name the successor.
         advice = ("inspect both:", f"{look_at} {primary.name} {successor.name} -o yaml",
                   "if it was the next_name of this update:",
                   request.command(next_name=successor.name),
@@ -156,9 +156,9 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
 
 def another_update(request: Request, successor: Controller,
                    primary: Controller | None = None) -> RolloutError:
-    """Return the error for a request that conflicts with the update in progress.
+    """Return the error for a request other than the update in progress.
 
-    Without a primary (None), the update in progress can only be finished.
+    Without a primary, the update in progress can only be finished.
     """
     message = (f"another update is in progress: to {image_names(successor.images)} "
                f"({successor.name}, {successor.available} of {successor.replicas} available); "
@@ -174,10 +174,7 @@ def another_update(request: Request, successor: Controller,
 
 
 def finish_command(request: Request, successor: Controller) -> str:
-    """Return the command that finishes the update after the primary's deletion.
-
-    All remaining pods are new.
-    """
+    """Return the command that finishes the update after the deletion of the primary."""
     return request.command(State.UPDATED, otherwise=BEGAN, images=successor.images,
                            next_name=_next_name(request, successor))
 
@@ -189,17 +186,14 @@ def _next_name(request: Request, successor: Controller) -> str | None:
 
 def nothing_to_roll_back(request: Request, observed: ClientDrivenObserved,
                          primary: Controller) -> RolloutError:
-    """Return the error for a rollback after the end of the last update, or without an update."""
+    """Return the error for a rollback without an update in progress."""
     now = without_label(primary.template, request.label_key)
     before = next((revision for revision in observed.history if revision.template != now), None)
     return refusals.nothing_to_roll_back(request, before)
 
 
 def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> RolloutError:
-    """Return the error for an interrupted `kubectl rolling-update`.
-
-    Another controller has some of the pods, and this collection does not resume kubectl's update.
-    """
+    """Return the error for an interrupted `kubectl rolling-update`, which a task cannot resume."""
     controllers, primary = observed.kubectl_controllers, observed.primary
     names, arguments = (separator.join(controller.name for controller in controllers)
                         for separator in (", ", " "))
@@ -211,7 +205,7 @@ def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> Rol
             next_command=(f"{request.kubectl} annotate rc {arguments} {KUBECTL_SOURCE}-",
                           f"then update {names}"))
     size = object_meta.kubectl_original(primary.annotations)
-    # A controller named from only one side is not deleted.
+    # Suggest the deletion only if both controllers name each other.
     is_proven = (names == object_meta.kubectl_next(primary.annotations)
                  and all(object_meta.kubectl_source(controller.annotations)
                          == (request.name, primary.uid) for controller in controllers))

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Size that an update has to reach, from the annotations of the first step. Pure.
+"""The size at the end of an update, from the annotations of the first step. Pure.
 
-A user with annotate permission on one of the controllers can write any number. So the annotations
-of both controllers have to agree, or the number may be at most the sum of the sizes and the
-budgets, which no annotation changes.
+A user with annotate permission on one of the controllers can write any number. A number is
+therefore trusted only if both controllers have it, or if it is at most the sum of their replicas,
+surge and unavailable pods.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ...model.request import Request
 
 
 def agreed(request: Request, observed: Observed, *controllers: Controller) -> int:
-    """Return the size to reach, from the one or two existing controllers.
+    """Return the size at the end of the update. Raises RolloutError if the size is uncertain.
 
-    Without the annotations, the size is the larger goal of the two; without the goals too, the sum
-    of both sizes. Raises RolloutError if the size is not certain.
+    The size is the original size in the annotations, or else the desired size in the annotations,
+    or else the sum of the replicas.
     """
     requested = sum(controller.replicas for controller in controllers)
     recorded = _recorded(*controllers)
@@ -44,18 +44,18 @@ def agreed(request: Request, observed: Observed, *controllers: Controller) -> in
 
 
 def believed(request: Request, observed: Observed, *controllers: Controller) -> int | None:
-    """Return the size to reach; None if the size is not certain."""
+    """Return the size at the end of the update, or None if it is uncertain."""
     requested = sum(controller.replicas for controller in controllers)
     numbers = [number for _controller, number in _recorded(*controllers)]
     if len(numbers) == 2 and numbers[0] == numbers[1]:
         return numbers[0]
-    most = requested + sum(budgets.surge_and_unavailable(request, observed.budgets, requested))
-    return max((number for number in numbers if number <= most or number == observed.size),
+    maximum = requested + sum(budgets.surge_and_unavailable(request, observed.budgets, requested))
+    return max((number for number in numbers if number <= maximum or number == observed.size),
                default=None) if numbers else requested
 
 
 def _recorded(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return the recorded size of each controller, or else the goal of each."""
+    """Return the original size in the annotations of each controller, or else the desired size."""
     recorded = [(controller, controller.original) for controller in controllers
                 if controller.original is not None]
     return recorded or [(controller, controller.desired) for controller in controllers

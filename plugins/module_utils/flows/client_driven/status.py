@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Status of a client-driven update: phase, direction, pods of each controller, size. Pure."""
+"""The status of a client-driven update: phase, direction, old and new pods, size. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .observed import ClientDrivenObserved
 
 def phase_of(primary: Controller | None,
              successor: Controller | None) -> tuple[str, str | None]:
-    """Return the phase and the direction of an update, from the annotations."""
+    """Return the phase and the direction of the update, from the annotations."""
     if primary and primary.has_takeover:
         return "taking_over", "forward"
     if primary and (primary.is_updating or (successor and successor.partner == primary.name)):
@@ -28,7 +28,7 @@ def phase_of(primary: Controller | None,
 
 
 def sides_of(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
-    """Return the part of the status about the pods of each controller."""
+    """Return the status with the fields about the pods of each controller."""
     primary, successor, controllers = observed.primary, observed.successor, observed.controllers
     growing = next((controller for controller in reversed(controllers) if controller.desired), None)
     grows = primary if handover.is_under_way(observed) else growing or primary or successor
@@ -43,7 +43,7 @@ def sides_of(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
 
 
 def goal_of(request: Request, observed: ClientDrivenObserved) -> int:
-    """Return the size to reach; at least one of the controllers exists."""
+    """Return the size at the end of the update. At least one controller exists."""
     controllers = observed.controllers
     is_recorded = any(controller.original is not None for controller in controllers)
     believed = size.believed(request, observed, *controllers) if is_recorded else None

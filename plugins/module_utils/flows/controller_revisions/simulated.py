@@ -60,7 +60,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self._look_up_revisions = look_up_revisions
         #: ControllerRevisions by the uid of their controller, pods by its name; read on first use.
-        self.kept: dict[str, tuple[Json, ...]] = {}
+        self.stored_revisions: dict[str, tuple[Json, ...]] = {}
         self._pods: dict[str, tuple[Pod, ...]] = {}
         #: Names of pods that were not ready at first. A task has to expect that these pods never
         #: are.
@@ -159,7 +159,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         item = self.items[name]
         self.items[name] = {**item, "status": state.status}
         self._pods[name] = state.pods
-        self.kept[item["metadata"].get("uid", "")] = state.revisions
+        self.stored_revisions[item["metadata"].get("uid", "")] = state.revisions
 
     def pods(self, name: str) -> tuple[Pod, ...]:
         """Return the pods of a controller; none of one with more pods than fit into memory."""
@@ -173,11 +173,11 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return t.cast(Controlled, parse(self.kind, self.items[name]))
 
     def _kept(self, uid: str) -> tuple[Json, ...]:
-        if uid not in self.kept:
+        if uid not in self.stored_revisions:
             revisions = self._look_up_revisions([uid]) or ()
             # Without the revisions of other clients.
-            self.kept[uid] = tuple(filter(object_meta.server_revision, revisions))
-        return self.kept[uid]
+            self.stored_revisions[uid] = tuple(filter(object_meta.server_revision, revisions))
+        return self.stored_revisions[uid]
 
     @abc.abstractmethod
     def _first_pods(self, controller: Controlled) -> tuple[Pod, ...]:

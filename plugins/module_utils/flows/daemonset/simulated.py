@@ -29,7 +29,7 @@ from ..controller_revisions.simulated import (
     with_counts,
     without,
 )
-from ..simulated import MOST_PODS, LookUpRevisions
+from ..simulated import MAX_PODS, LookUpRevisions
 from .observed import DaemonPod, most_missing
 
 LookUpPods: t.TypeAlias = "t.Callable[[Controller], list[Json] | None]"
@@ -79,7 +79,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
 
     def _first_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         items = self._look_up_pods(controller)
-        if items is None or controller.current > MOST_PODS:
+        if items is None or controller.current > MAX_PODS:
             pods = self._as_counted(controller)
         else:
             controlled = map(DaemonPod.from_api, own_pods(controller, items))
@@ -87,7 +87,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                 Pod(pod.name, pod.uid, pod.revision, pod.is_ready, pod.node, pod.generation)
                 for pod in controlled if not pod.is_going)
         nodes = dict.fromkeys(pod.node for pod in pods)
-        size = controller.replicas if controller.replicas <= MOST_PODS else 0
+        size = controller.replicas if controller.replicas <= MAX_PODS else 0
         more = (f"node {number}" for number in itertools.count())
         missing = itertools.islice(more, max(0, size - len(nodes)))
         self._nodes.setdefault(controller.name, tuple(sorted([*nodes, *missing])))
@@ -97,7 +97,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         """Return as many pods as the status counts, without the permission to list them."""
         present, revisions = revision_of(controller, self._kept(controller.uid))
         old = next((revision for revision in revisions if revision is not present), present)
-        count = controller.current if controller.current <= MOST_PODS else 0
+        count = controller.current if controller.current <= MAX_PODS else 0
         return tuple(Pod(f"{controller.name}-{number}", f"uid {number}",
                          label_of(present if number < controller.updated else old),
                          number < controller.ready, f"node {number}") for number in range(count))
@@ -105,7 +105,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
     def _synced(self, name: str) -> State:
         item, controller = self.items[name], self._controller(name)
         pods = self.pods(name)
-        if controller.is_deleting or controller.replicas > MOST_PODS:
+        if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
         present, revisions = revision_of(controller, self._kept(controller.uid))
         update, nodes = label_of(present), self._nodes[name]

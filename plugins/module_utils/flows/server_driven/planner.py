@@ -172,15 +172,15 @@ class Planner(Rules[ObservedT]):
         """Return the error for an update in progress that was not requested."""
         request, images = self.request, self.primary.images
         what = "is being rolled back" if record.is_back else "is in progress"
-        is_by_us = self.has_task_template(record)
-        whose = "" if is_by_us else (
+        has_task_template = self.has_task_template(record)
+        whose = "" if has_task_template else (
             f" Another client began it during an update to {image_names(record.after)}")
         back = [request.command(State.ROLLED_BACK)] if self.observed.may_go_back else []
         return RolloutError(
             f"another update {what}: to {image_names(images)} ({self.progress_text}); finish it"
             f"{' or roll it back' if back else ''} first.{whose}".rstrip("."), where=request.where,
-            next_command=list_alternatives(*commands.finish(request, record, is_by_us, images),
-                                           *back))
+            next_command=list_alternatives(
+                *commands.finish(request, record, has_task_template, images), *back))
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:

@@ -25,7 +25,7 @@ from ..controller_revisions.simulated import (
     trimmed,
     with_counts,
 )
-from ..simulated import MOST_PODS, LookUpRevisions
+from ..simulated import MAX_PODS, LookUpRevisions
 from .observed import StatefulSetPod
 
 
@@ -44,7 +44,7 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
     def _first_pods(self, controller: StatefulSet) -> tuple[Pod, ...]:
         pods_shown = map(StatefulSetPod.from_api, self._troubled(controller))
         troubled = {pod.number: pod for pod in pods_shown if not pod.is_ready}
-        count = controller.current if controller.current <= MOST_PODS else 0
+        count = controller.current if controller.current <= MAX_PODS else 0
         first_new = controller.start + count - controller.updated
         pods = []
         for number in range(controller.start, controller.start + count):
@@ -57,7 +57,7 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
 
     def _synced(self, name: str) -> State:
         item, controller = self.items[name], self._controller(name)
-        if controller.replicas > MOST_PODS:
+        if controller.replicas > MAX_PODS:
             return self._state(name)
         present, revisions = revision_of(controller, self._kept(controller.uid))
         update = present["metadata"]["name"]

@@ -14,8 +14,8 @@ from clusters import Cluster
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import (
+    COUNT_INTERVAL,
     COUNT_NEEDS,
-    COUNT_TERMINATING_AGAIN,
     Caches,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -94,7 +94,7 @@ def test_terminating_pods_are_counted_where_a_step_depends_on_them_and_at_most_t
 
     waited, steps = cluster.clock.now - began, len(cluster.writes)
     assert (waited > 4 * 3
-            and len(cluster.called("terminating_pods")) <= waited / COUNT_TERMINATING_AGAIN + steps)
+            and len(cluster.called("terminating_pods")) <= waited / COUNT_INTERVAL + steps)
     assert set(map(str, cluster.called("terminating_pods"))) == {"{'app': 'foo'}"}
 
 
@@ -117,7 +117,7 @@ def test_a_count_is_not_trusted_when_another_client_has_changed_a_size_since():
         return summary(decision), len(cluster.called("terminating_pods"))
 
     grows = ("scale", SUCCESSOR, 1, 2)
-    assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_TERMINATING_AGAIN, 3, 0) == (grows, 1)
+    assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_INTERVAL, 3, 0) == (grows, 1)
     memory.caches(Caches).count_terminating_from = 0
     blocked, counts = decide(10, 3, 1)
     assert blocked[0] == "wait" and counts == 1

@@ -44,7 +44,7 @@ class World(Cluster):
 
     def revisions(self, uids):
         self.calls.append(("revisions", uids))
-        return [item for item in self.cluster.kept.values()
+        return [item for item in self.cluster.stored_revisions.values()
                 if item["metadata"]["labels"][object_meta.HISTORY] in uids
                 ] if self.may_list else None
 
@@ -97,7 +97,7 @@ def test_what_an_update_replaces_is_kept_just_before_it_is_lost():
     assert (actions[actions.index("keep") + 1] == "rename"
             and kept(result) == ["myimage:v1 as revision 1"])
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
-    (item,) = world.cluster.kept.values()
+    (item,) = world.cluster.stored_revisions.values()
     assert json.loads(item["data"]["template"]) == rc()["spec"]["template"]
     assert item["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": "uid of foo",
@@ -158,7 +158,7 @@ def test_back_to_a_revision_and_it_is_not_kept_twice():
     assert not world.roll(**back_to(1))["changed"] and not world.roll(**back_to(4))["changed"]
     assert kept(world.roll(**v(2))) == ["myimage:v1 as revision 4", "revision 1"]
     assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
-    assert len(world.cluster.kept) == 3
+    assert len(world.cluster.stored_revisions) == 3
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
@@ -223,7 +223,7 @@ def test_killed_at_two_writes_of_it_nothing_is_written_twice():
         world.dies_at = None
         world.roll(**v(2))
         assert (world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
-                and len(world.cluster.kept) == 1)
+                and len(world.cluster.stored_revisions) == 1)
 
 
 def test_the_one_that_stays_inherits_the_history():
@@ -365,7 +365,7 @@ def forged(world, number, image="evil:v1", **changes):
     survivor = world.controllers()["foo"]
     manifest = history._manifest(parse_request({"name": "foo", **v(2)}), survivor, revision)
     manifest["metadata"].update(changes)
-    world.cluster.kept[manifest["metadata"]["name"]] = manifest
+    world.cluster.stored_revisions[manifest["metadata"]["name"]] = manifest
     return manifest["metadata"]["name"]
 
 
@@ -387,7 +387,7 @@ def test_one_that_no_update_has_kept_shadows_nothing(changes):
 def test_of_two_with_one_number_neither_is_used():
     world = World(rc(replicas=1))
     world.roll(**v(2))
-    names = sorted([*world.cluster.kept, forged(world, 1)])
+    names = sorted([*world.cluster.stored_revisions, forged(world, 1)])
 
     assert world.history() == [(2, "myimage:v2")]
     with pytest.raises(RolloutError, match="revision 1 is ambiguous") as caught:

@@ -514,7 +514,7 @@ def forged(model, name="foo-evil", number=50):
     revision = json.loads(json.dumps(model.revisions(["uid of foo"])[0]))
     revision["metadata"] |= {"name": name,
                              "labels": {"app": "foo", object_meta.POD_REVISION: "evil"}}
-    model.kept["uid of foo"] += ({**revision, "revision": number,
+    model.stored_revisions["uid of foo"] += ({**revision, "revision": number,
                                   "data": {"spec": {"template": template("evil:1")}}},)
 
 
@@ -959,10 +959,10 @@ def test_a_revision_that_its_selector_does_not_match_is_none_of_its_own():
     """A client with create permission names foo as owner, and copies the present template."""
     model = cluster()
     go(CANARY, model)
-    present = model.kept["uid of foo"][-1]
+    present = model.stored_revisions["uid of foo"][-1]
     metadata = {**present["metadata"], "name": "foo-dup",
                 "labels": {object_meta.POD_REVISION: "dup"}}
-    model.kept["uid of foo"] += ({**present, "metadata": metadata, "revision": 60},)
+    model.stored_revisions["uid of foo"] += ({**present, "metadata": metadata, "revision": 60},)
     assert isinstance(decide(CANARY, model), Done)
 
 
@@ -1033,7 +1033,7 @@ def test_back_where_the_user_keeps_no_history(params, image):
 def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_carried_out():
     model = cluster()
     go(asked(image="myimage:v2", pause_at="100%"), model)
-    model.kept["uid of foo"] = model.kept["uid of foo"][1:]
+    model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
     flow = choose(BACK)
     resume, back = flow.commands(BACK, flow.find(BACK, model, model.revisions(["uid of foo"])))

@@ -701,12 +701,12 @@ def test_a_revision_that_cannot_be_read_is_none_in_check_mode_too(data):
 def test_the_revision_of_another_statefulset_is_none_to_go_back_to():
     model = cluster()
     go(UPDATE, model)
-    model.kept["uid of foo"] = tuple(
+    model.stored_revisions["uid of foo"] = tuple(
         {**item,
          "metadata": {**item["metadata"],
                       "ownerReferences": [{"uid": "another", "controller": True}]}}
         if item["metadata"]["name"] != primary(model).update_revision else item
-        for item in model.kept["uid of foo"])
+        for item in model.stored_revisions["uid of foo"])
     with pytest.raises(RolloutError, match="it has no revision 1"):
         decide(asked(state="rolled_back", to_revision=1), model)
 
@@ -714,8 +714,8 @@ def test_the_revision_of_another_statefulset_is_none_to_go_back_to():
 def test_two_templates_of_one_number_are_told():
     model = cluster()
     go(UPDATE, model)
-    first, second = model.kept["uid of foo"]
-    model.kept["uid of foo"] = (first, second,
+    first, second = model.stored_revisions["uid of foo"]
+    model.stored_revisions["uid of foo"] = (first, second,
                                 {**second, "revision": 1,
                                  "metadata": {**second["metadata"], "name": "foo-forged"}})
     with pytest.raises(RolloutError, match="revision 1 is ambiguous"):
@@ -868,7 +868,7 @@ def test_back_where_the_user_keeps_no_history(params):
 def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_carried_out():
     model = cluster(strategy=HELD)
     go(asked(image="myimage:v2", pause_at="100%"), model)
-    model.kept["uid of foo"] = model.kept["uid of foo"][1:]
+    model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
     flow = choose(BACK)
     resume, back = flow.commands(BACK, flow.find(BACK, model, model.revisions(["uid of foo"])))

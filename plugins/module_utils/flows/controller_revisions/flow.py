@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""StatefulSets and DaemonSets: the history of an update, and its status. Pure."""
+"""The common part of the flows of StatefulSets and DaemonSets: history and status. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RevisionsCaches:
 
 
 class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
-    """Flow of one StatefulSet or DaemonSet: the server creates and replaces the pods."""
+    """The flow of one StatefulSet or DaemonSet."""
 
     caches_type: type[RevisionsCaches] = RevisionsCaches
     takes_part_in_migrations = False
@@ -44,7 +44,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     # Defined by each kind
 
     def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
-        """Return the object with its history; revisions may contain other controllers' entries."""
+        """Return the observation of the object, with its history from these ControllerRevisions."""
         raise NotImplementedError
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
@@ -54,14 +54,13 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     def with_pods(self, request: Request, observed: RevisionsT, cluster: Cluster,
                   memory: Memory) -> RevisionsT:
-        """Return the observation with pods, if a decision depends on pods. Raises RolloutError."""
+        """Return the observation with pods, if a decision depends on them. Raises RolloutError."""
         raise NotImplementedError
 
     def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        The list may lack the present ControllerRevision, or have its old number: the present number
-        is always the highest.
+        The current ControllerRevision must be in the list, with the highest number.
         """
         observed = self.find_in(primary, memory.revisions or ())
         return observed.present is None or observed.present is not observed.history[0]
@@ -87,8 +86,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
             raise refusals.unreadable_history(request)
         observed = _with_record(self.find_in(primary, revisions), cluster)
         if request.is_previous and not (observed.record or observed.in_progress):
-            observed = self.with_pods(request, observed, cluster,
-                                      memory)  # pods alone may show an update
+            # Without a record, only pods can show that an update is not complete.
+            observed = self.with_pods(request, observed, cluster, memory)
         return resolved(request, observed, primary)
 
     def with_details(self, request: Request, observed: RevisionsT, desired: Json | None,
@@ -112,7 +111,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
-        """Return the ControllerRevisions; None if they cannot be read."""
+        """Return the ControllerRevisions; None without permission."""
         if memory.revisions is None or self.is_out_of_date(primary, memory):
             memory.revisions = cluster.revisions([primary.uid])
         return memory.revisions
@@ -133,7 +132,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 def _with_record(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     """Return the observation with the direction of the stored record, on an old API server.
 
-    Without times in managedFields, nothing shows whether the present template has come back.
+    Without times in managedFields, nothing else shows that a rollback has restored the template.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_back or record.is_back:
@@ -145,7 +144,7 @@ def _with_record(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
 
 
 def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
-    """Return the warning of pods without a probe that shows when they can do their work."""
+    """Return the warning about pods without a readiness probe."""
     primary = observed.primary
     if primary is None or primary.replicas <= 1:
         return
@@ -159,16 +158,16 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
 
 
 def _progress(primary: RevisionDriven) -> int:
-    """Return a number that grows with each new or available pod, and each deleted excess pod."""
+    """Return a number that increases with each new pod, available pod, or deleted surplus pod."""
     excess = primary.current - primary.replicas
     return -excess if excess > 0 else 2 * primary.updated + primary.available
 
 
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
-    """Return the label of the pods that the update rolls out or has rolled out; "" if unknown.
+    """Return the ControllerRevision label of the new pods; "" if unknown.
 
-    A deleted revision that is rolled back has no pods: the name of the revision stands for the
-    label.
+    During a rollback, the ControllerRevision of the new pods may be deleted. Then there are no new
+    pods, and the name is returned.
     """
     if direction == "forward":
         return (observed.present.pods if observed.present else "") or observed.present_name
@@ -178,20 +177,21 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
 
 def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
-    """Return old and new pods.
+    """Return the old and the new pods.
 
-    The status does not show the available pods: the older pods are assumed available first.
+    The status counts available pods of both templates together, so unavailable pods are assumed to
+    be the younger pods.
     """
     if direction is None:
         return Side.of(primary), None
     updated = min(primary.updated, primary.replicas)
-    rest = primary.replicas - updated
-    lasting = min(updated if direction == "back" else rest, primary.available)
-    coming = max(0, primary.available - lasting)
+    remaining = primary.replicas - updated
+    old_available = min(updated if direction == "back" else remaining, primary.available)
+    new_available = max(0, primary.available - old_available)
     if direction == "back":
         undone = observed.rollout.set if observed.rollout else ""
-        return (dataclasses.replace(Side.of(primary), replicas=updated, available=lasting),
-                Side(undone, primary.uid, rest, coming, observed.images_before))
-    return (Side(primary.name, primary.uid, rest, lasting, observed.images_before),
-            Side(observed.present_name or primary.name, primary.uid, updated, coming,
+        return (dataclasses.replace(Side.of(primary), replicas=updated, available=old_available),
+                Side(undone, primary.uid, remaining, new_available, observed.images_before))
+    return (Side(primary.name, primary.uid, remaining, old_available, observed.images_before),
+            Side(observed.present_name or primary.name, primary.uid, updated, new_available,
                  primary.images))

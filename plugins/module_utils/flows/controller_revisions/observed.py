@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The history of a StatefulSet or DaemonSet, and the record of its update. Pure.
+"""The observation of a StatefulSet or DaemonSet: its history, and the record of its update. Pure.
 
-A user with annotate permission can write any text into the record (object_meta.Rollout), but cannot
-change spec, status or ControllerRevisions. The observed.py of both kinds lists what is believed.
+A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
+status or ControllerRevisions. The module observed of each kind lists the evidence for the record.
 """
 
 from __future__ import annotations
@@ -27,25 +27,28 @@ RevisionsT = t.TypeVar("RevisionsT", bound="RevisionsObserved")
 
 @dataclasses.dataclass(frozen=True)
 class RevisionsObserved(ServerDrivenObserved):
-    """A StatefulSet or DaemonSet, without a successor. The history may not have been read yet."""
+    """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether this run observed the recorded settings before the update.
+    #: Whether this run has observed the settings before the update, as in the record.
     is_witnessed: bool = False
 
     @property
     def present(self) -> Revision | None:
-        """The ControllerRevision with the present template."""
+        """The ControllerRevision with the current template."""
         raise NotImplementedError
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the record alone claims that more pods could be missing before than now."""
+        """Whether the record restores a greater maxUnavailable than the current one.
+
+        Nothing else confirms such a value.
+        """
         raise NotImplementedError
 
     @property
     def present_name(self) -> str:
-        """The name of the ControllerRevision with the present template; "" if unknown."""
+        """The name of the ControllerRevision with the current template; "" if unknown."""
         return self.present.name if self.present else ""
 
     @property
@@ -54,7 +57,7 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def other_revisions(self) -> list[Revision]:
-        """The ControllerRevisions with earlier templates, the newest first."""
+        """The ControllerRevisions with other templates, the newest first."""
         return [revision for revision in self.history if revision is not self.present]
 
     @property
@@ -63,15 +66,15 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def recorded_revision(self) -> Revision | None:
-        """The earlier ControllerRevision named by the record."""
+        """The ControllerRevision that the record names."""
         return next((revision for revision in self.other_revisions if self.record
                      and revision.name == self.record.set), None)
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The number of to_revision, as long as the present template is that revision's.
+        """The number of to_revision, if the rollback has already restored its template.
 
-        The server gives a returning template a new number, and forgets the former number.
+        The controller manager has then changed the number of the ControllerRevision.
         """
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
@@ -79,7 +82,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return (record.to_revision,) if record.to_revision else ()
 
     def numbered(self, number: int | None) -> list[Revision]:
-        """Return the revisions with the number, or the template that to_revision restored."""
+        """Return the revisions with this number, now or before a rollback has changed it."""
         revisions, primary = super().numbered(number), self.primary
         last = primary.last_rollout if primary else {}
         if revisions or primary is None or last.get("to_revision") != number:
@@ -106,18 +109,18 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record of the update in progress, as far as proven.
+        """The record of the update in progress, or None if nothing confirms it.
 
-        Only the record shows a pause with all pods new, if the update has no settings to restore.
-        The record is believed as far as the next task for the same update, or for a rollback, ends
-        the pause, and no other update is kept from beginning.
+        If all pods are new and the update has no settings to restore, only the record shows a
+        pause. Then the record is trusted: the same update or a rollback ends the pause, and any
+        other update can begin.
         """
         return self.record if self.is_proven or (self.record
                                                  and self.record.paused is not None) else None
 
     @property
     def is_irreversible(self) -> bool:
-        """Whether no ControllerRevision has the template of before; False without a history."""
+        """Whether no ControllerRevision has the previous template; False without a history."""
         return bool(self.history) and super().is_irreversible
 
     @property
@@ -130,9 +133,9 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def witnessed(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation with the record believed, if the settings agree.
+        """Return the observation with the recorded settings, if this run can confirm them.
 
-        settings: as observed by this run before the update.
+        settings has the settings before the update, as observed by this run.
         """
         stored = self.primary.rollout if self.primary else None
         if not (self.record and stored and settings) or any(
@@ -147,8 +150,8 @@ class RevisionsObserved(ServerDrivenObserved):
 def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
     """Return the ControllerRevisions that the object controls, newest first.
 
-    Like the server's own controller (ListControllerRevisions, ClaimObject), only with labels that
-    match the selector.
+    As in the controller manager (ListControllerRevisions, ClaimObject), their labels must match the
+    selector.
     """
     matched = (item for item in revisions if primary.selector.items() <= labels_of(item).items())
     controlled = [
@@ -159,18 +162,18 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
     return tuple(sorted(controlled, key=lambda revision: revision.number, reverse=True))
 
 
-def may_have_turned(present: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
-    """Return whether the present template may be older than the rolled back one.
+def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
+    """Return whether a rollback may have restored the current template.
 
-    The server gives a returning template a new number. Creation times do not show the order,
-    because both templates may have come back.
+    The rolled back ControllerRevision `undone` must still exist. The current ControllerRevision
+    must be older, or must have got a new number.
     """
     times = {revision.name: revision.time for revision in history}
-    return present is not None and undone in times and (present.is_renumbered
-                                                        or present.time <= times[undone])
+    return current is not None and undone in times and (current.is_renumbered
+                                                        or current.time <= times[undone])
 
 
-def with_numbers(record: Rollout, numbers: Json) -> Rollout:
-    """Return the record with these numbers of updateStrategy for the time before the update."""
-    strategy = {**record.original["updateStrategy"], "rollingUpdate": numbers}
+def with_rolling_update(record: Rollout, rolling_update: Json) -> Rollout:
+    """Return the record with another rollingUpdate for the time before the update."""
+    strategy = {**record.original["updateStrategy"], "rollingUpdate": rolling_update}
     return dataclasses.replace(record, original={**record.original, "updateStrategy": strategy})

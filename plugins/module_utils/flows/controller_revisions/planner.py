@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of the state table common to StatefulSets and DaemonSets. Pure.
+"""The rows of the state table that StatefulSets and DaemonSets have in common. Pure.
 
-The other rows are in server_driven/planner.py.
+server_driven/planner.py has the rows of all server-driven kinds.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RevisionsT = t.TypeVar("RevisionsT", bound=RevisionsObserved)
 
 
 class RevisionsSettings(Settings[RevisionsT]):
-    """Settings of an object with an updateStrategy."""
+    """The settings of an object with an updateStrategy."""
 
     primary: RevisionDriven
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
-        """Return updateStrategy for the time of the update. Raises RolloutError if no pod may go.
+        """Return updateStrategy during the update. Raises RolloutError if no pod may be replaced.
 
-        has_template: the controller has the desired template already.
+        has_template is True if the controller has the desired template already.
         """
         raise NotImplementedError
 
@@ -49,12 +49,12 @@ class RevisionsSettings(Settings[RevisionsT]):
         primary = self.primary
         return "" if self.observed.is_witnessed or not self.observed.is_doubted else (
             f"maxUnavailable of the {primary.kind} {primary.name} is left at "
-            f"{primary.rolling_update.get('maxUnavailable')}: that it was "
-            f"more before the update says nothing but an annotation")
+            f"{primary.rolling_update.get('maxUnavailable')}: only an annotation says that it was "
+            f"more before the update")
 
 
 class RevisionsPlanner(Planner[RevisionsT]):
-    """State table of an object with templates stored as ControllerRevisions."""
+    """The state table of a StatefulSet or DaemonSet."""
 
     primary: RevisionDriven
 
@@ -88,7 +88,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def progress(self) -> Wait:
         primary = self.primary
-        # The last pod becomes available without another change at the same time.
+        # After the last pod was replaced, the controller manager takes no further step.
         is_last = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
@@ -99,7 +99,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """Return the annotation that ends the task at its pause, or the end if already paused."""
+        """Return the step that annotates the pause, or the end if the update is paused already."""
         # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         name = self.primary.name
         if self.primary.paused != new:

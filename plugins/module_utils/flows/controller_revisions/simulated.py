@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of simulated StatefulSets and DaemonSets: pods and ControllerRevisions. Pure."""
+"""The common part of simulated StatefulSets and DaemonSets, for check mode. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ class Pod(t.NamedTuple):
 
     name: str
     uid: str
-    #: Label with the name of the pod's ControllerRevision.
+    #: The label with the ControllerRevision of the pod.
     revision: str
     ready: bool
-    #: Only for DaemonSets: the node, and the number of the template (the deprecated label), or "".
+    #: The node of a DaemonSet's pod, or "".
     node: str = ""
+    #: The label with the template generation of a DaemonSet's pod, or "".
     generation: str = ""
 
     @property
@@ -40,7 +41,7 @@ class Pod(t.NamedTuple):
 
 
 class State(t.NamedTuple):
-    """Pods, status and ControllerRevisions of a controller."""
+    """The state of a controller."""
 
     pods: tuple[Pod, ...]
     status: Json
@@ -48,23 +49,20 @@ class State(t.NamedTuple):
 
 
 class SimulatedByRevisions(Model, t.Generic[Controlled]):
-    """The StatefulSets or DaemonSets of a namespace, their pods and their ControllerRevisions.
-
-    Deleted pods are gone at once.
-    """
+    """The simulated StatefulSets or DaemonSets of a namespace. Deleted pods end at once."""
 
     kind: t.ClassVar[Kind]
 
     def __init__(self, items: t.Iterable[Json], look_up_revisions: LookUpRevisions) -> None:
-        """Take over the state of a cluster."""
+        """Create a simulated cluster from the objects of a real cluster."""
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self._look_up_revisions = look_up_revisions
-        #: ControllerRevisions by the uid of their controller, pods by its name; read on first use.
+        #: ControllerRevisions by uid of their controller, read on first use.
         self.stored_revisions: dict[str, tuple[Json, ...]] = {}
+        #: Pods by name of their controller, read on first use.
         self._pods: dict[str, tuple[Pod, ...]] = {}
-        #: Names of pods that were not ready at first. A task has to expect that these pods never
-        #: are.
-        self._late: set[str] = set()
+        #: The names of the pods that are unready in the real cluster, and may never become ready.
+        self._initially_unready: set[str] = set()
 
     # The API server
 
@@ -77,7 +75,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return [item for uid in uids for item in self._kept(uid)]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        """Return the pods of all controllers: the caller compares their owners."""
+        """Return the pods of all controllers; the caller compares their owners."""
         return tuple(observed.Pod(pod.name, pod.uid, {object_meta.POD_REVISION: pod.revision},
                                   item["metadata"].get("uid", ""))
                      for name, item in self.items.items() for pod in self.pods(name))
@@ -87,7 +85,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
                 for pod in self.pods(controller.name) if not pod.ready]
 
     def write(self, write: Write) -> bool:
-        """Carry out a patch, or the deletion of a pod; False if its preconditions fail."""
+        """Apply a patch, or delete a pod; return False if a precondition fails."""
         if isinstance(write, Delete):
             return self._delete_pod(write)
         item = self.items.get(write.name)
@@ -98,7 +96,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return True
 
     def _with_template_number(self, item: Json, changed: Json) -> Json:
-        """Return the changed object with the number of its template, where the kind has one."""
+        """Return the changed object with its template generation, if the kind has one."""
         return changed
 
     def _delete_pod(self, write: Delete) -> bool:
@@ -111,7 +109,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _shown(self, controller: Controller, pod: Pod) -> Json:
-        """Return a pod as the API server shows it."""
+        """Return a pod as an object of the API."""
         return {"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
                              "labels": {object_meta.POD_REVISION: pod.revision},
                              "ownerReferences": [controller.reference]}, "status": {}}
@@ -119,11 +117,11 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
     # The server's controller and the nodes
 
     def settle(self) -> bool:
-        """Complete all possible changes; pods that were not ready at first become ready last."""
-        return self._converge(self._late) or self._converge(())
+        """Run the controllers until the cluster is stable; initially unready pods come last."""
+        return self._converge(self._initially_unready) or self._converge(())
 
     def _converge(self, unready: t.Container[str]) -> bool:
-        """Complete all possible changes except the readiness of unready pods."""
+        """Run the controllers until the cluster is stable, with these pods unready."""
         has_changed = False
         while self._sync_next() or self._run_pod(unready):
             has_changed = True
@@ -137,7 +135,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _run_pod(self, unready: t.Container[str]) -> bool:
-        """Make the first pod ready that can be."""
+        """Make the first unready pod ready, except these pods."""
         for name in sorted(self.items):
             for pod in self.pods(name):
                 if not pod.ready and pod.name not in unready:
@@ -162,10 +160,10 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         self.stored_revisions[item["metadata"].get("uid", "")] = state.revisions
 
     def pods(self, name: str) -> tuple[Pod, ...]:
-        """Return the pods of a controller; none of one with more pods than fit into memory."""
+        """Return the pods of a controller; none if it has more than MAX_PODS."""
         if name not in self._pods:
             self._pods[name] = self._first_pods(self._controller(name))
-            self._late |= {pod.name for pod in self._pods[name] if not pod.ready}
+            self._initially_unready |= {pod.name for pod in self._pods[name] if not pod.ready}
         return self._pods[name]
 
     def _controller(self, name: str) -> Controlled:
@@ -175,35 +173,35 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
     def _kept(self, uid: str) -> tuple[Json, ...]:
         if uid not in self.stored_revisions:
             revisions = self._look_up_revisions([uid]) or ()
-            # Without the revisions of other clients.
+            # Leave out invalid ControllerRevisions.
             self.stored_revisions[uid] = tuple(filter(object_meta.server_revision, revisions))
         return self.stored_revisions[uid]
 
     @abc.abstractmethod
     def _first_pods(self, controller: Controlled) -> tuple[Pod, ...]:
-        """Return the pods that a controller has in the real cluster."""
+        """Return the pods of a controller in the real cluster."""
 
     @abc.abstractmethod
     def _synced(self, name: str) -> State:
-        """Return the state after the server's controller has worked on an object once."""
+        """Return the state after one sync of the controller."""
 
 
 def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
-    """Return the pods but this one."""
+    """Return the pods without the deleted pod."""
     return tuple(pod for pod in pods if pod is not deleted)
 
 
 def with_counts(item: Json, status: Json) -> Json:
-    """Return the status of an object with these counts; unchanged with equal counts."""
+    """Return the status of an object with these counts."""
     before = item.get("status") or {}
     return before if has_counts(item, status) else {**before, **status}
 
 
 def revision_of(controller: RevisionDriven, revisions: tuple[Json, ...],
                 ) -> tuple[Json, tuple[Json, ...]]:
-    """Return the ControllerRevision of the present template, and all of them.
+    """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    The revision of a template that comes back gets the highest number.
+    A ControllerRevision that a rollback uses again gets the highest number.
     """
     newest = max((item["revision"] for item in revisions), default=0)
     for item in revisions:
@@ -230,10 +228,10 @@ def revision_of(controller: RevisionDriven, revisions: tuple[Json, ...],
 
 def trimmed(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
             is_live: t.Callable[[Json], bool], *, counts_live: bool) -> tuple[Json, ...]:
-    """Return the ControllerRevisions within revisionHistoryLimit; live ControllerRevisions stay.
+    """Return the ControllerRevisions within revisionHistoryLimit.
 
-    counts_live: whether live ControllerRevisions count towards the limit (DaemonSet:
-    cleanupHistory) or not (StatefulSet: truncateHistory).
+    ControllerRevisions with pods (live) are not deleted. They count towards the limit of a
+    DaemonSet (cleanupHistory), and not towards the limit of a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier = sorted((item for item in revisions if item is not present),

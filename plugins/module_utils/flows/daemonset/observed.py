@@ -40,9 +40,9 @@ from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
     RevisionsObserved,
-    may_have_turned,
+    may_be_restored,
     own_revisions,
-    with_numbers,
+    with_rolling_update,
 )
 
 #: Seconds after the grace period until a terminating pod counts as overdue.
@@ -189,10 +189,10 @@ def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObser
     if record is None:
         return observed
     if observed.is_doubted:
-        record = with_numbers(record, primary.rolling_update)
-    has_turned = not observed.other_revisions or may_have_turned(
+        record = with_rolling_update(record, primary.rolling_update)
+    is_restored = not observed.other_revisions or may_be_restored(
         observed.present, record.set, observed.history)
-    if record.is_back and primary.is_observed and not has_turned:
+    if record.is_back and primary.is_observed and not is_restored:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING,
                                      set=observed.other_revisions[0].name)
     return dataclasses.replace(observed, record=record)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Flow of the kinds with pods replaced by the server's own controller. Pure."""
+"""The common part of the flows in which the controller manager replaces the pods. Pure."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from .rules import ObservedT
 
 
 class ServerDrivenFlow(Flow[ObservedT]):
-    """Flow of one object, with pods created and replaced by the server's controller."""
+    """The flow of one object whose pods the controller manager creates and replaces."""
 
     planner: type[Planner[ObservedT]]
 
     # Defined by each kind
 
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
-        """Return the status of the pods: old, new, grows, shrinks, holders, progress."""
+        """Return a status with old, new, grows, shrinks, holders and progress."""
         raise NotImplementedError
 
     def with_details(self, request: Request, observed: ObservedT, desired: Json | None,
                      cluster: Cluster,
                      memory: Memory) -> ObservedT:
-        """Return the observation with history and pods, where a decision depends on them.
+        """Return the observation with history and pods, if a decision depends on them.
 
-        Raises RolloutError if they cannot be read.
+        Raises RolloutError without permission to read them.
         """
         return observed
 
@@ -102,14 +102,14 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return [*self.own_warnings(request, observed), *recorded.history_warnings(observed.primary)]
 
     def match(self, request: Request, observed: ObservedT, desired: Json | None) -> Match:
-        """Return how the present template matches the request."""
+        """Return how the current template matches the request."""
         if observed.primary is None or desired is None:
             return Match.NO
         return self.planner(request, observed, observed.primary).match(desired)
 
     def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
                       desired: Json | None, cluster: Cluster, memory: Memory) -> bool:
-        """Return whether a dry run of the desired template results in the present one."""
+        """Return whether a dry run turns the desired template into the current template."""
         if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
             return False
         return provenance.is_confirmed(request, primary, desired, cluster, memory,
@@ -117,7 +117,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
 
 
 def phase_and_direction(observed: ObservedT) -> tuple[str, str | None]:
-    """Return phase and direction of the update, in the words of RolloutStatus."""
+    """Return the phase and the direction of the update (see RolloutStatus)."""
     if not observed.in_progress:
         return "complete", None
     record = observed.rollout

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A controller with pods replaced by the server's own controller, and the update's record. Pure.
+"""The observation of a server-driven update: the object, its history and its record. Pure.
 
-The record (object_meta.Rollout) is an annotation, so a user with annotate permission can write any
-text there. The observed.py of each kind lists the believed claims of a record, with the evidence.
+Every user with annotate permission can write the record (object_meta.Rollout). The module observed
+of each kind lists the evidence that each field of the record needs.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ...model.template import images_of
 
 @dataclasses.dataclass(frozen=True)
 class ServerDrivenObserved(Observed):
-    """Controller, history of templates, and the record of the update."""
+    """The observation of an object whose pods the controller manager replaces."""
 
     primary: ServerDriven | None
-    #: The record of an unfinished update, without the fields known to be wrong.
+    #: The record of an unfinished update, without the fields that are certainly wrong.
     record: Rollout | None = None
 
     # Defined by each kind
 
     @property
     def is_all_new(self) -> bool:
-        """Whether all pods are new and available, whatever the record claims."""
+        """Whether all pods are new and available, according to the status."""
         raise NotImplementedError
 
     @property
     def is_proven(self) -> bool:
-        """Whether more than the record shows an update in progress."""
+        """Whether the status or the settings confirm that the recorded update is in progress."""
         raise NotImplementedError
 
     @property
@@ -46,32 +46,32 @@ class ServerDrivenObserved(Observed):
 
     @property
     def before(self) -> Revision | None:
-        """The template of before the update in progress, whichever client began the update."""
+        """The template before the update in progress, also if another client began the update."""
         raise NotImplementedError
 
     @property
     def newest_other(self) -> Revision | None:
-        """The newest template of the history except the present template."""
+        """The newest template of the history except the current template."""
         raise NotImplementedError
 
     @property
     def present_number(self) -> int | None:
-        """The number of the present template; None if missing from the history."""
+        """The revision of the current template; None if the history does not have it."""
         raise NotImplementedError
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The numbers of former uses of the present template."""
+        """The earlier revisions of the current template."""
         raise NotImplementedError
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record, if its settings from before the update are believed."""
+        """The record, if its settings from before the update can be trusted."""
         return self.record
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether every requested pod, and no other, is to have the present template."""
+        """Whether the controller manager has requested all pods from the current template."""
         return self.is_all_new
 
     @property
@@ -81,7 +81,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether old pods need a rollback, although no update is in progress."""
+        """Whether old pods remain that only a rollback replaces, without an update in progress."""
         return False
 
     @property
@@ -91,14 +91,14 @@ class ServerDrivenObserved(Observed):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Two candidates for the template before the update, without proof for either."""
+        """The two candidates for the template before the update, if neither is certain."""
         return ()
 
     # Common to all kinds
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record of the update in progress, as far as proven."""
+        """The record of the update in progress, or None if nothing confirms it."""
         return self.record if self.is_proven else None
 
     @property
@@ -107,27 +107,27 @@ class ServerDrivenObserved(Observed):
 
     @property
     def newest(self) -> int:
-        """The highest number in the history; 0 without a history."""
+        """The newest revision in the history; 0 without a history."""
         return max((revision.number for revision in self.history), default=0)
 
     def numbered(self, number: int | None) -> list[Revision]:
-        """Return the revisions of the history with the number."""
+        """Return the revisions with this number."""
         return [revision for revision in self.history if revision.number == number]
 
     @property
     def may_go_back(self) -> bool:
-        """Whether state=rolled_back undoes the update in progress."""
+        """Whether state=rolled_back can roll back the update in progress."""
         return bool((self.record and self.record.is_back)
                     or self.is_template_restored or self.before)
 
     @property
     def is_irreversible(self) -> bool:
-        """Whether the template of before the update in progress no longer exists."""
+        """Whether the template before the update in progress no longer exists."""
         return self.in_progress and not self.may_go_back
 
     @property
     def images_before(self) -> t.Mapping[str, str]:
-        """The images of the template that a rollback restores, from the history."""
+        """The images before the update in progress, from the history."""
         if self.primary and not self.in_progress:
             return self.primary.images
         return images_of(self.before.template) if self.before else {}

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""State table of the kinds with pods replaced by the server's own controller. Pure.
+"""The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. Pure.
 
-The object stays, and an update is one patch of template and settings. No state is remembered
-between two calls: the record of the update (recorded.py) and the status hold the state. Each kind
-adds its own settings, above all the settings that keep the server from going past a pause.
+An update is one patch of template and settings; the controller manager then replaces the pods. No
+state is kept between two calls: the record of the update (recorded.py) and the status of the object
+show the state. Each kind has its own settings, for example the settings of a pause.
 
-The rows of the table are comments above their conditions, and docs/how-it-works.md has the same
-rows. Most conditions depend on the returns above them, and each kind overrides some.
+The comments above the conditions are the rows of the table in docs/how-it-works.md. A row applies
+only if no earlier row applies. A kind overrides some of the rows.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .rules import ObservedT, Rules
 
 
 class Planner(Rules[ObservedT]):
-    """State table, applied to one controller as observed now."""
+    """The state table for one observed controller."""
 
     def decision(self) -> Decision:
-        """Return the next step, a wait or the end. Raises RolloutError for rows with an error."""
+        """Return the next step, a wait or the end. Raises RolloutError."""
         # | any | another object controls it, or it is being deleted | error |
         self.refuse()
         return self._roll_back() if self.request.undoes else self._roll_forward()
 
     def _roll_forward(self) -> Decision:
-        """Return the decision towards the desired template, or the template of to_revision."""
+        """Return the decision of an update to the desired template or to to_revision."""
         desired, record = self.observed.desired or {}, self.observed.record
         has_template = self.match(desired).is_result
         if record is None or not (self.observed.is_proven or has_template):
@@ -51,7 +51,7 @@ class Planner(Rules[ObservedT]):
         return self._resume(record)
 
     def _start(self, desired: Json, *, has_template: bool) -> Decision:
-        """Return the decision where no update is in progress."""
+        """Return the decision if no update is in progress."""
         request, observed, primary = self.request, self.observed, self.primary
         # | none | all requested pods have the desired template | done, unchanged |
         if has_template and observed.is_rolled_out:
@@ -64,7 +64,7 @@ class Planner(Rules[ObservedT]):
         return self.begin(desired, Rollout.UPDATING)
 
     def replace_update(self, desired: Json, record: Rollout) -> Decision:
-        """Return the decision where an update to another template is in progress."""
+        """Return the decision if an update to another template is in progress."""
         # | any | `to_revision`, to a single revision | **update** to its template |
         # | rolling back | the task requests the update that is rolled back | **update** again |
         is_reversal = record.is_back and (record.request == self.request.fingerprint
@@ -75,7 +75,7 @@ class Planner(Rules[ObservedT]):
         raise self._another_update(record)
 
     def _roll_back(self) -> Decision:
-        """Return the decision towards the template of before the update."""
+        """Return the decision of a rollback to the template before the update."""
         observed, primary, record = self.observed, self.primary, self.observed.record
         # | any | `rolled_back`, and the last change is not observed | wait |
         if self.is_behind:
@@ -94,8 +94,8 @@ class Planner(Rules[ObservedT]):
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, any client has begun an update | **update**: previous template |
-        # The server may have finished the update of a client that was killed: a rollback undoes the
-        # finished update too.
+        # If a task was killed and the controller manager has finished its update, a rollback undoes
+        # the update as well.
         if observed.before and (observed.is_rolling or record):
             return self.begin(observed.before.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
@@ -111,14 +111,13 @@ class Planner(Rules[ObservedT]):
         raise refusals.nothing_to_roll_back(self.request, observed.newest_other)
 
     def begin(self, desired: Json, outcome: str) -> Decision:
-        """Return the patch of template and settings, with a record of the previous state."""
+        """Return the patch of template and settings, with the record of the update."""
         request, observed, primary = self.request, self.observed, self.primary
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has seen {primary.name}")
         settings = self.settings.of_update(desired)
         is_back, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # If this task undoes another client's update without a record, the update was not to
-        # `previous`.
+        # An update without a record was begun by another client, and not with `previous`.
         requested = request.rollback_request().fingerprint if is_back else request.fingerprint
         fingerprint = observed.record.request if is_back and observed.record else requested
         if step := self.preparation(desired, fingerprint):
@@ -133,7 +132,7 @@ class Planner(Rules[ObservedT]):
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
 
     def _resume(self, record: Rollout) -> Decision:
-        """Return the decision on the way to the present template."""
+        """Return the decision of an update in progress to the current template."""
         if self.is_behind:
             return self.progress()
         primary, settings = self.primary, self.settings.of_update()
@@ -152,7 +151,7 @@ class Planner(Rules[ObservedT]):
         return decision
 
     def _end(self, record: Rollout) -> Step:
-        """Return the patch that restores the settings, except changes by another client."""
+        """Return the patch that ends the update: it restores the settings and writes the record."""
         # | updating, rolling back | all pods are new and available | **annotate**: the end |
         request, observed, primary = self.request, self.observed, self.primary
         is_back = record.is_back or record.to_revision is not None
@@ -169,7 +168,7 @@ class Planner(Rules[ObservedT]):
                     warning=self.settings.warning_at_end)
 
     def _another_update(self, record: Rollout) -> RolloutError:
-        """Return the error for an update in progress that was not requested."""
+        """Return the error for a request other than the update in progress."""
         request, images = self.request, self.primary.images
         what = "is being rolled back" if record.is_back else "is in progress"
         has_task_template = self.has_task_template(record)
@@ -184,7 +183,7 @@ class Planner(Rules[ObservedT]):
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
-    """Return the next step, a wait or the end. Raises RolloutError for rows with an error."""
+    """Return the next step, a wait or the end. Raises RolloutError."""
     # | record | condition | step |
     # | none | no object of the kind has the name | error |
     if observed.primary is None:
@@ -193,9 +192,10 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
 
 
 def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDriven) -> Request:
-    """Return the request with the template of to_revision; unchanged if the task undoes an update.
+    """Return the request with the template of to_revision.
 
-    Raises RolloutError if the history has no revision with the number, or two.
+    Returns the request unchanged if `previous` means to roll back the update in progress. Raises
+    RolloutError if no revision or several revisions have the number.
     """
     if request.is_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,

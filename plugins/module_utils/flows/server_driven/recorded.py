@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The record of an update on the object itself, and the patch of record and settings. Pure.
+"""The record of a server-driven update, and the patches of record and settings. Pure.
 
-Every patch assumes the observed generation and the observed record (object_meta.LAST_ROLLOUT): no
-client has changed the spec since, or begun another update. A test operation on the template would
-fail on bytes that differ and mean the same.
+Every patch tests the observed generation and the observed record (object_meta.LAST_ROLLOUT), so it
+fails if another client has changed the spec or begun another update. The template is not tested,
+because the API server can return an equal template in another form.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
 from .. import provenance, refusals
 
-#: Bytes of possible growth of a record until the end of the update.
+#: Bytes by which a record can grow until the end of the update.
 _GROWTH = 512
-#: Bytes of the annotations that the server adds to a ReplicaSet: revision, desired-replicas and
-#: max-replicas.
-_OF_REPLICA_SET = 150
+#: Bytes of the annotations that the Deployment controller adds to a ReplicaSet: revision,
+#: desired-replicas and max-replicas.
+_REPLICA_SET_BYTES = 150
 
 
 def pauses(request: Request, primary: ServerDriven) -> bool:
-    """Return whether the task ends with pods of both templates."""
+    """Return whether the task pauses the update."""
     return request.pause_at is not None and not request.undoes and primary.may_pause
 
 
 def unchanged_message(request: Request, primary: ServerDriven, number: int | None) -> str:
-    """Return the message of a task without a change; number: of the present template."""
+    """Return the message of a task that changes nothing. number is the current revision."""
     if request.revision is None:
         return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
@@ -45,16 +45,16 @@ def unchanged_message(request: Request, primary: ServerDriven, number: int | Non
 
 
 def digest(primary: ServerDriven, template: Json | None = None) -> str:
-    """Return a hash of the given template for the record, or else of the present one."""
+    """Return the hash of a template for the record; by default, of the current template."""
     return identity.digest(without_label(primary.template if template is None else template,
                                          primary.kind.server_label))
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
                     number: int | None) -> Json:
-    """Return the fields of the last record that show the next task a finished rollback.
+    """Return the fields of a record from which later tasks recognize the finished rollback.
 
-    number: of the present template.
+    number is the revision of the current template.
     """
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
@@ -67,28 +67,30 @@ def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
 
 def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout,
                         of_replica_set: t.Mapping[str, str]) -> None:
-    """Raise RolloutError if the annotations leave no room for the record at its longest.
+    """Raise RolloutError if the annotations leave no room for the record.
 
-    The server copies the annotations of a Deployment to its ReplicaSet, and can neither create nor
-    scale a ReplicaSet with too many. of_replica_set: the annotations of the ReplicaSet.
+    The Deployment controller copies the annotations of a Deployment to its ReplicaSet, and can
+    neither create nor scale a ReplicaSet whose annotations exceed the limit. of_replica_set has the
+    annotations of the ReplicaSet.
     """
     growth = 0 if record.is_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
-    # The server omits its own annotations (annotationsToSkip in pkg/controller/deployment/util).
+    # Without annotationsToSkip (pkg/controller/deployment/util).
     prefix = object_meta.REVISION.removesuffix("revision")
     copies = {**of_replica_set, **{key: text for key, text in annotations.items()
                                    if not (key.startswith(prefix)
                                            or key == object_meta.NOT_COPIED[-1])}}
-    refusals.refuse_without_room(request, primary, copies, growth + _OF_REPLICA_SET,
+    refusals.refuse_without_room(request, primary, copies, growth + _REPLICA_SET_BYTES,
                                  "the Deployment controller copies them to its ReplicaSet, and "
                                  "adds some of its own")
 
 
 def baseline_settings(request: Request, primary: ServerDriven, record: Rollout | None) -> Json:
-    """Return the settings without the update: as before, or as another client has set them since.
+    """Return the settings to restore at the end of the update.
 
-    record: None where its settings are not believed.
+    These are the settings before the update, with the changes of other clients since. record is
+    None if it cannot be trusted.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
@@ -96,39 +98,39 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored = _restored(settings[field], value, original)
         if restored != settings[field]:
-            # Another client may have set numbers valid with OnDelete only.
+            # Another client may have set numbers that are valid only with OnDelete.
             settings[field] = restored if are_settings({field: restored}) else original
     if request.min_ready_seconds is not None:
         settings["minReadySeconds"] = request.min_ready_seconds or None
     return settings
 
 
-def _restored(present: t.Any, overrides: t.Any, original: t.Any) -> t.Any:
-    """Return a field as before the update, or as another client has set the field since.
+def _restored(current: t.Any, overrides: t.Any, original: t.Any) -> t.Any:
+    """Return the value of a field before the update, or the value set by another client since.
 
-    Of a strategy, type and numbers are restored independently. Interdependent numbers (maxSurge,
-    maxUnavailable) are one value; the partition depends on no other number.
+    The type, the partition and the other numbers of a strategy are restored independently. maxSurge
+    and maxUnavailable depend on each other, and count as one value.
     """
-    if are_equal(present, overrides):
+    if are_equal(current, overrides):
         return original
-    if not (isinstance(present, dict) and isinstance(overrides, dict)
+    if not (isinstance(current, dict) and isinstance(overrides, dict)
             and isinstance(original, dict)):
-        return present
+        return current
     if not overrides.keys() & _INDEPENDENT:
-        return present
-    parts = {field: _restored(present.get(field), overrides.get(field), original.get(field))
-             for field in present | overrides | original}
+        return current
+    parts = {field: _restored(current.get(field), overrides.get(field), original.get(field))
+             for field in current | overrides | original}
     return {field: value for field, value in parts.items() if value is not None}
 
 
-#: A value with any of these keys is restored key by key.
+#: Keys that are restored independently of each other.
 _INDEPENDENT = frozenset({"type", "partition"})
 
 
 def with_history(settings: Json) -> Json:
-    """Return the settings with enough history for the previous template.
+    """Return the settings with a revisionHistoryLimit of at least 1.
 
-    With a revisionHistoryLimit of 0, the server deletes a template with its last pod.
+    With 0, the controller manager deletes the old template together with its last pod.
     """
     if settings["revisionHistoryLimit"] != 0:
         return settings
@@ -136,16 +138,16 @@ def with_history(settings: Json) -> Json:
 
 
 def history_warnings(primary: ServerDriven) -> list[str]:
-    """Return the warning of the change made by with_history()."""
+    """Return the warning about the change of with_history(), if any."""
     if primary.settings["revisionHistoryLimit"] != 0:
         return []
     return [f"revisionHistoryLimit of {primary.kind} {primary.name} is 0: this update sets 1, so "
-            "that the cluster keeps the template of before for a rollback; 0 is restored at the "
+            "that the cluster keeps the previous template for a rollback; 0 is restored at the "
             "end"]
 
 
 def changed(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return the fields changed by an update: the baseline values, and the update's values."""
+    """Return the fields that an update changes: with their baseline values, and with new values."""
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
     return {field: baseline[field] for field in fields}, {field: settings[field]
@@ -154,7 +156,7 @@ def changed(baseline: Json, settings: Json) -> tuple[Json, Json]:
 
 def patch(primary: ServerDriven, record: str, settings: Json,
           template: Json | None = None) -> Patch:
-    """Return one patch of record, settings and, if given, template."""
+    """Return the patch of record and settings, and of the template if there is one."""
     operations = [test("/metadata/uid", primary.uid),
                   test("/metadata/generation", primary.generation)]
     if primary.annotations:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Differences between the kinds in the state table of planner.py. Pure.
+"""The parts of the state table in planner.py that differ between kinds. Pure.
 
-Settings: the fields of spec changed during an update. Rules: the rest.
+Settings are the fields of spec that an update changes temporarily. Rules are all other differences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ObservedT = t.TypeVar("ObservedT", bound=ServerDrivenObserved)
 
 
 class Settings(t.Generic[ObservedT]):
-    """The fields of spec that tell the server's controller how, and how far, to replace pods."""
+    """The fields of spec with which the controller manager replaces pods during an update."""
 
     def __init__(self, request: Request, observed: ObservedT, primary: ServerDriven) -> None:
         self.request, self.observed, self.primary = request, observed, primary
@@ -35,36 +35,35 @@ class Settings(t.Generic[ObservedT]):
 
     @functools.cached_property
     def baseline(self) -> Json:
-        """The settings without the update: as before, or as another client has set them since."""
+        """The settings to restore at the end (see recorded.baseline_settings)."""
         return recorded.baseline_settings(self.request, self.primary, self.observed.trusted_record)
 
     # Defined by each kind
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """How many pods may exist beyond the size, and how many may be missing."""
+        """The number of pods that may exist beyond the size, and that may be unavailable."""
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
         """Return the settings during the update. Raises RolloutError if no pod may be replaced.
 
-        desired: the template to be set by the update; None if the controller already has the
-        template.
+        desired is the template that the update sets; None if the controller has it already.
         """
         raise NotImplementedError
 
     def describe(self, settings: Json) -> str:
-        """Return settings in words."""
+        """Return the settings for a progress line."""
         raise NotImplementedError
 
     @property
     def warning_at_end(self) -> str:
-        """The warning about settings that an update leaves changed; "" if all are restored."""
+        """The warning about settings that are not restored, or ""."""
         return ""
 
 
 class Rules(t.Generic[ObservedT]):
-    """Rules of the kind for one controller as observed now."""
+    """The rules of a kind for one observed controller."""
 
     settings_type: type[Settings[ObservedT]]
 
@@ -75,50 +74,50 @@ class Rules(t.Generic[ObservedT]):
     # Without a default
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
-        """Return the name of the object that stores the template from before this update."""
+        """Return the name of the ReplicaSet or ControllerRevision with the previous template."""
         raise NotImplementedError
 
     def proceed(self, record: Rollout) -> Decision | None:
-        """Return the decision under the right template and settings; None when all pods are new.
+        """Return the decision while the controller manager replaces pods; None if all are new.
 
-        record: the record for the next write.
+        record is the record for the next write.
         """
         raise NotImplementedError
 
     def progress(self) -> Wait:
-        """Return the wait for the next pods, with their numbers."""
+        """Return the wait for the next pods."""
         raise NotImplementedError
 
     @property
     def progress_text(self) -> str:
-        """The progress of the update, for an error."""
+        """The progress of the update for an error message."""
         raise NotImplementedError
 
     # With a default
 
     @property
     def is_behind(self) -> bool:
-        """Whether the status is too old to tell the state of an update."""
+        """Whether the status does not reflect the last change yet."""
         return False
 
     @property
     def may_begin(self) -> bool:
-        """Whether the server's controller has observed the template to be replaced."""
+        """Whether the controller manager has observed the current template."""
         return self.primary.is_observed
 
     @property
     def is_rolled_back(self) -> bool:
-        """Whether the last update was rolled back, and the template is still the restored one."""
+        """Whether the last update was rolled back, and the template is unchanged since."""
         last, template = self.primary.last_rollout, recorded.digest(self.primary)
         return last.get("outcome") == "rolled_back" and last.get("template") == template
 
     @property
     def is_replacing(self) -> bool:
-        """Whether the server brings the present template to all pods without another write."""
+        """Whether the controller manager replaces all old pods without another write."""
         return True
 
     def match(self, desired: Json) -> Match:
-        """Return how the present template matches the request.
+        """Return how the current template matches the request.
 
         A dry run cannot confirm a restart, because each restart has another template: the hash in
         the record is sufficient.
@@ -130,7 +129,7 @@ class Rules(t.Generic[ObservedT]):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the record says that the request led to the present template."""
+        """Whether the current template is the result of the request, according to the record."""
         record = self.observed.record
         if record is None:
             return provenance.has_ended(self.request, self.primary)
@@ -138,34 +137,34 @@ class Rules(t.Generic[ObservedT]):
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Whether the record of a restart has the hash of the present template."""
+        """Whether the record of a restart has the hash of the current template."""
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 
     def has_task_template(self, record: Rollout) -> bool:
-        """Whether the controller still has the template of the task behind the update."""
+        """Whether the controller still has the template of the task that began the update."""
         return self.primary.images == record.after
 
     def refuse(self) -> None:
-        """Raise RolloutError for a controller with an owner, or being deleted."""
+        """Raise RolloutError for a terminating controller, or a controller with an owner."""
         refusals.refuse_owned(self.request, self.primary)
         refusals.refuse_deleting(self.request, self.primary)
 
     def refuse_paused(self) -> None:
-        """Raise RolloutError for a controller paused by another client."""
+        """Raise RolloutError if another client has paused the controller."""
 
     def refuse_without_room(self, record: Rollout, desired: Json) -> None:
         """Raise RolloutError if the annotations leave no room for the record."""
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
-        """Return the step before the first patch of an update, if needed. Raises RolloutError."""
+        """Return a step that must precede the first patch of an update, or None."""
         return None
 
     def digest_at_begin(self, desired: Json) -> str:
-        """Return the hash of the template for the first record of an update."""
+        """Return the hash of the desired template for the first record of an update."""
         return recorded.digest(self.primary, desired)
 
     def template_lost(self) -> RolloutError:
-        """Return the error for an update without its previous template."""
+        """Return the error for a rollback whose template no longer exists."""
         is_paused = bool(self.observed.rollout and self.observed.rollout.paused is not None)
         return refusals.template_lost(self.request, is_paused, self.observed.newest_other)

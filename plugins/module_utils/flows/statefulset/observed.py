@@ -36,9 +36,9 @@ from ...model.template import labels_of
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
     RevisionsObserved,
-    may_have_turned,
+    may_be_restored,
     own_revisions,
-    with_numbers,
+    with_rolling_update,
 )
 
 
@@ -168,10 +168,10 @@ def _credible(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | 
         present = {field: value for field,
                    value in primary.rolling_update.items() if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
-        record = with_numbers(record, {"partition": partition, **present})
+        record = with_rolling_update(record, {"partition": partition, **present})
     # The status names the previous revision until all pods have the rolled back one.
-    has_turned = (primary.update_revision == primary.current_revision
-                  or may_have_turned(observed.present, record.set, observed.history))
-    if record.is_back and primary.is_observed and observed.history and not has_turned:
+    is_restored = (primary.update_revision == primary.current_revision
+                  or may_be_restored(observed.present, record.set, observed.history))
+    if record.is_back and primary.is_observed and observed.history and not is_restored:
         return dataclasses.replace(record, outcome=Rollout.UPDATING, set=primary.current_revision)
     return record

@@ -109,7 +109,7 @@ def as_yaml(value: t.Any, indent: str = "") -> str:
 def needs(kind: Kind, **fields: t.Any) -> tuple[Rule, ...]:
     """Return the rules that a task checks before its first write."""
     request = Request("any", kind=kind, **fields)
-    return *choose(request).needs(request), permissions.NEEDED_TO_LOCK
+    return *choose(request).needs(request), permissions.LEASE_RULE
 
 
 def optional(kind: Kind) -> tuple[Rule, ...]:

@@ -82,7 +82,7 @@ class Connection:
         self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
         self._headers: t.Any = None
-        self._headers_expire = 0.0
+        self._headers_expiry = 0.0
         #: Incremented each time the configuration is read.
         self.generation = 0
         self.renew(0)
@@ -146,9 +146,9 @@ class Connection:
         Renew a token that expires soon. Raises RolloutError if an exec plugin fails.
         """
         with self._lock:
-            if self._headers is None or time.monotonic() > self._headers_expire:
+            if self._headers is None or time.monotonic() > self._headers_expiry:
                 self._headers = self._read_headers()
-                self._headers_expire = time.monotonic() + HEADER_LIFETIME
+                self._headers_expiry = time.monotonic() + HEADER_LIFETIME
             return self._headers.copy()
 
     def _read_headers(self) -> t.Any:
@@ -175,7 +175,7 @@ class Connection:
     def _token(self) -> str:
         """Return the token, renewed shortly before it expires; "" without a token.
 
-        The function of the package for this purpose differs between versions of the package.
+        The kubernetes package has such a function, but its signature differs between versions.
         """
         if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
@@ -222,10 +222,10 @@ def command_options(params: t.Mapping[str, t.Any],
 
 
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
-    """Return the namespace of a task without one, as kubectl does.
+    """Return the default namespace, by the rules of kubectl.
 
-    It is the namespace of the context, or of the pod that the task runs in, or else `default`. For
-    an unreadable kubeconfig, too: the connection reports the error.
+    The namespace is that of the context, or of the pod in which the task runs, or else `default`.
+    An invalid kubeconfig also results in `default`, because the connection reports the error.
     """
     options = _options(params, environment)
     with contextlib.suppress(Exception):
@@ -245,7 +245,7 @@ def _namespace(options: Json, configuration: t.Any) -> str:
         with open(_POD_NAMESPACE, encoding="utf-8") as file:
             return file.read().strip()
     content = content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
-    return Kubeconfig(content, context, 0, persists=False).namespace
+    return Kubeconfig(content, context, 0, persist_token=False).namespace
 
 
 def _loads_service_account(configuration: t.Any) -> bool:

@@ -27,9 +27,10 @@ from .certificates import Certificates
 #: Maximum number of contexts in an error.
 _MAX_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: Fields of a user that the package loads. Fields with the path of a file, and the fields with
-#: inline content that take precedence over them.
+#: Fields of a user that the kubernetes package loads.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
+#: Fields of a user with the path of a file, each with the field for inline content, which takes
+#: precedence.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
@@ -38,11 +39,11 @@ class Kubeconfig:
     """The context of a kubeconfig that a task uses."""
 
     def __init__(self, content: t.Any, context: str | None, timeout: float,
-                 persists: bool) -> None:
+                 persist_token: bool) -> None:
         """Read the kubeconfig. An invalid file raises ConfigException or various other exceptions.
 
         content is the content as a dictionary, or the paths of files. timeout is the timeout of an
-        exec plugin in seconds. persists: write a refreshed token to the file.
+        exec plugin in seconds. persist_token: write a refreshed token to the file.
         """
         from kubernetes.config import kube_config
 
@@ -53,7 +54,7 @@ class Kubeconfig:
         else:
             merger = kube_config.KubeConfigMerger(content)
             root = merger.config
-            self._merger = merger if persists else None
+            self._merger = merger if persist_token else None
         if root is None:
             raise ValueError("no configuration found")
         names = root["contexts"].get_with_name(context or root["current-context"])["context"]
@@ -74,12 +75,12 @@ class Kubeconfig:
         """Set the address and the credentials. Raises RolloutError if an exec plugin fails."""
         from kubernetes.config import kube_config
 
-        plain = {"current-context": "main",
-                 "contexts": [{"name": "main", "context": {"cluster": "main", "user": "main"}}],
-                 "clusters": [{"name": "main", "cluster": self._plain_cluster()}],
-                 "users": [{"name": "main", "user": self._plain_user()}]}
+        resolved = {"current-context": "main",
+                    "contexts": [{"name": "main", "context": {"cluster": "main", "user": "main"}}],
+                    "clusters": [{"name": "main", "cluster": self._resolved_cluster()}],
+                    "users": [{"name": "main", "user": self._resolved_user()}]}
         kube_config.load_kube_config_from_dict(
-            plain, client_configuration=configuration, persist_config=False)
+            resolved, client_configuration=configuration, persist_config=False)
         self.save()
         if "exec" in self._user and not configuration.api_key:
             self._run_plugin(configuration)
@@ -90,7 +91,7 @@ class Kubeconfig:
             self._run_plugin(configuration)
 
     def save(self) -> None:
-        """Write a refreshed token to the file, if the task persists tokens."""
+        """Write a refreshed token to the file, if the task persist_token tokens."""
         if self._merger:
             self._merger.save_changes()
 
@@ -113,7 +114,7 @@ class Kubeconfig:
         else:  # the certificate of the plugin replaces the files of the user
             configuration.cert_file = configuration.key_file = None
 
-    def _plain_cluster(self) -> Json:
+    def _resolved_cluster(self) -> Json:
         """Return the cluster without its inline certificate, and with an absolute path.
 
         The package resolves relative paths only for content from a file.
@@ -123,7 +124,7 @@ class Kubeconfig:
         return cluster | _files(self._cluster, self._folder,
                                 (("certificate-authority", "certificate-authority-data"),))
 
-    def _plain_user(self) -> Json:
+    def _resolved_user(self) -> Json:
         """Return the user without exec plugin and inline certificates, and with absolute paths.
 
         The auth provider is not copied, because the package refreshes its token in place.

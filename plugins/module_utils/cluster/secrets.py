@@ -45,21 +45,21 @@ def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, s
     """
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
-        secrets.add(_basic(f"{options.get('username')}:{options['password']}"))
+        secrets.add(_basic_auth(f"{options.get('username')}:{options['password']}"))
     headers = (text(options.get("proxy_headers"), part)
                for part in ("proxy_basic_auth", "basic_auth"))
-    for pair in filter(None, headers):
-        secrets |= {pair, pair.partition(":")[2], _basic(pair)}
+    for credentials in filter(None, headers):
+        secrets |= {credentials, credentials.partition(":")[2], _basic_auth(credentials)}
     secrets |= {str(options[option]) for option in _FILE_OPTIONS
                 if options.get(option) and not is_path(str(options[option]))}
-    addresses = [options.get(option) for option in _URL_OPTIONS]
-    addresses += [environment.get(name) for variable in _PROXY_VARIABLES
-                  for name in (variable, variable.lower())]
-    for address in addresses:
-        secrets |= _url_secrets(str(address or ""))
+    urls = [options.get(option) for option in _URL_OPTIONS]
+    urls += [environment.get(name) for variable in _PROXY_VARIABLES
+             for name in (variable, variable.lower())]
+    for url in urls:
+        secrets |= _url_secrets(str(url or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
-        # YAML may fold a secret over several lines: masking the parsed secret does not match these.
+        # The whole text, because YAML may fold a secret over several lines.
         secrets.add(kubeconfig)
     secrets |= kubeconfig_secrets(_content(kubeconfig))
     return {spelling for secret in secrets for spelling in (secret, secret.strip()) if spelling}
@@ -114,11 +114,11 @@ def visible(params: Json) -> Json:
     The text of a manifest may come from a file that is encrypted with Ansible Vault.
     """
     kubeconfig = params.get("kubeconfig")
-    is_hidden = {
+    has_content = {
         "kubeconfig": kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)),
         "definition": isinstance(params.get("definition"), str),
     }
-    return params | {option: HIDDEN for option, hides in is_hidden.items() if hides}
+    return params | {option: HIDDEN for option, is_hidden in has_content.items() if is_hidden}
 
 
 def decode(kubeconfig: str) -> str:
@@ -181,9 +181,9 @@ def _content(kubeconfig: t.Any) -> t.Any:
         return None
 
 
-def _basic(pair: str) -> str:
+def _basic_auth(credentials: str) -> str:
     """Return "user:password" in the encoding of the Authorization header."""
-    return base64.b64encode(pair.encode(errors="replace")).decode()
+    return base64.b64encode(credentials.encode(errors="replace")).decode()
 
 
 def _url_secrets(address: str) -> set[str]:

@@ -81,9 +81,9 @@ class Cause:
 
     #: Stable identifier, such as "image" or "crash"; "init-crash" for an init container.
     kind: str
-    #: Reason in the cluster, such as "ImagePullBackOff".
+    #: Reason of the status or the Event, such as "ImagePullBackOff".
     reason: str
-    #: Message in the cluster: one line of at most MAX_MESSAGE_LENGTH characters.
+    #: Message of the status or the Event: one line of at most MAX_MESSAGE_LENGTH characters.
     message: str
     #: Advice to the user, with each command on a line of its own.
     suggestion: str
@@ -184,8 +184,8 @@ class _Subject:
     """An object with symptoms: the controller, a pod or a container."""
 
     place: str
-    #: Values for suggestions.
-    names: dict[str, str]
+    #: Values of the placeholders in suggestions.
+    values: dict[str, str]
     pod: str = ""
     container: str = ""
     is_init: bool = False
@@ -202,12 +202,12 @@ class _Subject:
                     return [self._cause(row, symptom, match.groupdict())]
         return []
 
-    def _cause(self, row: Row, symptom: Symptom, matched: dict[str, str]) -> Cause:
+    def _cause(self, row: Row, symptom: Symptom, groups: dict[str, str]) -> Cause:
         return Cause(
             kind=f"init-{row.kind}" if self.is_init else row.kind,
             reason=symptom.reason,
             message=_one_line(symptom.message),
-            suggestion=_suggestion(row.suggestion, {**self.names, **matched}),
+            suggestion=_suggestion(row.suggestion, {**self.values, **groups}),
             is_fatal=((row.fatal is Fatal.YES and not symptom.is_from_event)
                       or (row.fatal is Fatal.ON_REPEAT and self.is_repeated)),
             pod=self.pod,
@@ -268,8 +268,8 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
     metadata, spec, status = (_map(pod, key) for key in ("metadata", "spec", "status"))
     conditions = {_text(condition, "type"): condition for condition in _list(status, "conditions")}
     name = _text(metadata, "name")
-    names = {"pod": name, "node": _text(spec, "nodeName"), **commands, **_scheduling(spec)}
-    subject = _Subject(f"pod {name}", names, pod=name)
+    values = {"pod": name, "node": _text(spec, "nodeName"), **commands, **_scheduling(spec)}
+    subject = _Subject(f"pod {name}", values, pod=name)
     lost = subject.causes(LOST, loss_symptoms(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
         grace = [grace_period_symptom(metadata)] if waits_for_termination else []
@@ -349,7 +349,7 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
     title = "init container" if is_init else "sidecar container" if is_sidecar else "container"
     last = _map(_map(status, "lastState"), "terminated")
     is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
-    logs = (f"{pod.names['kubectl']} logs {name_or_placeholder('pod', pod.pod)} "
+    logs = (f"{pod.values['kubectl']} logs {name_or_placeholder('pod', pod.pod)} "
             f"-c {name_or_placeholder('container', name)}"
             + (" --previous" if is_restarted else ""))
     limit = _map(_map(spec, "resources"), "limits").get("memory")
@@ -357,7 +357,7 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
     return dataclasses.replace(
         pod, place=f"{pod.place}, {title} {name}", container=name, is_init=is_init,
         is_restarted=is_restarted, is_repeated=_number(status, "restartCount") > 1 or crashes,
-        names={**pod.names, "container": name, "logs": logs,
+        values={**pod.values, "container": name, "logs": logs,
                "memory": f"now {limit}" if limit else "none is set: the node itself ran out",
                **{probe: _describe_probe(_map(spec, f"{probe}Probe"))
                   for probe in ("startup", "liveness", "readiness")}})

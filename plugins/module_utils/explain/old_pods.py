@@ -30,7 +30,7 @@ from .diagnosis import Cause
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
 #: Causes that would block a rollback as well.
-SURVIVE_ROLLBACK = (OLD, HELD)
+BLOCK_ROLLBACK = (OLD, HELD)
 
 _DELETE = (
     "delete {pods}: the cluster replaces an old pod only once it is ready "
@@ -57,9 +57,9 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     examples = [min((cause for cause in old_pod_causes if cause.kind == kind),
                     key=lambda cause: not cause.is_fatal)
                 for kind in KINDS if kind in old.values()]
-    counted = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
-               for cause in examples]
-    return [*counted, *diagnosis.causes(request, controller, other_pods, events)]
+    counted_examples = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
+                        for cause in examples]
+    return [*counted_examples, *diagnosis.causes(request, controller, other_pods, events)]
 
 
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:

@@ -235,9 +235,9 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
         error.causes.append({**dataclasses.asdict(cause), "log": log})
         error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
     error.why = as_lines(reasons)
-    survive_rollback = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK
+    block_rollback = bool(causes) and all(cause.kind in old_pods.BLOCK_ROLLBACK
                                             for cause in causes)
-    error.skips_rollback = survive_rollback or not can_roll_back
+    error.skips_rollback = block_rollback or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}

@@ -9,7 +9,7 @@ import pytest
 from builders import rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import (
-    SURVIVE_ROLLBACK,
+    BLOCK_ROLLBACK,
     causes,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
@@ -50,7 +50,7 @@ def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
 def test_an_old_pod_is_told_from_a_new_one(revision, partition, kind, survives, policy):
     (cause,) = diagnose(pod(revision), partition=partition, policy=policy)
 
-    assert (cause.kind, cause.kind in SURVIVE_ROLLBACK, cause.pod) == (kind, survives, "foo-0")
+    assert (cause.kind, cause.kind in BLOCK_ROLLBACK, cause.pod) == (kind, survives, "foo-0")
     assert cause.sentence.startswith("pod foo-0, " if kind == "image"
                                      else "old pod foo-0, container web: ErrImagePull")
     assert ("kubectl -n shop delete pod foo-0" in cause.suggestion) is (

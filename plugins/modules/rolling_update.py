@@ -53,7 +53,8 @@ options:
   label_selectors:
     description:
       - Label selectors in the syntax of C(kubectl -l). Every controller of O(kind), or of one of
-        O(kinds), in O(namespace) that matches all of them is rolled.
+        O(kinds), in O(namespace) that matches all of them is rolled. Without O(kind) and O(kinds),
+        only ReplicationControllers are.
       - With O(image) but no O(container), controllers that do not run an image from the same
         repository are skipped. With O(state=rolled_back), controllers that have no update in
         progress are skipped.
@@ -76,7 +77,7 @@ options:
       - With O(names) or O(label_selectors), how many controllers may fail without keeping the
         others from being started, as a number or as a percentage of all of them (rounded down).
         Once more than that have failed, no further ones are started, and those already started run
-        to their end. By default, the first failure is one too many.
+        to their end. By default, the first failure is one too many; with V(1), the second.
       - Controllers that are refused before the first one is started count as well.
       - The task fails if any controller fails, regardless of this option.
     type: str
@@ -140,9 +141,9 @@ options:
     description:
       - V(updated) brings the pods to the template that the task asks for. An interrupted update is
         resumed, even if it was being rolled back.
-      - V(rolled_back) undoes the update in progress, including an interrupted one. Options that say
-        what the pods should become are ignored, so you can repeat the same task with only O(state)
-        changed.
+      - V(rolled_back) undoes the update in progress, including an interrupted one; with
+        O(to_revision=previous), also an update that has ended. Options that say what the pods
+        should become are ignored, so you can repeat the same task with only O(state) changed.
       - V(restarted) replaces all pods with new ones from the same template.
     type: str
     choices: [updated, rolled_back, restarted]
@@ -490,27 +491,29 @@ EXAMPLES = r"""
     max_unavailable: 1
     pod_replacement_policy: TerminationComplete
 
-- name: Update a tenth of the pods as a canary, and roll back if they do not become available
+- name: Update a canary of 10%, watch it for ten minutes, and roll back by itself if it is bad
   baton.kubernetes.rolling_update:
     name: foo
-    image: myimage:v2
-    pause_at: 10%
-    on_failure: rollback
-
-- name: Watch that canary for ten minutes, and roll back if anything happens to it
-  baton.kubernetes.rolling_update:
-    name: foo
+    kind: StatefulSet
     image: myimage:v2
     pause_at: 10%
     soak: 10m
     on_failure: rollback
 
-- name: Do the same with a Deployment
+- name: Pause the update at half of the pods
   baton.kubernetes.rolling_update:
     name: foo
-    kind: Deployment
     image: myimage:v2
-    pause_at: 10%
+    pause_at: 50%
+
+- name: Ask a person
+  ansible.builtin.pause:
+    prompt: Half of foo is new. Press Enter to update the rest, or Ctrl-C and A to stop here
+
+- name: Update the rest, by the same task without the pause
+  baton.kubernetes.rolling_update:
+    name: foo
+    image: myimage:v2
 
 - name: Roll back if the tag moves before all pods run the image that the canary runs
   baton.kubernetes.rolling_update:
@@ -518,13 +521,6 @@ EXAMPLES = r"""
     image: myimage:v2
     image_drift: fail
     on_failure: rollback
-
-- name: Update two pods of a StatefulSet, those with the highest numbers
-  baton.kubernetes.rolling_update:
-    name: foo
-    kind: StatefulSet
-    image: myimage:v2
-    pause_at: 2
 
 - name: Update a DaemonSet on the test nodes first, three pods in all
   baton.kubernetes.rolling_update:
@@ -534,28 +530,22 @@ EXAMPLES = r"""
     pause_at: 3
     nodes: environment=test
 
-- name: Roll back a StatefulSet, even if it is stuck with a pod that never becomes ready
+- name: Roll back the update in progress, also of a StatefulSet that is stuck
   baton.kubernetes.rolling_update:
     name: foo
-    kind: StatefulSet
     state: rolled_back
 
-- name: Roll back, wherever the update has got to
+- name: Roll back to the previous revision, whether the update is still in progress or not
   baton.kubernetes.rolling_update:
     name: foo
     state: rolled_back
+    to_revision: previous
 
 - name: Return to one of the earlier templates that rolling_update_info lists
   baton.kubernetes.rolling_update:
     name: foo
     state: rolled_back
     to_revision: 3
-
-- name: Undo the last update, even if it has ended
-  baton.kubernetes.rolling_update:
-    name: foo
-    state: rolled_back
-    to_revision: previous
 
 - name: Change more than the image
   baton.kubernetes.rolling_update:
@@ -580,22 +570,13 @@ EXAMPLES = r"""
     image: myimage:v2
     roll_on: [configmap/shop, secret/shop-db]
 
-- name: Roll everything from this repository, ten at a time, and start no more after three failures
+- name: Roll all controllers with a label, three at a time, and stop at the second failure
   baton.kubernetes.rolling_update:
-    label_selectors:
-      - tier=backend
-    namespace: shop
+    label_selectors: [app=shop]
+    kinds: [ReplicationController, ReplicaSet, Deployment, StatefulSet, DaemonSet]
     image: registry.example.com/shop/base:v2
-    concurrency: 10
-    max_failures: "2"
-
-- name: Update all controllers of three kinds that run an image from this repository
-  baton.kubernetes.rolling_update:
-    label_selectors:
-      - tier=backend
-    kinds: [StatefulSet, Deployment, ReplicationController]
-    namespace: shop
-    image: registry.example.com/shop/base:v2
+    concurrency: 3
+    max_failures: "1"
 
 - name: Replace a controller with another one, as kubectl rolling-update -f did
   baton.kubernetes.rolling_update:
@@ -619,9 +600,10 @@ EXAMPLES = r"""
     kind: Deployment
     image: myimage:v2
 
-- name: Replace all pods with new ones from the same template
+- name: Restart the pods of a DaemonSet without a change
   baton.kubernetes.rolling_update:
     name: foo
+    kind: DaemonSet
     state: restarted
 """
 

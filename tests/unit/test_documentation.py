@@ -18,6 +18,12 @@ from ansible.parsing.splitter import parse_kv
 from ansible.parsing.yaml.loader import AnsibleLoader
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    parse_request,
+    with_kinds,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = " ".join((ROOT / "docs" / "errors.md").read_text(encoding="utf-8").split())
@@ -177,6 +183,35 @@ def test_the_module_accepts_the_options_of_an_example(module, options):
     errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
 
     assert not errors, shlex.quote(options)
+
+
+def module_examples():
+    """Return each task of this collection in the examples of each module."""
+    for path in sorted((ROOT / "plugins" / "modules").glob("*.py")):
+        source = ast.parse(path.read_text("utf-8"))
+        (examples,) = (node.value.value for node in source.body if isinstance(node, ast.Assign)
+                       and node.targets[0].id == "EXAMPLES")
+        for example in yaml.load(examples, AnsibleLoader):
+            for action, arguments in example.items():
+                module = str(action).removeprefix("baton.kubernetes.")
+                if module in OPTIONS:
+                    yield pytest.param(module, arguments, id=f"{path.stem}: {example['name']}")
+
+
+@pytest.mark.parametrize("module, arguments", list(module_examples()))
+def test_an_example_of_a_module_is_a_valid_request(module, arguments):
+    valid = ArgumentSpecValidator(OPTIONS[module]).validate(arguments)
+    assert not valid.error_messages
+    params = valid.validated_parameters
+    if module in ("rolling_update", "migrate_to_deployment") and not params.get("src"):
+        params = with_kinds({**params, "module": module}, Module(module))
+        many = Fleet.from_params(params)
+        for kind in many.kinds if many else [params.get("kind")]:
+            parse_request({**params, "name": params.get("name") or "any", "kind": kind})
+
+
+def test_each_module_has_examples():
+    assert {param.values[0] for param in module_examples()} == OPTIONS.keys()
 
 
 def role_examples():

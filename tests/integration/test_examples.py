@@ -1,0 +1,91 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The examples of rolling_update for five questions of a new user, run as they are written."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from objects import eventually, manifest, role, uids
+from plays import run_ad_hoc
+
+from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
+
+EXAMPLES = {example["name"]: example.get("baton.kubernetes.rolling_update", {})
+            for example in yaml.safe_load(rolling_update.EXAMPLES)}
+
+
+def example(beginning):
+    """Return the options of the only example whose name begins like this."""
+    (options,) = (options for name, options in EXAMPLES.items() if name.startswith(beginning))
+    return dict(options)
+
+
+@pytest.mark.parametrize("tag", ["v2", "v2-unready"])
+def test_canary_of_a_stateful_set_is_watched_and_rolled_back(namespace, ansible_environment, tag):
+    namespace.make_stateful_set(4)
+    options = example("Update a canary of 10%")
+    assert (options["kind"], options["soak"]) == ("StatefulSet", "10m")
+    options |= {"soak": "1s", "image": f"myimage:{tag}", "progress_deadline": "5s"}
+
+    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=tag == "v2", **options)
+
+    images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
+    if tag == "v2":
+        assert images.count("myimage:v2") == 1 and result["rollout"]["phase"] == "paused"
+    else:
+        assert images == ["myimage:v1"] * 4 and "rolled back" in result["msg"]
+
+
+def test_controllers_with_a_label_are_rolled_up_to_the_second_failure(
+        namespace, ansible_environment):
+    options = example("Roll all controllers with a label")
+    assert (options["concurrency"], options["max_failures"]) == (3, "1")
+    options |= {"image": "myimage:v2-absent", "concurrency": 1, "failure_grace": "0"}
+    for name in ("baton-stateful-sets", "baton-daemon-sets"):
+        namespace.allow(role(name), name)
+    for number in range(4):
+        body = manifest(1, "myimage:v1", f"foo-{number}")
+        body["metadata"]["labels"]["app"] = "shop"
+        kind = "Deployment" if number % 2 else "ReplicationController"
+        namespace.create_any(kind, body)
+    eventually(lambda: len(namespace.pods()) == 4, "all pods")
+
+    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, **options)
+
+    assert [outcome["failed"] for outcome in result["results"]] == [True, True, False, False]
+    assert [outcome["skipped"] for outcome in result["results"]] == [False, False, True, True]
+
+
+def test_previous_revision_returns(namespace, ansible_environment):
+    namespace.make_deployment(2)
+    namespace.roll(kind="Deployment", image="myimage:v2")
+
+    result, _lines = run_ad_hoc(namespace, ansible_environment,
+                                **example("Roll back to the previous revision"))
+
+    assert result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
+
+
+def test_update_pauses_at_half_for_a_person(namespace, ansible_environment):
+    namespace.make_primary(4)
+
+    paused, _lines = run_ad_hoc(namespace, ansible_environment, **example("Pause the update"))
+    done, _lines = run_ad_hoc(namespace, ansible_environment, **example("Update the rest"))
+
+    assert paused["rollout"]["phase"] == "paused"
+    assert paused["rollout"]["successor"]["replicas"] == 2
+    assert done["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
+
+
+def test_daemon_set_restarts_without_a_change(namespace, request, ansible_environment):
+    request.addfinalizer(namespace.remove_nodes)
+    namespace.add_nodes(2)
+    namespace.make_daemon_set(2)
+    before = uids(namespace.pods())
+
+    run_ad_hoc(namespace, ansible_environment, **example("Restart the pods of a DaemonSet"))
+
+    assert not before & uids(namespace.pods())
+    assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v1"}

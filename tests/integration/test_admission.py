@@ -176,7 +176,7 @@ DENIED = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 @pytest.mark.parametrize("step", DENIED)
 def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason):
@@ -269,6 +269,7 @@ def create_quota(namespace, **hard):
                "the status of the quota")
 
 
+@pytest.mark.full
 def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
     namespace.make_primary(2)
     create_quota(namespace, pods="2")
@@ -282,6 +283,7 @@ def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("next_task", [dict(state="rolled_back"), BY_IMAGE],
                          ids=["rollback", "rerun"])
 def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_task):

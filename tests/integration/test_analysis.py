@@ -198,6 +198,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.full
 def test_outcome_of_each_query(namespace, export_pods, analyzed):
     """The name of the controller contains a dot, which is special in a regular expression."""
     namespace.make_primary(4, name="foo.bar")

@@ -111,6 +111,7 @@ UNUSUAL_LOGS = {
 }
 
 
+@pytest.mark.full
 def test_logs_with_unusual_content(namespace, kubelet):
     make(namespace, 1)
 

@@ -195,6 +195,7 @@ def test_autoscaler_is_restored_after_a_failure(namespace, original_spec):
     assert spec_and_annotations(namespace) == original_spec and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.full
 def test_autoscaler_stays_frozen_at_a_pause(namespace, original_spec):
     update(namespace, pause_at="50%")
     assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
@@ -204,6 +205,7 @@ def test_autoscaler_stays_frozen_at_a_pause(namespace, original_spec):
     assert spec_and_annotations(namespace) == original_spec and not rescales(namespace)
 
 
+@pytest.mark.full
 def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, original_spec):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
@@ -268,7 +270,7 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_spec):
     assert spec_and_annotations(namespace) == original_spec and namespace.rcs() == ["foo"]
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(

@@ -276,7 +276,7 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
     assert remaining_files(tmp_path) == []
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name",
                          ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable",
                           "proxy-header-s-variable"])
@@ -293,6 +293,7 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
     assert remaining_files(tmp_path) == []
 
 
+@pytest.mark.full
 def test_secret_option_is_in_no_file_without_pipelining(
         namespace, ansible_environment, tmp_path):
     """The action plugins enable pipelining on a local connection, so Ansible writes no files."""

@@ -183,7 +183,7 @@ def test_requested_nodes_are_updated_first(namespace, nodes):
         revoke()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_from_a_pause(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
@@ -270,6 +270,7 @@ def test_surge_with_a_host_port_is_refused(namespace, nodes):
     assert any("which rules out a surge" in warning for warning in result["warnings"])
 
 
+@pytest.mark.full
 def test_max_surge_applies_to_one_update(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
     with namespace.observer() as observer:
@@ -291,7 +292,7 @@ def test_max_surge_applies_to_one_update(namespace, nodes):
 # Killed tasks, and changes of other clients
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, number, after):
@@ -311,6 +312,7 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, 
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
+@pytest.mark.full
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(Killed):
@@ -322,6 +324,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
     assert versions(namespace) == ["v1"] * SIZE
 
 
+@pytest.mark.full
 def test_image_changed_by_another_client_during_an_update_is_refused(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
@@ -335,6 +338,7 @@ def test_image_changed_by_another_client_during_an_update_is_refused(namespace, 
     assert versions(namespace) == ["v1"] * SIZE
 
 
+@pytest.mark.full
 def test_rollback_completes_after_another_client_restored_the_template(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
@@ -405,6 +409,7 @@ def test_pods_on_tainted_nodes_are_not_deleted_during_a_pause(namespace, nodes):
     assert uids_by_node(namespace) == before and strategy(namespace)["type"] == "OnDelete"
 
 
+@pytest.mark.full
 def test_restart_replaces_all_pods_once(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before = uids(namespace.pods())
@@ -413,6 +418,7 @@ def test_restart_replaces_all_pods_once(namespace, nodes):
             and versions(namespace) == ["v1"] * SIZE)
 
 
+@pytest.mark.full
 def test_rollback_to_a_revision_resumes_after_a_kill(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     for image in ("myimage:v2", "myimage:v3"):
@@ -428,6 +434,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill(namespace, nodes):
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
+@pytest.mark.full
 def test_info_shows_pods_and_commands_of_the_update(namespace, nodes, monkeypatch):
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
@@ -455,6 +462,7 @@ def test_info_shows_pods_and_commands_of_the_update(namespace, nodes, monkeypatc
             and "state=rolled_back" in rollout["rollback_command"])
 
 
+@pytest.mark.full
 def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before = namespace.daemon_set()["metadata"]["resourceVersion"]
@@ -471,6 +479,7 @@ def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(names
     assert versions(namespace) == ["v2"] * SIZE
 
 
+@pytest.mark.full
 def test_forged_record_does_not_increase_max_unavailable(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     forged = {"outcome": "updating", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},

@@ -156,6 +156,7 @@ def _is_rollback_killed(namespace, number, after):
     return 0
 
 
+@pytest.mark.full
 def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     before = namespace.make_deployment(3)
     update(namespace, pause_at="1")
@@ -174,6 +175,7 @@ def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
+@pytest.mark.full
 def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_deployment(3)
     update(namespace, pause_at="1")
@@ -202,6 +204,7 @@ def test_failed_update_is_rolled_back(namespace):
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
+@pytest.mark.full
 def test_restart_replaces_all_pods_once(namespace):
     namespace.make_deployment(3)
     before = uids(namespace.pods())
@@ -242,6 +245,7 @@ def test_scaling_during_a_pause_allows_the_next_stages(namespace):
     assert versions(namespace) == (0, 3) and settings(namespace.deployment()) == settings(before)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", [
     {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}},
     {"type": "Recreate"}],
@@ -254,6 +258,7 @@ def test_strategy_changed_during_a_pause_is_retained(namespace, strategy):
     assert versions(namespace) == (0, 4) and namespace.deployment()["spec"]["strategy"] == strategy
 
 
+@pytest.mark.full
 def test_pod_disruption_budget_limits_unavailable_pods(namespace):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}}
     before = namespace.make_deployment(4, strategy=strategy)
@@ -338,6 +343,7 @@ def info(namespace):
     return task.info(params)
 
 
+@pytest.mark.full
 def test_autoscaler_is_frozen_until_the_end_of_the_update(namespace):
     """During a pause, the Deployment controller would distribute a size change over both
     versions.
@@ -369,6 +375,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(namespace):
     assert max(request_counts) <= 25, request_counts
 
 
+@pytest.mark.full
 def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
     namespace.make_deployment(4)
     update(namespace, pause_at="25%")

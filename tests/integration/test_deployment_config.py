@@ -277,6 +277,7 @@ def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
     assert 6 <= number < MAX_WRITES and is_restored(project, simulator, before, pods)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [1, 4])
 def test_kind_is_recognized_by_the_name_before_and_during_the_migration(
         project, simulator, number):
@@ -291,6 +292,7 @@ def test_kind_is_recognized_by_the_name_before_and_during_the_migration(
     assert not task.migrate(params)["changed"]
 
 
+@pytest.mark.full
 def test_rollback_without_the_replication_controller_is_refused(project, simulator):
     simulator.make(2)
     with pytest.raises(Killed):
@@ -394,7 +396,7 @@ ACTIONS = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [2, 4, 6])
 @pytest.mark.parametrize("step", ACTIONS)
 def test_migration_resumes_after_changes_of_other_clients(
@@ -481,6 +483,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v1"}
 
 
+@pytest.mark.full
 def test_config_without_a_rollout_is_refused_and_a_test_config_is_migrated(
     project, simulator
 ):
@@ -499,6 +502,7 @@ def test_config_without_a_rollout_is_refused_and_a_test_config_is_migrated(
     assert project.deployment()["spec"]["replicas"] == 0
 
 
+@pytest.mark.full
 def test_migration_of_a_config_with_pods_of_two_rollouts_is_refused(project, simulator):
     simulator.make(1)
     simulator.change_image("myimage:v2")
@@ -538,6 +542,7 @@ def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause
     assert "paused" not in simulator.config()["spec"]
 
 
+@pytest.mark.full
 def test_replication_controller_of_another_owner_gets_no_pods(project, simulator):
     """A ReplicationController with the name of a rollout is no rollout unless the DeploymentConfig
     owns it.
@@ -563,6 +568,7 @@ def test_missing_kind_option_is_reported(project, simulator):
         project.roll(name="foo-1", image="myimage:v2")
 
 
+@pytest.mark.full
 def test_missing_permission_is_named(namespace):
     openshift.install_crd(namespace)
     namespace.allow(role("baton-migration"), "baton-migration")

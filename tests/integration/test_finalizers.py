@@ -131,6 +131,7 @@ def namespace_with_migration_role(namespace):
     return namespace
 
 
+@pytest.mark.full
 def test_migration_with_finalizers_is_refused_before_the_first_write(namespace_with_migration_role):
     before = namespace_with_migration_role.make_primary(2, **WITH_FINALIZER["metadata"])
     migrate = {"module": "migrate_to_deployment", "state": "migrated"}

@@ -76,7 +76,7 @@ def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
     assert gateway.requests["WATCH"] <= 1 + (time.monotonic() - began) // 60
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
 def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
     namespace, ansible_environment, kind

@@ -465,7 +465,7 @@ def test_forged_annotations_of_foo_cause_no_action(shared_namespace, share):
         assert shared_namespace.try_info(kind) + shared_namespace.check_payments(kind) == []
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("recipe", OTHER_RECIPES)
 def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, recipe):
     """The forged annotations are on an unrelated controller."""
@@ -493,7 +493,7 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
 # Other forged objects
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [RC, RS])
 @pytest.mark.parametrize("has_annotations", [False, True])
 def test_successor_of_another_client_is_not_rolled_out(

@@ -138,7 +138,7 @@ def kind(namespace, request):
 # Other controllers whose selectors match the same pods
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("updated, other_name", [("foo", "canary"), ("canary", "foo")])
 def test_controllers_with_a_shared_label_retain_their_pods(
         namespace, kind, updated, other_name):
@@ -311,7 +311,7 @@ def is_orphaned_by(title):
     return is_orphaned
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("title", ACTIONS)
 def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title):
     """The update completes, and pods that the action does not delete survive."""
@@ -350,7 +350,7 @@ def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
     assert uids(kind.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "number", [1, 6], ids=["after the rename", "after the deletion of the successor"]
 )
@@ -405,7 +405,7 @@ WRITES = {
 SAMPLE = (3, 6)
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)],
                          ids=["client killed", "client running"])
 @pytest.mark.parametrize("number",
@@ -441,7 +441,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
                    for warning in warnings), warnings
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_before_the_last_write_is_reported(
         namespace, kind, apply):
@@ -503,7 +503,7 @@ class Readiness:
             self.namespace.call("PATCH", path, change, "application/strategic-merge-patch+json")
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize(
     "matches",

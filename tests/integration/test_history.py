@@ -90,6 +90,7 @@ def test_history_is_deleted_with_the_controller(namespace):
     eventually(lambda: not stored_revisions(namespace), "the deletion of the history")
 
 
+@pytest.mark.full
 def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
     """The garbage collector patches each revision; the API server rejects a change of the data."""
     namespace.make_primary(1)
@@ -112,6 +113,7 @@ def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
     ] == [None, None]
 
 
+@pytest.mark.full
 def test_controller_of_next_name_inherits_the_history(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")

@@ -101,7 +101,7 @@ def moved(texts):
     return [text for text in texts if "myimage:v2 is sha256:" in text]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
     make_controller(namespace, kind)
@@ -117,7 +117,7 @@ def test_a_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
     assert registry.lists <= (8 if kind == "DaemonSet" else 3), "a DaemonSet's own lists included"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_fail_the_update_is_rolled_back(namespace, kind):
     make_controller(namespace, kind)
@@ -148,6 +148,7 @@ def test_with_fail_and_stop_the_update_stays_where_it_is(namespace):
     assert namespace.roll(state="rolled_back")["changed"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 def test_a_tag_that_moves_after_the_canary_was_approved(namespace, kind):
     make_controller(namespace, kind)
@@ -162,6 +163,7 @@ def test_a_tag_that_moves_after_the_canary_was_approved(namespace, kind):
     assert canary in {pod["metadata"]["name"] for pod in namespace.pods()}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("container", ["setup", "injected"])
 def test_init_containers_and_added_containers_are_compared(namespace, container):
     body = manifest(3)

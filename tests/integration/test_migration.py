@@ -60,6 +60,7 @@ def test_migration_retains_all_pods(migratable, replicas):
     assert set(rerun["requests"]) == {"GET"}
 
 
+@pytest.mark.full
 def test_deployment_updates_after_the_migration(migratable):
     """The pods have a deployment label from an earlier update."""
     migratable.make_primary(3)
@@ -116,6 +117,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
     assert steps[0] == steps[1]
 
 
+@pytest.mark.full
 def test_size_set_during_the_migration_is_retained(migratable):
     migratable.make_primary(2)
 
@@ -172,7 +174,7 @@ def test_killed_migration_is_shown_in_progress_and_completed_by_labels(migratabl
     assert (rollout["kind"], rollout["phase"]) == ("Deployment", "complete")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_rollback_of_a_migration_restores_the_replication_controller(migratable, number):
     before = migratable.make_primary(2)
@@ -230,7 +232,7 @@ ACTIONS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("title", ACTIONS)
 def test_migration_resumes_after_changes_of_other_clients(migratable, title):
     action, max_deleted, may_orphan = ACTIONS[title]
@@ -290,6 +292,7 @@ def is_unchanged(namespace, before, name="foo"):
             and not namespace.deployments())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("resource, kind",
                          [("replicasets", "ReplicaSet"), ("deployments", "Deployment")])
 def test_exceeded_quota_is_an_error_before_the_first_write(migratable, resource, kind):
@@ -309,6 +312,7 @@ def test_exceeded_quota_is_an_error_before_the_first_write(migratable, resource,
     assert is_migrated(migratable)
 
 
+@pytest.mark.full
 def test_too_long_name_is_an_error_before_the_first_write(migratable):
     name = "f" * 245
     body = manifest(0)
@@ -319,6 +323,7 @@ def test_too_long_name_is_an_error_before_the_first_write(migratable):
     assert is_unchanged(migratable, before, name)
 
 
+@pytest.mark.full
 def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
     """The other client may create ControllerRevisions and ReplicaSets."""
     migratable.make_primary(2, image="myimage:evil")

@@ -130,7 +130,7 @@ def test_commands_of_a_pause_end_the_pause(namespace, terminal):
     assert images(namespace) == ["v2", "v2"] and namespace.rcs() == ["foo"]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_update_is_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
@@ -143,6 +143,7 @@ def test_another_update_is_rolled_back(namespace, terminal, kind):
     eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_update_of_another_client_is_completed(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
@@ -191,6 +192,7 @@ def test_command_names_the_controller_to_update(namespace, terminal):
     assert namespace.rcs() == ["bar"] and images(namespace) == ["v4", "v4"]
 
 
+@pytest.mark.full
 def test_immutable_selector_needs_another_controller(namespace, terminal):
     """The selector of the ReplicaSet contains the deployment label."""
     labels = {"app": "foo", object_meta.DEPLOYMENT_LABEL: "blue"}
@@ -231,6 +233,7 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
     assert images(namespace) == ["v2"]
 
 
+@pytest.mark.full
 def test_uncertain_size_is_confirmed(namespace, terminal):
     namespace.make_primary(2)
     with pytest.raises(Killed):
@@ -282,6 +285,7 @@ def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
     assert not terminal.succeeds(rollback).get("failed") and namespace.rcs() == ["bar", "foo"]
 
 
+@pytest.mark.full
 def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
     namespace.make_stateful_set(2)
     policies = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
@@ -313,6 +317,7 @@ def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
     assert terminal.run(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.full
 def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, terminal):
     namespace.make_deployment(2)
     with pytest.raises(Killed):

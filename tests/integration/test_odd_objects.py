@@ -74,7 +74,7 @@ def test_full_annotations_are_refused_before_the_first_write(namespace, free_byt
             and namespace.rcs() == ["foo"])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("free_bytes", [400, 700])
 def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
         namespace, free_bytes):
@@ -101,6 +101,7 @@ def test_2_kilobytes_are_enough_for_the_annotations_of_a_deployment(namespace):
     assert namespace.wait_for_rollout()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("next_name", [None, "b" * 253])
 def test_controller_with_a_name_of_253_characters_is_updated(namespace, next_name):
     name = "f" * 253
@@ -142,6 +143,7 @@ def test_text_in_several_scripts_is_retained(namespace):
             == "updated")
 
 
+@pytest.mark.full
 def test_invalid_unicode_is_refused(namespace):
     """YAML allows a lone surrogate."""
     namespace.make_primary(1)
@@ -230,6 +232,7 @@ SPECIAL_CHARACTERS = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
                       "env": [{"name": "GREETING", "value": "Grüße, 日本 \u2028 & <b>"}]}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.fake_nodes("an image name that a kubelet rejects")
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
 def test_template_with_special_characters_is_unchanged(namespace, kind):

@@ -43,7 +43,7 @@ def versions(namespace):
                    for pod in namespace.pods()})
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rerun_of_a_rollback_to_the_previous_revision_changes_nothing(
     namespace, make_controller, kind
@@ -85,7 +85,7 @@ def test_rerun_reaches_the_same_revision_after_a_kill_at_each_write(
     assert not run_task()["changed"] and versions(namespace) == ["v1"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_update_in_progress_is_rolled_back(namespace, make_controller, kind):
     run_task = make_controller(kind)
@@ -97,7 +97,7 @@ def test_only_the_update_in_progress_is_rolled_back(namespace, make_controller, 
     assert not run_task()["changed"] and versions(namespace) == ["v2"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
 def test_rollback_returns_to_the_last_template_of_another_client(
         namespace, make_controller, kind):

@@ -277,6 +277,7 @@ def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
     assert playbooks.report_data["message"].startswith("Stage 10%: ")
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_message_of_the_module_appears_once(namespace, playbooks):
     """The failed task shows the full message, and the final error a summary."""

@@ -70,7 +70,7 @@ def change_password(namespace, password="another"):
     namespace.patch("shop-db", {"data": {"password": encoded(password)}}, "secrets")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_are_replaced_when_a_secret_has_changed(namespace, kind):
     configure(namespace, kind)
@@ -98,6 +98,7 @@ def template_with(value):
     return {"spec": {"containers": [{"name": "web", "env": [{"name": "A", "value": value}]}]}}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 def test_checksums_with_an_image_and_with_a_template(namespace, kind):
     configure(namespace, kind)
@@ -136,7 +137,7 @@ def test_a_rollback_restores_the_checksum_and_the_same_task_rolls_again(namespac
     assert namespace.roll(**options)["changed"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_that_changes_during_a_pause(namespace, kind):
     """Finish the update by the same task, with a warning; replace the pods by the next task."""

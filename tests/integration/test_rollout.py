@@ -69,6 +69,7 @@ def test_repeated_updates_between_two_versions(namespace):
             namespace.rc()["metadata"]["annotations"])
 
 
+@pytest.mark.full
 def test_custom_deployment_label_key_is_used(namespace):
     namespace.make_primary(3)
 
@@ -80,6 +81,7 @@ def test_custom_deployment_label_key_is_used(namespace):
     assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 3
 
 
+@pytest.mark.full
 def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace):
     """The label of the successor must differ, or foo would own and delete its pods."""
     namespace.make_primary(3)
@@ -151,6 +153,7 @@ def test_partial_template_is_merged_by_the_server(namespace):
     assert not namespace.roll(template=change)["changed"]
 
 
+@pytest.mark.full
 def test_restart_replaces_all_pods_once(namespace):
     namespace.make_primary(3)
     before = uids(namespace.pods())

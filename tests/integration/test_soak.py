@@ -228,6 +228,7 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
                for line in lines), lines
 
 
+@pytest.mark.full
 def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
     """The killed pod is running and ready again; a client killed at the end resumes there."""
     roll, lines = make("ReplicationController"), []
@@ -244,6 +245,7 @@ def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
                for line in lines), lines
 
 
+@pytest.mark.full
 def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
     roll = make("Deployment")
     image = {
@@ -254,6 +256,7 @@ def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
         roll(soak=LONG, say=say)
 
 
+@pytest.mark.full
 def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
     """foo is restored from its successor, as always."""
     roll = make("ReplicationController")

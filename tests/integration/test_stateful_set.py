@@ -283,6 +283,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
             and versions(namespace) == ["v1", "v1", "v2!"])
 
 
+@pytest.mark.full
 def test_rollback_of_a_stuck_update_after_scaling_up(namespace):
     """The controller manager creates no pod with a higher ordinal than the unready pod."""
     make_stuck_update(namespace, undo=False)
@@ -291,6 +292,7 @@ def test_rollback_of_a_stuck_update_after_scaling_up(namespace):
     assert versions(namespace) == ["v1"] * 5
 
 
+@pytest.mark.full
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace):
     """The status then names the new revision as currentRevision."""
     namespace.make_stateful_set(3)
@@ -303,6 +305,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
             and versions(namespace) == ["v1"] * 3)
 
 
+@pytest.mark.full
 def test_on_delete_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
     """After all pods were deleted manually, currentRevision is still the first revision."""
     before = namespace.make_stateful_set(2, image="myimage:v0", updateStrategy={"type": "OnDelete"})
@@ -353,7 +356,7 @@ def _is_killed(do, namespace, number, after, **params):
     return 0
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_rerun_completes_a_killed_rollback(namespace, number, after):
@@ -366,6 +369,7 @@ def test_rerun_completes_a_killed_rollback(namespace, number, after):
     assert json.loads(annotations[object_meta.LAST_ROLLOUT])["outcome"] == "rolled_back"
 
 
+@pytest.mark.full
 def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     namespace.make_stateful_set(3)
     update(namespace, pause_at="1")
@@ -379,6 +383,7 @@ def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     assert versions(namespace) == ["v1"] * 3
 
 
+@pytest.mark.full
 def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_stateful_set(3)
     update(namespace, pause_at="1")
@@ -403,7 +408,7 @@ def apply_manifest(namespace, method, body):
         namespace.patch_stateful_set(body)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("next_task", ["update", "pause", "rollback"])
 @pytest.mark.parametrize("spec", [{}, STRATEGIES["a partition"]],
                          ids=["no strategy", "a partition"])
@@ -464,6 +469,7 @@ def test_restart_replaces_all_pods_once(namespace):
             and versions(namespace) == ["v1"] * 3)
 
 
+@pytest.mark.full
 def test_rollback_to_a_revision_resumes_after_a_kill(namespace):
     namespace.make_stateful_set(3)
     for image in ("myimage:v2", "myimage:v3"):
@@ -479,6 +485,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill(namespace):
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
+@pytest.mark.full
 def test_info_shows_pods_and_commands_of_the_update(namespace):
     namespace.make_stateful_set(3)
     update(namespace, pause_at="1")
@@ -496,6 +503,7 @@ def test_info_shows_pods_and_commands_of_the_update(namespace):
             and "state=rolled_back" in rollout["rollback_command"])
 
 
+@pytest.mark.full
 def test_missing_permission_for_a_rollback_is_an_error_before_the_first_write(namespace):
     namespace.make_stateful_set(2)
     update(namespace, pause_at="1")
@@ -514,6 +522,7 @@ def test_missing_permission_for_a_rollback_is_an_error_before_the_first_write(na
     assert namespace.stateful_set()["metadata"]["generation"] == before
 
 
+@pytest.mark.full
 def test_preflight_warnings_are_shown(namespace):
     namespace.make_stateful_set(2, updateStrategy={"type": "OnDelete"})
     lines = []
@@ -550,6 +559,7 @@ def test_invalid_options_are_refused(namespace, params, message):
         update(namespace, **params)
 
 
+@pytest.mark.full
 def test_several_stateful_sets_are_updated_by_names(namespace):
     for name in ("foo", "bar"):
         namespace.make_stateful_set(2, name=name)
@@ -582,6 +592,7 @@ def test_kind_is_optional_for_a_unique_name(namespace):
             == namespace.rc()["metadata"]["uid"])
 
 
+@pytest.mark.full
 def test_autoscaler_is_frozen_during_the_update(namespace):
     namespace.make_stateful_set(2)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"

@@ -85,6 +85,7 @@ def test_terminating_pods_do_not_count_by_default(namespace):
     assert len(remaining) == 4 and observer.max_pods_in_total == 8 and observer.max_pods == 5
 
 
+@pytest.mark.full
 def test_terminating_pods_count_in_a_rollback(namespace):
     make(namespace, "ReplicationController")
     policy = {"pod_replacement_policy": "TerminationComplete"}

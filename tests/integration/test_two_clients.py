@@ -223,7 +223,7 @@ def complete_and_restore(namespace):
     namespace.roll(image="myimage:v1")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", [NAME, lease_name_without_kind("foo")])
 def test_forged_lease_does_not_block_a_task(namespace, name):
     """The Lease has a duration of 68 years, and process 1 of this machine as its holder."""

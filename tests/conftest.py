@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Give the processes of all tests a random hash seed, and show the seed of a test that fails.
+"""Set a random hash seed for the processes of all tests, and show the seed of a failed test.
 
-The seed decides the order of sets. tests/run.py draws one for all tiers; pytest run directly draws
-one here, for Ansible and all other processes that a test starts.
+The seed determines the order of sets. tests/run.py draws a seed for all tiers; otherwise, this file
+draws a seed for Ansible and all other processes that a test starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """Draw the seed unless PYTHONHASHSEED has one; the workers of xdist inherit it."""
+    """Set PYTHONHASHSEED to a random seed unless it is set; the workers of xdist inherit the
+    variable.
+    """
     if not os.environ.get("PYTHONHASHSEED", "").isdecimal():
         os.environ["PYTHONHASHSEED"] = str(random.randrange(1, 2**32))
 

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Print how simple the code is: `make measure`.
+"""Print measures of the code: `make measure`.
 
-`make test-lint` fails where a number exceeds the LIMITS. Limits only ever go down: a commit that
-makes a number smaller lowers the limit.
+`make test-lint` fails if a number exceeds its limit in LIMITS. A commit that reduces a number
+lowers the limit.
 """
 
 from __future__ import annotations

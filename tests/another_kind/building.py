@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the plugins with a kind that only cloneset.patch adds, and run its tests with them.
+"""Build the plugins with cloneset.patch, which adds a kind, and run the tests of the kind.
 
-The patch is the proof of the walk-through in CONTRIBUTING: it shows which files another kind needs.
+The patch is the example of CONTRIBUTING: it shows which files another kind needs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def files() -> list[str]:
 
 
 def build(folder: Path) -> Path:
-    """Return a folder of collections with a copy of the plugins that has the kind."""
+    """Copy the plugins to a folder of collections, apply the patch, and return the folder."""
     collection = folder / "ansible_collections" / "baton" / "kubernetes"
     shutil.copytree(ROOT / "plugins", collection / "plugins",
                     ignore=shutil.ignore_patterns("__pycache__"))
@@ -46,10 +46,10 @@ def build(folder: Path) -> Path:
 
 
 def run(folder: Path, test: str, **environment: t.Any) -> None:
-    """Run a file of tests with the plugins of a folder."""
+    """Run a test file with the plugins of a folder."""
     paths = [folder, *(ROOT / "tests" / name for name in FOLDERS)]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-o",
          f"pythonpath={' '.join(map(str, paths))}", str(HERE / test)],
         cwd=ROOT, env={**os.environ, **environment}, text=True, capture_output=True, check=False)
-    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\nIf the tree has moved on, {REFRESH}"
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\nIf other code has changed, {REFRESH}"

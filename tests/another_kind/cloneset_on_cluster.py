@@ -12,7 +12,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import as_kind, eventually, is_ready, manifest
-from stand_in import DEFINITION, DEFINITIONS, GROUP, VERSION, StandIn
+from stand_in import DEFINITION, DEFINITIONS, GROUP, VERSION, CloneSetController
 
 STRATEGY = {"type": "ReCreate", "partition": 0, "maxSurge": 1, "maxUnavailable": 0}
 
@@ -46,7 +46,7 @@ def test_clone_set_is_updated_by_stages_and_rolled_back(namespace):
             "apiVersion": f"{GROUP}/{VERSION}"}
     update = {"kind": "CloneSet", "image": "myimage:v2", "progress_deadline": 60}
     back = {"kind": "CloneSet", "state": "rolled_back", "progress_deadline": 60}
-    with StandIn(namespace) as controller:
+    with CloneSetController(namespace) as controller:
         namespace.call("POST", controller.root, item)
         eventually(lambda: versions(namespace) == ["v1"] * 4, "foo with four pods")
         assert namespace.check(**update)["changed"] and versions(namespace) == ["v1"] * 4

@@ -23,7 +23,7 @@ STRATEGIES = {"defaults": {"type": "ReCreate"},
               "partition": {"type": "InPlaceIfPossible", "partition": "50%"}}
 
 
-def asked(**params):
+def request(**params):
     return parse_request({"name": "foo", "kind": "CloneSet", "image": "myimage:v2", **params})
 
 
@@ -31,7 +31,7 @@ def actions(result):
     return [step["action"] for step in result["steps"]]
 
 
-BACK = asked(image=None, state="rolled_back")
+ROLL_BACK = request(image=None, state="rolled_back")
 
 
 class CloneSetCluster(Cluster):
@@ -65,31 +65,31 @@ class CloneSetCluster(Cluster):
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_replaces_all_pods_and_restores_the_strategy(strategy):
     cluster = CloneSetCluster(**strategy)
-    checked = driver.simulate(choose(asked()), asked(), cluster)
+    checked = driver.simulate(choose(request()), request(), cluster)
     assert checked["changed"] and cluster.versions == ["v1"] * 4
-    result = cluster.run(asked())
+    result = cluster.run(request())
     assert result["changed"] and cluster.versions == ["v2"] * 4 and cluster.strategy == strategy
     assert actions(result) == actions(checked) == ["update", "annotate"]
-    assert not cluster.run(asked())["changed"]
+    assert not cluster.run(request())["changed"]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_pause_is_exact_and_rolled_back(strategy):
     cluster = CloneSetCluster(**strategy)
-    assert cluster.run(asked(pause_at="1"))["rollout"]["phase"] == "paused"
+    assert cluster.run(request(pause_at="1"))["rollout"]["phase"] == "paused"
     assert cluster.versions == ["v1", "v1", "v1", "v2"]
-    assert cluster.run(asked(pause_at="50%"))["rollout"]["phase"] == "paused"
+    assert cluster.run(request(pause_at="50%"))["rollout"]["phase"] == "paused"
     assert cluster.versions == ["v1", "v1", "v2", "v2"]
-    assert cluster.run(BACK)["changed"]
+    assert cluster.run(ROLL_BACK)["changed"]
     assert cluster.versions == ["v1"] * 4 and cluster.strategy == strategy
-    assert not cluster.run(BACK)["changed"]
+    assert not cluster.run(ROLL_BACK)["changed"]
 
 
 def test_update_of_a_paused_clone_set_is_refused():
-    error = CloneSetCluster(type="ReCreate", paused=True).refusal(asked())
+    error = CloneSetCluster(type="ReCreate", paused=True).refusal(request())
     assert error.what == "it is paused, and not by this collection"
 
 
 def test_successor_name_is_refused():
     with pytest.raises(RolloutError, match="because the cluster takes the steps"):
-        asked(next_name="foo-v2")
+        request(next_name="foo-v2")

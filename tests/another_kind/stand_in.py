@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play OpenKruise on a real API server: the CloneSet resource, and a controller for one CloneSet.
+"""Simulate OpenKruise on a real API server: the CloneSet resource, and a controller of one
+CloneSet.
 
-The controller keeps the contract that an update depends on: ControllerRevisions, the label
-controller-revision-hash, partition, maxSurge, maxUnavailable and the status.
+The controller implements ControllerRevisions, the label controller-revision-hash, partition,
+maxSurge, maxUnavailable and the status.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ DEFINITION = {
 }
 
 
-class StandIn(threading.Thread):
-    """Controller of the CloneSet foo of a namespace, until the end of the with statement."""
+class CloneSetController(threading.Thread):
+    """A context manager that runs a controller of the CloneSet foo in a thread."""
 
     def __init__(self, namespace):
         super().__init__(daemon=True)
@@ -76,14 +77,14 @@ class StandIn(threading.Thread):
         old = [pod for pod in pods if pod["metadata"]["labels"][HASH] != update]
         partition = strategy.get("partition", 0)
         to_replace = 0 if strategy.get("paused") else max(0, len(old) - partition)
-        most = size + min(strategy.get("maxSurge", 0), to_replace)
+        max_pods = size + min(strategy.get("maxSurge", 0), to_replace)
         ready = sum(map(is_ready, pods))
-        for _number in range(most - len(pods)):
+        for _number in range(max_pods - len(pods)):
             self.create_pod(item, update)
-        # Pods that are not ready go first, then old pods.
+        # unready pods first, then old pods
         ordered = sorted(pods, key=lambda pod: (is_ready(pod), pod not in old))
-        surplus = ordered[:max(0, len(pods) - most)]
-        if not surplus and len(pods) == most and to_replace:
+        surplus = ordered[:max(0, len(pods) - max_pods)]
+        if not surplus and len(pods) == max_pods and to_replace:
             victim = next(pod for pod in ordered if pod in old)
             if ready - is_ready(victim) >= size - strategy.get("maxUnavailable", 1):
                 surplus = [victim]
@@ -93,26 +94,28 @@ class StandIn(threading.Thread):
         self.write_status(item, pods, old, update, revisions)
 
     def revision_of(self, item):
-        """Return the name of the revision of the present template, and all names."""
+        """Return the name of the revision of the current template, and the names of all
+        revisions.
+        """
         metadata, template = item["metadata"], item["spec"]["template"]
         digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
         name = f"foo-{digest}"
         stored = [revision for revision in self.call("GET", self.revisions)["items"]
                   if owner(revision) == metadata["uid"]]
         newest = max((revision["revision"] for revision in stored), default=0)
-        present = next((revision for revision in stored if revision["metadata"]["name"] == name),
+        current = next((revision for revision in stored if revision["metadata"]["name"] == name),
                        None)
-        if present is None:
+        if current is None:
             self.call("POST", self.revisions, {
                 "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": newest + 1,
                 "metadata": {"name": name, "ownerReferences": [_reference(item)],
                              "labels": {**template["metadata"]["labels"],
                                         "controller.kubernetes.io/hash": digest}},
                 "data": {"spec": {"template": {**template, "$patch": "replace"}}}})
-        elif present["revision"] < newest:
-            time.sleep(1.1)  # Kubernetes counts the times of managedFields in seconds.
-            # The API server compares the text of data, which a patch would write in another form.
-            self.call("PUT", f"{self.revisions}/{name}", {**present, "revision": newest + 1})
+        elif current["revision"] < newest:
+            time.sleep(1.1)  # times of managedFields have a resolution of one second
+            # replace the revision, since the API server compares the serialized data
+            self.call("PUT", f"{self.revisions}/{name}", {**current, "revision": newest + 1})
         return name, {revision["metadata"]["name"] for revision in stored}
 
     def create_pod(self, item, revision):

@@ -1,13 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make bench`: the cost of a rolling update, compared with the alternatives. Prints Markdown.
+"""Run `make bench`: compare the cost of a rolling update with alternatives. Prints Markdown.
 
     .venv/bin/python tests/bench [--runs N] [--record] [ROW ...]
 
-Ours and the peer are measured in turns, in one run, on one cluster; a cell is the median. A goal is
-a ratio, never a number of seconds, and a missed goal is no failure: machines differ and may be
-busy.
+The collection and the peer are measured alternately on one cluster; a cell is the median. Most
+goals are ratios, since machines differ. A missed goal is not a failure.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from workers import begin  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=11, metavar="N",
-                        help="runs of each, in turns (default: 11)")
+                        help="number of alternating runs (default: 11)")
     parser.add_argument("--record", action="store_true",
                         help="write the table to docs/benchmarks.md as well: that of some "
                         "rows below that of all")
@@ -59,7 +58,7 @@ def main() -> int:
     if options.record:
         head, _mark, below = PAGE.read_text("utf-8").partition(MARK)
         section = f"Measured on {datetime.date.today().isoformat()}.\n\n" + "\n".join(text) + "\n"
-        if options.rows:  # the measurements of all rows remain
+        if options.rows:  # retain the measurements of all rows
             section = f"{below.partition(SOME)[0].strip()}\n\n{SOME}\n\n{section}"
         PAGE.write_text(f"{head}{MARK}\n\n{section}", "utf-8")
     return 0

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ad-hoc commands of Ansible, timed from start to end, all in the same environment."""
+"""Run ad-hoc commands of Ansible, and measure their time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Timed(NamedTuple):
-    """Cost of a command in seconds: wall time, and processor time of all its processes."""
+    """Wall time and CPU time of a command in seconds."""
 
     wall: float
     cpu: float
@@ -30,7 +30,7 @@ class Ansible:
     """Runs modules on localhost."""
 
     def __init__(self, home: Path) -> None:
-        """Use home in place of ~/.ansible, also for other collections and packages."""
+        """Use `home` instead of ~/.ansible, and for additional collections and packages."""
         self._home = home
         self.collections = home / "collections"
         self.packages = home / "packages"
@@ -51,20 +51,20 @@ class Ansible:
         })
 
     def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
-        """Run the module once. Raises SystemExit, with the output, unless the task succeeds with
-        the expected `changed`.
+        """Run the module once. Raises SystemExit unless the task succeeds with the expected
+        `changed`.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
         ended, cost = self._timed(command)
         if (ended.returncode
-            or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed):
+                or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed):
             progress(ended.stdout + ended.stderr)
             raise SystemExit(f"{module} has not ended as it should (changed={changed})")
         return cost
 
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
-        """Run the module for all hosts in parallel, on this machine, with each host's arguments.
-        Raises SystemExit likewise.
+        """Run the module for all hosts in parallel, with the arguments of each host. Raises
+        SystemExit.
         """
         inventory = self._home / "hosts.json"
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
@@ -87,6 +87,6 @@ class Ansible:
 
 
 def cpu_of_children() -> float:
-    """Return the seconds of processor time of the child processes that have ended."""
+    """Return the CPU time of the exited child processes in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requests of a client as the API server counts them, independent of the code under test.
+"""Count the requests of a client by metrics of the API server.
 
-Each counted ServiceAccount gets a FlowSchema (API priority and fairness), and the server's metrics
-have the number of dispatched requests per FlowSchema. Other metrics have the sum over all clients.
+A FlowSchema (API priority and fairness) selects the requests of a ServiceAccount, and a metric
+contains the number of dispatched requests per FlowSchema. Other metrics contain the sum of all
+clients.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Counter:
     """Counts the requests of one ServiceAccount."""
 
     def __init__(self, client: ApiClient, name: str, namespace: str, account: str) -> None:
-        """Begin to count; name is unique in the cluster."""
+        """Create the FlowSchema, whose name must be unique in the cluster."""
         self._client = client
         self._name = name
         subject = {"kind": "ServiceAccount",
@@ -38,7 +39,7 @@ class Counter:
                                                               "spec": spec})
 
     def so_far(self) -> int:
-        """All requests since the beginning."""
+        """Return the number of requests since the creation."""
         return self._count("dispatched")
 
     def refused(self) -> int:
@@ -56,25 +57,23 @@ class Counter:
 
 
 class Everybody:
-    """All requests for objects by anyone, kubelets included; but not the scheduler's, not watches,
-    and no heartbeats of nodes.
+    """Counts the requests of all clients, without the scheduler, watches and heartbeats of
+    nodes.
     """
 
     IDLE_SECONDS = 30
-    """Seconds of measuring the idle rate: kubelets renew their leases."""
+    """Duration of the measurement of the idle rate in seconds."""
 
     FEW, PATIENCE = 5, 300
-    """Requests per second of an idle cluster, at most, and the seconds to wait for idleness."""
+    """Maximum requests per second of an idle cluster, and the timeout of the wait in seconds."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        #: Requests a second of an idle cluster; None until measured.
+        #: Requests per second of an idle cluster; None until measured.
         self._idle: float | None = None
 
     def caused_by(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
-        """Return the result of the action, and the requests until the cluster is idle again, minus
-        the idle rate.
-        """
+        """Return the result of the action, and the number of requests that it has caused."""
         before, began = self.until_at_rest(), time.monotonic()
         if self._idle is None:
             time.sleep(self.IDLE_SECONDS)
@@ -85,17 +84,17 @@ class Everybody:
         return result, self.until_at_rest() - before - self._idle * (time.monotonic() - began)
 
     def until_at_rest(self) -> int:
-        """Wait until a second has passed with few requests; all so far. Raises SystemExit."""
+        """Wait until the cluster is idle, and return the number of requests. Raises SystemExit."""
         now = self.so_far()
         for _second in range(self.PATIENCE):
             time.sleep(1)
             before, now = now, self.so_far()
             if now - before <= self.FEW:
                 return now
-        raise SystemExit(f"the API server is not at rest within {self.PATIENCE} s")
+        raise SystemExit(f"the API server is not idle within {self.PATIENCE} s")
 
     def so_far(self) -> int:
-        """All requests since the server has started."""
+        """Return the number of requests since the start of the API server."""
         lines = re.findall(r"^apiserver_request_total{(.*)} (\S+)$", _metrics(self._client),
                            re.MULTILINE)
         return sum(int(float(count))
@@ -104,9 +103,7 @@ class Everybody:
 
 
 def _counts(labels: dict[str, str]) -> bool:
-    """Return whether a request counts; excluded: the scheduler's bindings and its Events of the
-    newer API.
-    """
+    """Return whether a request counts; bindings and Events of the scheduler are excluded."""
     resource, verb = labels["resource"], labels["verb"]
     is_scheduler_s = ((resource, labels["subresource"]) == ("pods", "binding")
                       or labels["group"] == "events.k8s.io")

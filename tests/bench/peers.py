@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Software to compare with: got once, kept in the user's cache, never installed into .venv."""
+"""Software for comparisons, installed once in the user's cache, not in .venv."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_kubernetes_core(ansible: Ansible) -> str:
     collections, packages = folder / "collections", folder / "packages"
     manifest = collections / "ansible_collections/kubernetes/core/MANIFEST.json"
     if not manifest.exists():
-        progress(f"getting kubernetes.core, which comes in {ANSIBLE} (54 MB, once)")
+        progress(f"downloading kubernetes.core, a part of {ANSIBLE} (54 MB, once)")
         _pip("install", "--no-deps", "--target", str(packages), *NEEDED)
         _pip("download", "--no-deps", "--dest", str(folder), ANSIBLE)
         (wheel,) = folder.glob("ansible-*.whl")
@@ -35,7 +35,7 @@ def add_kubernetes_core(ansible: Ansible) -> str:
             members = [name
                        for name in archive.namelist()
                        if name.startswith("ansible_collections/kubernetes/core/")]
-            # last, as the sign of completeness
+            # last, since the file marks a complete installation
             members.sort(key=lambda name: name.endswith("/MANIFEST.json"))
             archive.extractall(collections, members)
         wheel.unlink()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A namespace with things to roll."""
+"""A namespace in which updates are measured."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 PATIENCE = 300
-"""Seconds to wait for an expected event."""
+"""Timeout of a wait in seconds."""
 
 STILL_STUCK = 5
 """Seconds without a change until a StatefulSet counts as stuck."""
 
 NODES_OF = "baton.test/bench"
-"""Label of a namespace's own fake nodes, and their taint, against other pods."""
+"""Label and taint of the fake nodes of a namespace."""
 
 CLOSED, OPENED = "no more pods are created for it", "updated"
-"""Ends of the progress lines when both controllers are closed, and when foo is open again."""
+"""Texts of the progress lines at which the handover starts and ends."""
 
 Json = dict[str, Any]
 
@@ -54,42 +54,39 @@ class Rolled(NamedTuple):
 
     seconds: float
     requests: int
-    #: Seconds until every pod is new and available; a handover follows.
+    #: Seconds until all pods are new and available, before the handover.
     until_new: float
-    #: Seconds of the handover without a controller that replaces a dead pod, and until every pod is
-    #: foo's.
+    #: Seconds in which both templates are closed, and seconds until foo owns all pods.
     closed: float = 0
     until_handed: float = 0
     steps: int = 0
-    #: Bytes of the answers, events of watches included, and of the answers to patches.
+    #: Bytes of all answers including watch events, and of the answers to patches.
     bytes: int = 0
     patched: int = 0
-    #: Seconds of the client's processor time, and of waiting for answers to requests.
+    #: CPU time of the client, and time of waiting for answers, in seconds.
     processor: float = 0
     answers: float = 0
-    #: Sequential requests on a slow line.
+    #: Number of sequential requests on a slow connection.
     sequential_requests: int = 0
-    #: Seconds until the first write is done.
+    #: Seconds until the first write.
     until_begun: float = 0
 
 
 class HandedOver(NamedTuple):
-    """Measurements of the handover of a whole update, begun after the deletion of its old pods."""
+    """Measurements of a handover that starts after the deletion of all old pods."""
 
-    #: Seconds from closed to open, and until every pod had changed its controller.
+    #: Seconds in which both templates are closed, and seconds until all pods are reparented.
     closed: float
     until_handed: float
-    #: Seconds for the same number of patches of the same bytes, of pods that no closed controller
-    #: watches.
+    #: Seconds for the same number of equally large patches without a handover.
     bare: float
-    #: Observed by an independent watch during the whole update: pods without a controller, and pods
-    #: created in addition to the new ones.
+    #: Orphaned pods and additional pods during the update, by a separate watch.
     without_controller: int
     created_beyond: int
 
 
 class LookTimes(NamedTuple):
-    """Seconds of a task without changes, once its code is loaded."""
+    """Durations of a task without changes, without the imports."""
 
     connection: float
     request: float
@@ -101,22 +98,19 @@ class ManyRolled(NamedTuple):
 
     seconds: float
     requests: int
-    #: At most, in mebibytes.
+    #: Maximum memory in MiB.
     memory: float
     #: Requests that the API server rejected with 429 (Too Many Requests).
     refused: int
-    #: Seconds of the client's processor time.
+    #: CPU time of the client in seconds.
     processor: float
 
 
 class Playground:
-    """A namespace as a context manager. The client under test is a ServiceAccount of the namespace.
-    """
+    """A context manager with a namespace, whose ServiceAccount is the client under test."""
 
     def __init__(self, kubeconfig: str, is_far: bool = False) -> None:
-        """Connect to the cluster; is_far puts a slow line between the cluster and the client or its
-        peer.
-        """
+        """Connect to the cluster; with is_far, by a slow connection."""
         self._administrator, self._is_far = kubeconfig, is_far
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
@@ -141,15 +135,13 @@ class Playground:
         self._core.delete_collection_node(label_selector=f"{NODES_OF}={self.namespace}")
         self._folder.cleanup()
         if exception[0] is None:
-            # a namespace that is still being deleted would disturb the next measurement
-            self._until(self._is_gone, "the namespace is not gone")
+            # the deletion of the namespace would disturb the next measurement
+            self._until(self._is_gone, "the namespace is not deleted")
 
-    # Controllers to roll
+    # Controllers
 
     def create(self, kind: str, replicas: int, image: str, name: str) -> None:
-        """Create a controller of either kind. A Deployment's surge is one pod, like a
-        ReplicationController's here.
-        """
+        """Create a controller of the kind; a Deployment has a surge of one pod."""
         if kind == "Deployment":
             self.create_deployment(replicas, image, 1, name)
         else:
@@ -208,9 +200,7 @@ class Playground:
             "the pods of a DaemonSet are not available")
 
     def until_stuck(self, name: str = "baz") -> None:
-        """Give a StatefulSet a template without a suitable node, then the previous template, like
-        `kubectl rollout undo`.
-        """
+        """Update a StatefulSet to an unschedulable template, and undo the update."""
         before = self._apps.read_namespaced_stateful_set(name, self.namespace)
         for scheduler, updated in (("none", 1),
                                    (before.spec.template.spec.scheduler_name,
@@ -220,14 +210,10 @@ class Playground:
             self._until(lambda updated=updated: self._is_stuck(name, updated), "no pod is stuck")
         time.sleep(STILL_STUCK)
         if not self._is_stuck(name, updated):
-            raise SystemExit("the cluster has replaced the pod by itself")
+            raise SystemExit("the controller manager has replaced the pod")
 
     def _is_stuck(self, name: str, updated: int) -> bool:
-        """Return whether a pod is stuck.
-
-        updated: the number of pods of the present template. While the new pod is missing, its
-        predecessor is not ready either.
-        """
+        """Return whether a pod is stuck, and `updated` pods have the current template."""
         item = self._apps.read_namespaced_stateful_set(name, self.namespace)
         is_seen = item.status.observed_generation == item.metadata.generation
         counts = [item.status.replicas, item.status.ready_replicas, item.status.updated_replicas]
@@ -244,14 +230,14 @@ class Playground:
                     "pods are not available")
 
     def until_pods_are(self, count: int) -> None:
-        """Wait for that number of pods, terminating ones included, and for an idle API server."""
+        """Wait for the number of pods, including terminating pods, and for an idle API server."""
         self._until(lambda: self._pods() == count, f"there are not {count} pods")
         self._everybody.until_at_rest()
 
     # Rollouts
 
     def roll(self, **task: Any) -> Rolled:
-        """A rollout by the module's code in this process, without Ansible."""
+        """Run a task in this process without Ansible, and return its measurements."""
         times: dict[str, float] = {}
 
         def say(line: str) -> None:
@@ -272,7 +258,7 @@ class Playground:
             gateway.close()
         ended = time.perf_counter()
         if not result["changed"]:
-            raise SystemExit("nothing was rolled")
+            raise SystemExit("nothing was updated")
         processor = time.process_time() - processor
         closed = times.get(CLOSED, ended)
         return Rolled(
@@ -291,8 +277,8 @@ class Playground:
         )
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandedOver:
-        """Update foo, pause when every pod is new, and hand over when the old pods are gone; then
-        measure plain patches.
+        """Update foo with a pause before the handover, and measure the handover and plain
+        patches.
         """
         task = {"name": "foo", "namespace": self.namespace, "image": image, "max_surge": "100%",
                 "max_unavailable": "100%"}
@@ -307,9 +293,7 @@ class Playground:
                           watch.created - pods)
 
     def _bare_patches(self, pods: int) -> float:
-        """Return the seconds to change a single field of all pods' owner references, as in a
-        handover.
-        """
+        """Return the seconds to patch a field of the owner references of all pods."""
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         primary = gateway.find("ReplicationController", "foo")["metadata"]
         reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo",
@@ -325,7 +309,7 @@ class Playground:
         return seconds
 
     def by_anyone(self, roll: Callable[[], Rolled]) -> tuple[Rolled, float]:
-        """Run a rollout and count its requests from all clients; see Everybody."""
+        """Run a rollout, and count the requests of all clients."""
         return self._everybody.caused_by(roll)
 
     def look(self, **task: Any) -> LookTimes:
@@ -345,19 +329,14 @@ class Playground:
         return LookTimes(connected - began, listed - connected, decided - listed)
 
     def roll_by_kubectl(self, path: Path, image: str) -> Rolled:
-        """Roll foo with kubectl rolling-update, with a surge of at most 1 and a poll interval of 3
-        seconds by default.
-
-        The options here poll ten times as often as the shortest intended interval, without a pause
-        between pods.
-        """
+        """Update foo with kubectl rolling-update, with a short poll interval and no pauses."""
         return self._by_kubectl(path,
                                 ["rolling-update", "foo", f"--image={image}", "--update-period=0s",
                                  "--poll-interval=100ms"])
 
     def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rolled:
-        """Roll with `kubectl set image`, and wait with `kubectl rollout status`; resource is e.g.
-        statefulset/baz.
+        """Update a resource such as statefulset/baz with `kubectl set image` and `kubectl rollout
+        status`.
         """
         return self._by_kubectl(path, ["set", "image", resource, f"web={image}"],
                                 ["rollout", "status", resource])
@@ -375,11 +354,11 @@ class Playground:
         return Rolled(seconds, self._ours.so_far() - before, seconds)
 
     def version(self) -> str:
-        """The resourceVersion of the pods as they are."""
+        """Return the current resourceVersion of the pods."""
         return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version
 
     def created_since(self, version: str) -> int:
-        """Return the number of pods created since that version, according to a watch."""
+        """Return the number of pods created since the resourceVersion."""
         stream = kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, self.namespace,
                                                  resource_version=version,
                                                  timeout_seconds=5)
@@ -401,15 +380,15 @@ class Playground:
             time.sleep(0.1)
 
     def roll_many(self, **task: Any) -> ManyRolled:
-        """Run a task of the module for many controllers in its own process, like Ansible, but
-        without Ansible.
-        """
+        """Run a task for many controllers in a separate process without Ansible."""
         before, refused, processor = self._ours.so_far(), self._ours.refused(), cpu_of_children()
         began = time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig,
                                                         "namespace": self.namespace, **task,
                                                         "_ansible_remote_tmp": self._folder.name}})
-        arguments_file = Path(self._folder.name) / "arguments"  # of 1,000 names, no command line
+        arguments_file = (
+            Path(self._folder.name) / "arguments"
+        )  # 1,000 names are too long for the command line
         arguments_file.write_text(arguments, "utf-8")
         module = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
         with open(Path(self._folder.name) / "result", "w+b") as output:
@@ -424,22 +403,21 @@ class Playground:
             output.seek(0)
             result = json.loads(output.read())
         if process.returncode or not result["changed"]:
-            raise SystemExit(f"nothing was rolled: {result['msg']}")
+            raise SystemExit(f"nothing was updated: {result['msg']}")
         return ManyRolled(seconds, self._ours.so_far() - before, memory / 1024,
                           self._ours.refused() - refused,
                           cpu_of_children() - processor)
 
     def roll_deployments(self, image: str) -> Rolled:
-        """Roll all Deployments by their controller, until `kubectl rollout status` would succeed.
-        """
+        """Patch all Deployments, and wait until their rollouts are complete."""
         return self._roll("deployment", image)
 
     def roll_stateful_sets(self, image: str) -> Rolled:
-        """Roll all StatefulSets; the requests of their controller are not counted."""
+        """Patch all StatefulSets, and wait until their rollouts are complete."""
         return self._roll("stateful_set", image)
 
     def roll_daemon_sets(self, image: str) -> Rolled:
-        """Roll all DaemonSets; the requests of their controller are not counted."""
+        """Patch all DaemonSets, and wait until their rollouts are complete."""
         return self._roll("daemon_set", image)
 
     def _roll(self, resource: str, image: str) -> Rolled:
@@ -462,11 +440,11 @@ class Playground:
             if not waited_for:
                 seconds = time.perf_counter() - began
                 return Rolled(seconds, self._peers.so_far() - before, seconds)
-        raise SystemExit(f"{len(waited_for)} controllers were not rolled within {PATIENCE} s")
+        raise SystemExit(f"{len(waited_for)} controllers were not updated within {PATIENCE} s")
 
     def _as_they_become(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
-        """Yield the objects of a list, then each changed object; list again when the server has
-        dropped the events.
+        """Yield the objects of a list, then each changed object; list again after an expired
+        watch.
         """
         while True:
             yield from listed.items
@@ -483,7 +461,7 @@ class Playground:
             listed = listing(self.namespace)
 
     def kubeconfig_by(self, url: str) -> str:
-        """The path of the same kubeconfig, but by another way to the API server."""
+        """Return the path of a kubeconfig with another URL of the API server."""
         config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": url}
         path = Path(self._folder.name) / "kubeconfig-of-another-way"
@@ -491,8 +469,8 @@ class Playground:
         return str(path)
 
     def _client_kubeconfig(self) -> Json:
-        """Create a ServiceAccount with the Role of docs/permissions.md and kubectl's needs; return
-        its kubeconfig.
+        """Create a ServiceAccount with the permissions of the collection and kubectl; return a
+        kubeconfig.
         """
         self._core.create_namespaced_service_account(self.namespace,
                                                      {"metadata": {"name": "client"}})
@@ -523,9 +501,9 @@ class Answers:
 
     def __init__(self, gateway: KubernetesGateway) -> None:
         self._answers: list[tuple[str, Any]] = []
-        #: Bytes of watches, which tell() of the answers does not count.
+        #: Bytes of watches, which are counted separately.
         self._streamed = 0
-        #: Time of waiting for answers, parallel requests counted once, without watches.
+        #: Seconds of waiting for answers, without watches; parallel requests count once.
         self.seconds = 0.0
         self._waiting = 0
         self._since = 0.0
@@ -552,8 +530,8 @@ class Answers:
         return chunk
 
     def bytes(self, method: str = "") -> int:
-        """Return the bytes of all answers, or of the answers to a method, compressed where they
-        were, without headers.
+        """Return the transferred bytes of all answers, or of the answers to a method, without
+        headers.
         """
         answered = sum(answer.tell() for verb, answer in self._answers if method in ("", verb))
         return answered if method else answered + self._streamed
@@ -573,10 +551,9 @@ def _template(app: str, image: str) -> Json:
 
 
 def _is_complete(controller: Any, nodes: int | None = None) -> bool:
-    """Return whether the controller has finished.
+    """Return whether the rollout is complete.
 
-    nodes: the number of nodes of a DaemonSet, whose controller may not have observed all of them
-    yet.
+    nodes: the number of nodes of a DaemonSet.
     """
     status = controller.status
     if isinstance(controller, kubernetes.client.V1DaemonSet):
@@ -591,9 +568,9 @@ def _is_complete(controller: Any, nodes: int | None = None) -> bool:
 
 
 def _most_memory(pid: int) -> int:
-    """Return a process's peak memory so far in kibibytes; 0 when the process has ended.
+    """Return the peak memory of a process in KiB; 0 after its exit.
 
-    The rusage of a child would include its parent's memory.
+    The rusage of a child process includes the memory of its parent.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text("utf-8")

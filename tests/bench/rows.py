@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Comparisons of the benchmark. To add a comparison, copy a function and add its name to ROWS."""
+"""Define the comparisons. To add a comparison, write a function and add its name to ROWS."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from proxy import Proxy
 from table import LONG_RUNS, Row, progress
 
 KUBECTL = "kubectl-1.17"
-#: The cluster whose controller manager has the default rate limit.
+#: Name of a cluster whose controller manager has the default rate limit.
 THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
-#: Additional seconds of a request to a cluster in another region.
+#: Additional latency of a request to a cluster in another region in seconds.
 LINE = 0.1
 
 
@@ -45,7 +45,7 @@ class Bench:
 
 
 def in_turns(bench: Bench, what: str, *actions: Callable[[], object]) -> list[list]:
-    """Call the actions in turns, once to warm up and then `runs` times; the results by action."""
+    """Call the actions alternately, once to warm up and then `runs` times; return their results."""
     results = []
     for number in range(bench.runs + 1):
         results.append([action() for action in actions])
@@ -54,13 +54,13 @@ def in_turns(bench: Bench, what: str, *actions: Callable[[], object]) -> list[li
 
 
 def new_versions() -> Iterator[str]:
-    """Yield unused images in sequence."""
+    """Yield images that no update has used."""
     return (f"myimage:v{number}" for number in itertools.count(2))
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Measure a task without changes, above `ansible -m ping` with the same object, kubeconfig,
-    Python and environment.
+    """Measure a task without changes in addition to `ansible -m ping`, and compare
+    kubernetes.core.
     """
     peer = add_kubernetes_core(bench.ansible)
     with Playground(bench.kubeconfig) as playground:
@@ -104,7 +104,7 @@ def _converged(bench: Bench, playground: Playground, peer: str, definition: Json
 
 
 def rollout_of_100(bench: Bench) -> list[Row]:
-    """100 pods, 25% of surge, nothing unavailable, up to the last old pod gone."""
+    """Measure an update of 100 pods with a surge of 25 % until the last old pod is deleted."""
     pods, surge = 100, "25%"
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -230,13 +230,13 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
             playground.create_stateful_set(pods, "myimage:v1")
             playground.until_ready()
 
-        def come_back() -> Rolled:
+        def roll_back() -> Rolled:
             ours.until_stuck()
             return ours.roll(**task, namespace=ours.namespace, state="rolled_back")
 
-        rows, (back,) = _beside_a_patch_and_kubectl(bench, what, pods, ours, kubectls,
-                                                    "statefulset/baz", task,
-                                                    peers.roll_stateful_sets, come_back)
+        rows, (back,) = _compare_with_patch_and_kubectl(bench, what, pods, ours, kubectls,
+                                                        "statefulset/baz", task,
+                                                        peers.roll_stateful_sets, roll_back)
     return [*rows,
             Row(f"{what}: `rolled_back` of one that is stuck, which by itself it never does",
                 [run.seconds for run in back])]
@@ -262,9 +262,9 @@ def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
             ours.roll(**task, namespace=ours.namespace, image=image)
             return paused
 
-        rows, (pauses,) = _beside_a_patch_and_kubectl(bench, what, nodes, ours, kubectls,
-                                                      "daemonset/qux", task,
-                                                      peers.roll_daemon_sets, to_a_pause)
+        rows, (pauses,) = _compare_with_patch_and_kubectl(bench, what, nodes, ours, kubectls,
+                                                          "daemonset/qux", task,
+                                                          peers.roll_daemon_sets, to_a_pause)
     return [
         *rows,
         Row(f"{what}: to a pause with {share} new pods", [run.seconds for run in pauses]),
@@ -279,10 +279,10 @@ def _three(bench: Bench) -> Iterator[list[Playground]]:
         yield [stack.enter_context(Playground(bench.kubeconfig)) for _number in range(3)]
 
 
-def _beside_a_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playground,
-                                kubectls: Playground, resource: str,
-                                task: Json, patch: Callable[[str], Rolled],
-                                *more_actions: Callable[[], Rolled]) -> tuple[list[Row], list]:
+def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playground,
+                                    kubectls: Playground, resource: str,
+                                    task: Json, patch: Callable[[str], Rolled],
+                                    *more_actions: Callable[[], Rolled]) -> tuple[list[Row], list]:
     """Compare a task with a bare patch and a watch, and with kubectl; also return the results of
     the other actions.
     """
@@ -501,7 +501,7 @@ def sizes(bench: Bench) -> list[Row]:
 
 
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rolled], list[int]]:
-    """Run some updates, and return how many pods each has created."""
+    """Run some updates, and return the number of created pods of each."""
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -600,9 +600,7 @@ def large_fleet(bench: Bench) -> list[Row]:
 
 def _fleet(bench: Bench, kind: str, count: int, pods: int,
            concurrency: int) -> tuple[list[ManyRolled], list[ManyRolled], list[Rolled]]:
-    """Roll many controllers in a task, a single controller in a task, and the same number of
-    Deployments.
-    """
+    """Update many controllers in one task, one controller in one task, and as many Deployments."""
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single,
           Playground(bench.kubeconfig) as peers):
         names = [f"foo-{number}" for number in range(count)]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The results, as Markdown."""
+"""Write the results as Markdown."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EMBEDDED = ("the embedded cluster: controller manager and scheduler with 2000 re
             "the kubelet")
 
 LONG_RUNS = 5
-"""Maximum of runs for long measurements."""
+"""Maximum number of runs of long measurements."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: measurements of us and of the peer, a number per run; the peer is optional.
+    """A comparison: measurements of the collection and of an optional peer, a number per run.
 
-    An unavailable measurement has no numbers, and the reason in `what`.
+    A missing measurement has no numbers, and the reason in `what`.
     """
 
     what: str
@@ -36,9 +36,9 @@ class Row:
     peer: Sequence[float] = ()
     unit: str = " s"
     ratio_goal: float | None = None
-    """Goal: our maximum as a ratio to the peer's."""
+    """Goal: maximum ratio to the peer."""
     most: float | None = None
-    """Goal: our maximum, as a count or as seconds of a handover. 0 applies to every run."""
+    """Goal: maximum of our number. A goal of 0 applies to every run."""
 
     @property
     def ratio(self) -> float:
@@ -56,7 +56,7 @@ class Row:
 
 
 def printed(rows: list[Row]) -> list[str]:
-    """A line per row: the medians, how far the runs were apart, and the ratio."""
+    """Return a table row per comparison: medians with their range, and the ratio."""
     lines = ["| what | ours | peer's | peer | ratio | goal |", "|---|---|---|---|---|---|"]
     for row in rows:
         ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
@@ -83,7 +83,7 @@ def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
 
 
 def progress(text: str) -> None:
-    """Print a progress line to stderr; standard output has the table alone."""
+    """Print a progress line to stderr, since stdout contains only the table."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,11 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An independent observer of a namespace's pods during an update: a process with its own
-connection.
+"""Observe the pods of a namespace in a separate process, without the collection.
 
-The observer does not use the collection, and acts as the cluster's administrator. It reads only the
-pods' metadata.
+The observer has the permissions of the cluster's administrator, and reads only metadata.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ QUIET = 1.0
 
 
 class Watch:
-    """Events of the pods between the beginning and the end of a `with` block."""
+    """A context manager that observes the pods during its block."""
 
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._command = [sys.executable, str(Path(__file__)), kubeconfig, namespace]
         self.created = 0
-        #: How many pods had no controller at some time.
+        #: Number of pods that had no controller at some time.
         self.without_controller = 0
 
     def __enter__(self) -> Watch:
@@ -49,8 +47,8 @@ class Watch:
         self.created, self.without_controller = json.loads(output or "[0, 0]")
 
 
-class _Seen:
-    """Observations of the process."""
+class _Observations:
+    """The observations of the process."""
 
     def __init__(self, url: str, pool: Any, headers: dict[str, str]) -> None:
         self._url, self._pool, self._headers = url, pool, headers
@@ -62,10 +60,9 @@ class _Seen:
         self.at = time.monotonic()
 
     def follow(self) -> None:
-        """Follow the events without end; the process ends if events are lost.
+        """Process the events of the watch; exit the process if events are lost.
 
-        The API server ends a watch that is too slow; the next watch begins at the same version and
-        misses no event.
+        After the API server has ended a watch, the next watch starts at the same resourceVersion.
         """
         while True:
             query = f"watch=true&timeoutSeconds=3600&resourceVersion={self._version}"
@@ -77,7 +74,7 @@ class _Seen:
             answer.close()
 
     def _take(self, event: Any) -> None:
-        # an answer other than a watch has no type
+        # an error response has no type
         if event.get("type") not in ("ADDED", "MODIFIED", "DELETED"):
             print(f"events of pods are lost: {event}", file=sys.stderr, flush=True)
             os._exit(1)
@@ -90,24 +87,24 @@ class _Seen:
 
 
 def main(kubeconfig: str, namespace: str) -> int:
-    """Print a line when the observation begins; at the end of standard input, and of events, print
-    the result.
+    """Print a line when the observation starts; at the end of stdin, wait for the last events, and
+    print the result.
     """
     client = kubernetes.config.new_client_from_config(kubeconfig)
     authorization = client.configuration.get_api_key_with_prefix(
         "BearerToken", alias="authorization")
     headers = {"Authorization": authorization} if authorization else {}
     url = f"{client.configuration.host}/api/v1/namespaces/{namespace}/pods"
-    observations = _Seen(url, client.rest_client.pool_manager, headers)
-    following = threading.Thread(target=observations.follow, daemon=True)
-    following.start()
+    observations = _Observations(url, client.rest_client.pool_manager, headers)
+    watch_thread = threading.Thread(target=observations.follow, daemon=True)
+    watch_thread.start()
     print("open", flush=True)
     sys.stdin.read()
     requested_at = time.monotonic()
     while (wait := max(observations.at, requested_at) + QUIET - time.monotonic()) > 0:
         time.sleep(wait)
     print(json.dumps([observations.created, len(observations.without_controller)]), flush=True)
-    return 0 if following.is_alive() else 1
+    return 0 if watch_thread.is_alive() else 1
 
 
 if __name__ == "__main__":

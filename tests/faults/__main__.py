@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make test-faults`: kill the client at every write, and fail every request.
+"""Run `make test-faults`: kill the client at every write, and inject a fault into every request.
 
-Each point is a run of a task, disturbed at one place, with its consequences. Prints the number of
-points and passed points as Markdown, for each flow and fault. WORD selects series by title.
+Each point is a run of a task with one fault, and of the next task of a user. Prints the number of
+points and of passed points as Markdown, for each flow and fault. WORD selects series by title.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/faults", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", action="store_true",
-                        help="one point of each series, always the same ones")
+                        help="one point of each series, always the same points")
     parser.add_argument("--workers", type=int, default=6, metavar="N",
-                        help="points tried at the same time (default: 6)")
+                        help="number of points that run in parallel (default: 6)")
     parser.add_argument("--record", action="store_true",
-                        help=f"write the tables into {report.DOCUMENT.relative_to(ROOT)} as well")
+                        help=f"also write the tables to {report.DOCUMENT.relative_to(ROOT)}")
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="only series whose titles have one of these")
+                        help="only series whose titles contain one of these words")
     options = parser.parse_args()
     begin()
     start_server(ROOT / ".venv/collections")
@@ -57,9 +57,9 @@ def main() -> int:
 
 def run(chosen: list[Series], kubeconfig: str, workers: int,
         is_sample: bool) -> dict[Series, Tally]:
-    """Run every series once, a few at a time, in order.
+    """Run every series once, several in parallel.
 
-    Raises SystemExit if one could not be tried.
+    Raises SystemExit if a series could not run.
     """
     tallies: dict[Series, Tally] = {}
 

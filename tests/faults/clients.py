@@ -24,20 +24,20 @@ from forked import Forked
 ROOT = Path(__file__).resolve().parents[2]
 
 TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
-"""What all tasks have in common."""
+"""Options of all tasks."""
 
-PATIENCE = 150
-"""Seconds after which a program that has not ended is taken for hanging."""
+TIMEOUT = 150
+"""Seconds after which a running program is killed."""
 
 PYTHON_MODULE = [sys.executable, "-m"]
-"""The beginning of a command whose process is forked from a Python with the imports done."""
+"""First words of a command whose process is forked from a Python process with imported modules."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program has ended."""
+    """Exit code and output of a program."""
 
     code: int
     output: str
@@ -54,7 +54,7 @@ class Ended:
 
     @property
     def result(self) -> Json:
-        """Return the task's result; empty if the task printed none."""
+        """Return the result of the task; {} if the task has printed no result."""
         text = self.output[self.output.find("{"):]
         try:
             return json.loads(text)
@@ -62,12 +62,12 @@ class Ended:
             return {}
 
     @property
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         return str(self.result.get("msg") or (self.errors or self.output).strip()[-500:])
 
 
 class Program:
-    """Run of a program in its own session."""
+    """A program in a separate session."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | Forked | None = None
@@ -85,12 +85,12 @@ class Program:
                                                  stderr=errors, start_new_session=True)
             self._has_started.set()
             try:
-                code = self._process.wait(PATIENCE)
+                code = self._process.wait(TIMEOUT)
             except subprocess.TimeoutExpired:
                 self.kill()
                 code = self._process.wait()
                 errors.seek(0, os.SEEK_END)
-                errors.write(f"\nhangs: killed after {PATIENCE} s")
+                errors.write(f"\nkilled after {TIMEOUT} s")
             seconds = time.monotonic() - began
             output.seek(0)
             errors.seek(0)
@@ -100,7 +100,7 @@ class Program:
         """Kill the process and all its descendants in any session."""
         pid = self._pid()
         tree: list[int] = []
-        # stop the processes first: none can then start another one
+        # stop all processes first, so that none starts another process
         while (children := descendants(pid)) != tree:
             tree = children
             for child in tree:
@@ -109,7 +109,7 @@ class Program:
             _signal(child, signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Send SIGTERM: the module stops before its next step."""
+        """Send SIGTERM, which stops the module before its next step."""
         _signal(self._pid(), signal.SIGTERM)
 
     def _pid(self) -> int:
@@ -133,11 +133,13 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
-"""Return a command and its environment from task parameters, a kubeconfig and a work folder."""
+"""Function that returns a command and its environment for task options, a kubeconfig and a
+folder.
+"""
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Run the module alone, in its own Python, as Ansible starts it."""
+    """Return the command that runs the module in a separate Python process, like Ansible."""
     name, params = _module_of(params)
     name = f"ansible_collections.baton.kubernetes.plugins.modules.{name}"
     return [*PYTHON_MODULE, name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
@@ -145,7 +147,7 @@ def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[s
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Run the task as typed by a user: the command ansible, its workers and the module."""
+    """Return the ad-hoc command of the task."""
     name, params = _module_of(params)
     command = ["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", json.dumps(params)]
     return command, environment(kubeconfig, home)
@@ -158,7 +160,7 @@ def _module_of(params: Json) -> tuple[str, Json]:
 
 
 def kubectl(path: Path) -> Client:
-    """Run kubectl rolling-update, which detects an update in progress by itself."""
+    """Return a client that runs kubectl rolling-update."""
 
     def client(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
         command = [str(path), "--kubeconfig", kubeconfig, "--cache-dir", str(home / "kubectl"),
@@ -171,7 +173,7 @@ def kubectl(path: Path) -> Client:
 
 
 def environment(kubeconfig: str, home: Path) -> dict[str, str]:
-    """Return an environment without the user's own settings and cluster."""
+    """Return an environment without the user's settings and kubeconfig."""
     inherited = {key: value
                  for key, value in os.environ.items()
                  if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Inject faults: each fault is a function that handles a request in place of the API server.
+"""Define faults: functions that handle a request of the client instead of the API server.
 
-A script selects a request by number, or all requests from a number on. To add a fault, write its
-function, and give it a row in FAULTS (or in WATCH_FAULTS).
+A script selects the nth request, or all requests from the nth on. To add a fault, write a function,
+and append a row to FAULTS or WATCH_FAULTS.
 """
 
 from __future__ import annotations
@@ -21,26 +21,33 @@ from proxy import Answer, Exchange, Fault
 Json = dict[str, Any]
 Applies = Callable[[Exchange], bool]
 
-MOMENT = 0.5
-"""Seconds for which nobody listens."""
+OUTAGE = 0.5
+"""Seconds for which connections are refused."""
 
 DELAY = 5.0
-"""Seconds by which an answer is late."""
+"""Delay of a response in seconds."""
 
-TOUCHED = "example.com/touched"
-"""An annotation that somebody else writes on the controllers."""
+FOREIGN_ANNOTATION = "example.com/touched"
+"""Annotation that another client writes to the controllers."""
 
 
 class Script:
-    """Trigger a fault at the request of this number (from 1), or at all requests from it on.
+    """Trigger a fault at the nth request (from 1), or at all requests from the nth on.
 
-    Only requests that the fault applies to are counted.
+    Requests to which the fault does not apply are not counted.
     """
 
-    def __init__(self, number: int, applies: Applies, fault: Fault, for_good: bool = False) -> None:
-        self._number, self._applies, self._fault, self._for_good = number, applies, fault, for_good
+    def __init__(
+        self, number: int, applies: Applies, fault: Fault, is_permanent: bool = False
+    ) -> None:
+        self._number, self._applies, self._fault, self._for_good = (
+            number,
+            applies,
+            fault,
+            is_permanent,
+        )
         self._lock = threading.Lock()
-        #: The number of such requests so far.
+        #: Number of counted requests.
         self.count = 0
         #: Whether the fault has been triggered.
         self.hit = False
@@ -50,13 +57,15 @@ class Script:
             return None
         with self._lock:
             self.count += 1
-            happens = self.count == self._number or (self._for_good and self.count > self._number)
-            self.hit = self.hit or happens
-        return self._fault if happens else None
+            is_triggered = self.count == self._number or (
+                self._for_good and self.count > self._number
+            )
+            self.hit = self.hit or is_triggered
+        return self._fault if is_triggered else None
 
 
 class WatchScript:
-    """Trigger a fault at the event of this number (from 1) in the first watch of controllers."""
+    """Trigger a fault at the nth event (from 1) of the first watch of controllers."""
 
     def __init__(self, number: int,
                  fault: Callable[[Exchange, WatchScript], Iterator[bytes]]) -> None:
@@ -71,17 +80,17 @@ class WatchScript:
         return lambda exchange: exchange.stream(self._fault(exchange, self))
 
     def until(self, exchange: Exchange) -> Iterator[tuple[bytes, bool]]:
-        """Yield the events up to this number, each with whether it is the last."""
+        """Yield each event, and whether it is the nth event."""
         for number, line in enumerate(exchange.events(), 1):
-            is_it = number == self.number
-            self.hit = self.hit or is_it
-            yield line, is_it
+            is_nth = number == self.number
+            self.hit = self.hit or is_nth
+            yield line, is_nth
 
 
-# The client dies
+# Kills of the client
 
 
-def before(kill: Callable[[], None]) -> Fault:
+def kill_before(kill: Callable[[], None]) -> Fault:
     """Kill the client before the request reaches the server."""
 
     def fault(exchange: Exchange) -> None:
@@ -91,7 +100,7 @@ def before(kill: Callable[[], None]) -> Fault:
     return fault
 
 
-def after(kill: Callable[[], None]) -> Fault:
+def kill_after(kill: Callable[[], None]) -> Fault:
     """Kill the client before the server's response arrives."""
 
     def fault(exchange: Exchange) -> None:
@@ -106,7 +115,7 @@ def after(kill: Callable[[], None]) -> Fault:
 
 
 def status(code: int, reason: str, message: str, *headers: tuple[str, str]) -> Answer:
-    """Return an error in the API server's form."""
+    """Return an error response of the API server."""
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason,
             "code": code}
@@ -126,31 +135,31 @@ TIMEOUT = status(504, "Timeout", "Timeout: request did not complete within the a
 GONE = json.loads(status(410, "Expired", "too old resource version: 1 (2)").body)
 
 
-def answer(what: Answer) -> Fault:
-    """Respond with this status in the server's place: the request has no effect."""
-    return lambda exchange: exchange.reply(what)
+def answer(response: Answer) -> Fault:
+    """Return a fault that responds without forwarding the request."""
+    return lambda exchange: exchange.reply(response)
 
 
-def answer_after(what: Answer) -> Fault:
-    """Respond with this status after the request has taken effect."""
+def answer_after(response: Answer) -> Fault:
+    """Return a fault that forwards the request, and then responds with an error."""
 
     def fault(exchange: Exchange) -> None:
         exchange.forward()
-        exchange.reply(what)
+        exchange.reply(response)
 
     return fault
 
 
 def failed_test(exchange: Exchange) -> None:
-    """Let the server refuse a JSON patch: add a failing test to the patch."""
+    """Add a failing test to a JSON patch, so that the server rejects the patch."""
     operations = [*json.loads(exchange.body),
                   {"op": "test", "path": "/metadata/uid", "value": "another"}]
     exchange.reply(exchange.forward(json.dumps(operations).encode()))
 
 
-def changed(exchange: Exchange) -> None:
-    """Write to the object as another client first; the server decides."""
-    exchange.proxy.change(exchange.path, {TOUCHED: str(time.time())})
+def change_before(exchange: Exchange) -> None:
+    """Write to the object as another client, then forward the request."""
+    exchange.proxy.change(exchange.path, {FOREIGN_ANNOTATION: str(time.time())})
     exchange.reply(exchange.forward())
 
 
@@ -158,85 +167,85 @@ def changed(exchange: Exchange) -> None:
 
 
 def reset(exchange: Exchange) -> None:
-    """The connection breaks before the request has reached the server."""
+    """Reset the connection without forwarding the request."""
     exchange.reset()
 
 
 def reset_after(exchange: Exchange) -> None:
-    """The connection breaks after the request has taken effect."""
+    """Forward the request, and reset the connection without a response."""
     exchange.forward()
     exchange.reset()
 
 
-def cut(exchange: Exchange) -> None:
-    """Half of the answer's body comes, after the request has taken effect."""
+def truncated(exchange: Exchange) -> None:
+    """Forward the request, and send half of the response body."""
     exchange.reply(exchange.forward(), only=0.5)
 
 
-def late(exchange: Exchange) -> None:
-    """The answer comes late."""
-    late_answer = exchange.forward()
+def delayed(exchange: Exchange) -> None:
+    """Forward the request, and delay the response."""
+    response = exchange.forward()
     time.sleep(DELAY)
-    exchange.reply(late_answer)
+    exchange.reply(response)
 
 
 def refused(exchange: Exchange) -> None:
-    """Respond, then refuse connections for a moment: the next request is refused."""
-    last = exchange.forward()
+    """Forward the request, and then refuse connections for OUTAGE seconds."""
+    response = exchange.forward()
     exchange.proxy.stop_listening()
-    threading.Timer(MOMENT, exchange.proxy.listen).start()
+    threading.Timer(OUTAGE, exchange.proxy.listen).start()
     exchange.close_connection = True
-    exchange.reply(last, ("Connection", "close"))
+    exchange.reply(response, ("Connection", "close"))
 
 
-def refused_for_good(exchange: Exchange) -> None:
-    """Refuse connections for good; World.run lets the proxy listen again."""
-    last = exchange.forward()
+def refused_permanently(exchange: Exchange) -> None:
+    """Forward the request, and then refuse connections until the end of the task."""
+    response = exchange.forward()
     exchange.proxy.stop_listening()
     exchange.close_connection = True
-    exchange.reply(last, ("Connection", "close"))
+    exchange.reply(response, ("Connection", "close"))
 
 
 # Watches
 
 
-def expires(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """410 in place of the event, as when the server has forgotten the resourceVersion."""
-    for line, is_it in script.until(exchange):
-        if is_it:
+def expire(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
+    """Send an error with status 410 instead of the event, as for an expired resourceVersion."""
+    for line, is_nth in script.until(exchange):
+        if is_nth:
             yield _event("ERROR", GONE)
             return
         yield line
 
 
-def closes(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """The server ends the watch in place of the event."""
-    for line, is_it in script.until(exchange):
-        if is_it:
+def close(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
+    """End the watch instead of the event."""
+    for line, is_nth in script.until(exchange):
+        if is_nth:
             return
         yield line
 
 
-def breaks(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """The connection breaks in the middle of the event."""
-    for line, is_it in script.until(exchange):
-        if is_it:
+def break_line(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
+    """Reset the connection in the middle of the event."""
+    for line, is_nth in script.until(exchange):
+        if is_nth:
             yield line[: len(line) // 2]
             exchange.reset()
             return
         yield line
 
 
-def stalls(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """Stall half-open: send no event from this one on, without closing the connection."""
-    for line, _is_it in script.until(exchange):
+def stall(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
+    """Send no events from the nth on, without closing the connection."""
+    for line, _is_nth in script.until(exchange):
         if not script.hit:
             yield line
 
 
-def doubles(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """Send every event from this one on twice, followed by a bookmark."""
-    for line, _is_it in script.until(exchange):
+def double(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
+    """Send each event from the nth on twice, followed by a bookmark."""
+    for line, _is_nth in script.until(exchange):
         yield line
         if script.hit:
             version = json.loads(line)["object"]["metadata"]["resourceVersion"]
@@ -246,11 +255,11 @@ def doubles(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
             yield _event("BOOKMARK", mark)
 
 
-def _event(kind: str, what: Json) -> bytes:
-    return json.dumps({"type": kind, "object": what}).encode() + b"\n"
+def _event(kind: str, response: Json) -> bytes:
+    return json.dumps({"type": kind, "object": response}).encode() + b"\n"
 
 
-# Requests that a fault applies to
+# Filters of requests
 
 
 def any_request(exchange: Exchange) -> bool:
@@ -262,7 +271,7 @@ def any_write(exchange: Exchange) -> bool:
 
 
 def any_step(exchange: Exchange) -> bool:
-    """Select writes that change the update; a client killed at an Event dies between two steps."""
+    """Return whether the request is a write, but not of an Event."""
     return exchange.is_write and not exchange.path.endswith("/events")
 
 
@@ -272,7 +281,7 @@ def any_json_patch(exchange: Exchange) -> bool:
 
 
 def any_change(exchange: Exchange) -> bool:
-    # a created object does not exist before
+    # a POST has no existing object
     return exchange.is_write and exchange.command != "POST"
 
 
@@ -282,7 +291,7 @@ def any_watch(exchange: Exchange) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """Fault with its name in the table, and the requests that the fault applies to."""
+    """A fault, its name in the table, and a filter of requests."""
 
     name: str
     fault: Fault
@@ -292,7 +301,7 @@ class Kind:
 FAULTS = [
     Kind("409", answer(CONFLICT), any_write),
     Kind("422, a test has failed", failed_test, any_json_patch),
-    Kind("the object was changed before", changed, any_change),
+    Kind("the object was changed before", change_before, any_change),
     Kind("429 with Retry-After", answer(BUSY)),
     Kind("500", answer(INTERNAL)),
     Kind("500 though it took effect", answer_after(INTERNAL), any_write),
@@ -302,27 +311,27 @@ FAULTS = [
     Kind("connection refused", refused),
     Kind("reset before the server has it", reset),
     Kind("reset after it took effect", reset_after),
-    Kind("answer 5 s late", late),
-    Kind("answer cut", cut),
+    Kind("answer 5 s late", delayed),
+    Kind("answer cut", truncated),
     Kind("watch refused with 410", answer(Answer(410, [], json.dumps(GONE).encode())), any_watch),
     Kind("watch refused with 503", answer(UNAVAILABLE), any_watch),
 ]
 
-FOR_GOOD = [
+PERMANENT_FAULTS = [
     Kind("409", answer(CONFLICT), any_write),
     Kind("422, a test has failed", failed_test, any_json_patch),
     Kind("429 with Retry-After", answer(BUSY)),
     Kind("503", answer(UNAVAILABLE)),
-    Kind("connection refused", refused_for_good),
+    Kind("connection refused", refused_permanently),
     Kind("reset before the server has it", reset),
     Kind("reset after it took effect", reset_after),
-    Kind("answer cut", cut),
+    Kind("answer cut", truncated),
 ]
 
 WATCH_FAULTS = {
-    "watch expires (410)": expires,
-    "watch closed": closes,
-    "watch broken in the middle of a line": breaks,
-    "watch half-open": stalls,
-    "events doubled, with bookmarks": doubles,
+    "watch expires (410)": expire,
+    "watch closed": close,
+    "watch broken in the middle of a line": break_line,
+    "watch half-open": stall,
+    "events doubled, with bookmarks": double,
 }

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List all series, the longest first, so that none runs alone at the end.
+"""List all series, longest first, so that the workers finish at about the same time.
 
-Slow points run in a single flow: Events. With next_name, a Deployment or a StatefulSet, the reads
-are the same: only writes are disturbed.
+Faults at reads and Events are injected in one flow only. In the flows with next_name, a Deployment
+or a StatefulSet, which have the same reads, faults are injected at other writes only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clients import ansible
 from flows import FLOWS, HANDOVER, PAUSE, STUCK, SUCCESSOR_NAME
 from injected import (
     FAULTS,
-    FOR_GOOD,
+    PERMANENT_FAULTS,
     WATCH_FAULTS,
     Kind,
     any_change,
@@ -28,7 +28,7 @@ from series import References, Series, crash, disturb, disturb_watch
 
 
 def at_steps_only(kind: Kind) -> Kind | None:
-    """Return the fault limited to writes without Events; None for other faults."""
+    """Return the fault with a filter for writes without Events; None if it applies to reads."""
     if kind.applies not in (any_write, any_change, any_json_patch):
         return None
     return dataclasses.replace(kind,
@@ -41,11 +41,11 @@ def series(with_peer: bool) -> list[Series]:
     return [
         *(peer.series() if with_peer else ()),
         crash(HANDOVER, references, ansible),
-        *(disturb(HANDOVER, references, kind, for_good=True) for kind in FOR_GOOD),
+        *(disturb(HANDOVER, references, kind, is_permanent=True) for kind in PERMANENT_FAULTS),
         *(disturb_watch(HANDOVER, references, name) for name in WATCH_FAULTS),
-        *(crash(flow, references, turns_round=turns_round) for flow in FLOWS
-          for turns_round in (False, True)
-          if flow.back or not turns_round),
+        *(crash(flow, references, is_reversed=is_reversed) for flow in FLOWS
+          for is_reversed in (False, True)
+          if flow.back or not is_reversed),
         *(disturb(HANDOVER, references, kind) for kind in FAULTS),
         *(disturb(flow, references, fault) for flow in (SUCCESSOR_NAME, PAUSE, STUCK)
           for fault in map(at_steps_only, FAULTS) if fault),

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Proxy between a client and the API server: plain HTTP on loopback in, TLS to the server out.
+"""A proxy between the client under test (HTTP on loopback) and the API server (TLS).
 
-A script decides on each request before it is forwarded: it returns a fault (see injected.py), or
-None to forward the request. The client under test does not notice the proxy.
+For each request, a script returns a fault (injected.py) that handles the request, or None to
+forward the request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-e
 
 
 class Answer(NamedTuple):
-    """Response of the server, or of the proxy in its place."""
+    """A response of the server, or of the proxy."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """Requests of a connection in order; a fault handles the present request with this object."""
+    """The requests of a connection. A fault handles the current request with this object."""
 
     protocol_version = "HTTP/1.1"
     proxy: Proxy
@@ -52,9 +52,9 @@ class Exchange(BaseHTTPRequestHandler):
 
     @property
     def is_write(self) -> bool:
-        """Return whether the request changes the server: dry runs and access reviews do not."""
-        is_question = urlsplit(self.path).path.startswith("/apis/authorization.k8s.io/")
-        return self.command in MUTATING and "dryRun" not in self.query and not is_question
+        """Return whether the request changes an object; dry runs and access reviews do not."""
+        is_review = urlsplit(self.path).path.startswith("/apis/authorization.k8s.io/")
+        return self.command in MUTATING and "dryRun" not in self.query and not is_review
 
     @property
     def is_watch(self) -> bool:
@@ -63,12 +63,14 @@ class Exchange(BaseHTTPRequestHandler):
     # Actions
 
     def forward(self, body: bytes | None = None) -> Answer:
-        """Forward the request, perhaps with another body, and return the whole response."""
+        """Forward the request, optionally with another body, and return the response."""
         response = self._send(self.body if body is None else body)
         return Answer(response.status, response.getheaders(), response.read())
 
     def reply(self, answer: Answer, *more: tuple[str, str], only: float = 1) -> None:
-        """Answer the client; with `only` a part of the body, and then the end of the connection."""
+        """Send a response to the client; with `only`, a part of the body, and close the
+        connection.
+        """
         self.send_response(answer.status)
         for key, value in (*answer.headers, *more):
             if key.lower() not in _HOP_BY_HOP or (key, value) in more:
@@ -79,18 +81,18 @@ class Exchange(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or only < 1
 
     def reset(self) -> None:
-        """End the connection without an answer (RST)."""
+        """Reset the connection (RST)."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
     def events(self) -> Iterator[bytes]:
-        """The lines of a watch, as they come from the server."""
+        """Yield the lines of a watch."""
         # use a new connection: the response may not have been read to the end
         with contextlib.closing(self._upstream):
             yield from self._send(self.body)
 
     def stream(self, chunks: Iterable[bytes]) -> None:
-        """Respond with these chunks and the end of the response."""
+        """Send a response with these chunks."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -104,11 +106,10 @@ class Exchange(BaseHTTPRequestHandler):
 
     def __init__(self, proxy: Proxy, connection: socket.socket, address: Any) -> None:
         self.proxy = proxy
-        self.is_hung_up = False
+        self.is_closed = False
         self._upstream = proxy.connect()
-        with proxy.knows(self), contextlib.closing(self._upstream):
-            super().__init__(connection, address,
-                             None)  # type: ignore[arg-type]  # it serves until the connection ends
+        with proxy.track(self), contextlib.closing(self._upstream):
+            super().__init__(connection, address, None)  # type: ignore[arg-type]  # serves until the connection is closed
 
     def _any(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -131,15 +132,15 @@ class Exchange(BaseHTTPRequestHandler):
         self._upstream.request(self.command, self.path, body or None, headers)
         return self._upstream.getresponse()
 
-    def hang_up(self) -> None:
-        """Close both connections, whatever they wait for."""
-        self.is_hung_up = True
+    def close_connections(self) -> None:
+        """Shut down both connections."""
+        self.is_closed = True
         for end in (self._upstream.sock, self.connection):
             with contextlib.suppress(OSError, AttributeError):
                 end.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *_unused: Any) -> None:
-        """Log nothing: the scripts record the requests."""
+        """Discard the log."""
 
 
 Fault = Callable[[Exchange], None]
@@ -147,12 +148,13 @@ Script = Callable[[Exchange], "Fault | None"]
 
 
 class Proxy:
-    """Listens from the start to the end of a context."""
+    """A context manager that listens during its block."""
 
     def __init__(self, kubeconfig: str) -> None:
-        """Listen for a client of the server in kubeconfig.
+        """Prepare a proxy to the server of the kubeconfig.
 
-        The proxy adds the administrator's token for clients that send no token over plain HTTP.
+        The proxy adds the administrator's token to requests of clients that send no token over
+        HTTP.
         """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]
@@ -160,7 +162,7 @@ class Proxy:
         self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         self.token: str = config["users"][0]["user"]["token"]
         self.script: Script | None = None
-        #: Errors of a script or a fault; such a run proves nothing.
+        #: Errors of a script or a fault, which invalidate the run.
         self.errors: list[Exception] = []
         self._open: set[Exchange] = set()
         self._lock = threading.Lock()
@@ -173,14 +175,14 @@ class Proxy:
 
     def __exit__(self, *exception: object) -> None:
         self.stop_listening()
-        self.hang_up()
+        self.close_connections()
 
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self._port}"
 
     def connect(self) -> http.client.HTTPSConnection:
-        """A new connection to the API server."""
+        """Return a new connection to the API server."""
         return http.client.HTTPSConnection(self._server.hostname or "", self._server.port,
                                            context=self._tls, timeout=120)
 
@@ -194,10 +196,9 @@ class Proxy:
             connection.getresponse().read()
 
     def listen(self) -> None:
-        """Accept connections on the same port as before, if not already listening."""
+        """Accept connections, on the same port as before."""
         with self._lock:
-            # Below 32768: the kernel may give a higher port to a client while the proxy does not
-            # listen.
+            # Ports from 32768 up are ephemeral: a client could occupy the port of a stopped proxy.
             for port in [self._port] if self._port else random.sample(range(20000, 32000), 100):
                 if self._listener:
                     return
@@ -220,15 +221,15 @@ class Proxy:
             listener, self._listener = self._listener, None
         if listener:
             with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+                listener.shutdown(socket.SHUT_RDWR)  # interrupts accept()
             listener.close()
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         """Close all remaining connections."""
         with self._lock:
             exchanges = list(self._open)
         for exchange in exchanges:
-            exchange.hang_up()
+            exchange.close_connections()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -240,13 +241,13 @@ class Proxy:
             threading.Thread(target=self._serve, args=(connection, address), daemon=True).start()
 
     def _serve(self, connection: socket.socket, address: Any) -> None:
-        # A killed client closes its connection in the middle of a response.
+        # A killed client closes its connection during a response.
         with contextlib.suppress(OSError, http.client.HTTPException), connection:
             Exchange(self, connection, address)
 
     @contextlib.contextmanager
-    def knows(self, exchange: Exchange) -> Iterator[None]:
-        """Track a connection while it lasts, and record errors that are not the network's."""
+    def track(self, exchange: Exchange) -> Iterator[None]:
+        """Track the connection during the block, and record errors other than network errors."""
         with self._lock:
             self._open.add(exchange)
         try:
@@ -254,7 +255,7 @@ class Proxy:
         except (OSError, http.client.HTTPException):
             raise
         except Exception as error:
-            if not exchange.is_hung_up:
+            if not exchange.is_closed:
                 self.errors.append(error)
         finally:
             with self._lock:

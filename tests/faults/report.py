@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Render the outcome of a run as Markdown."""
+"""Write the results of a run as Markdown tables."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Tallies = dict[Series, Tally]
 
 
 def is_good(chosen: list[Series], tallies: Tallies) -> bool:
-    """Return whether all our points, at least one, have passed; a peer's do not count."""
-    ours = [tallies[series] for series in chosen if not series.peers_note]
+    """Return whether at least one point has run and all have passed; kubectl does not count."""
+    ours = [tallies[series] for series in chosen if not series.note]
     return (all(tally.passed == tally.points for tally in ours)
             and any(tally.points for tally in ours))
 
@@ -35,15 +35,15 @@ def line(series: Series, tally: Tally) -> str:
 
 def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
          is_sample: bool) -> str:
-    ours = [tallies[series] for series in chosen if not series.peers_note]
-    what = ("A sample: one point of each series of `make test-faults`, always the same ones"
+    ours = [tallies[series] for series in chosen if not series.note]
+    what = ("A sample: one point of each series of `make test-faults`"
             if is_sample else "All points")
     passed, points = sum(row.passed for row in ours), sum(row.points for row in ours)
     parts = [f"{what}. **{passed} of {points} points have passed**.", "",
              *settings(kubeconfig, seconds)]
     for kind in dict.fromkeys(series.kind
                               for series in sorted(chosen,
-                                                   key=lambda series: (bool(series.peers_note),
+                                                   key=lambda series: (bool(series.note),
                                                                        series.kind))):
         parts += ["", f"### {kind}", "",
                   *table([(series, tallies[series]) for series in chosen if series.kind == kind])]
@@ -51,20 +51,25 @@ def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float
 
 
 def table(rows: list[tuple[Series, Tally]]) -> list[str]:
-    """Return a table with a line per series, and the broken promises."""
-    at_once = any(tally.at_once for _series, tally in rows)
-    lines = ["| series | points | passed |" + (" of these at once |" if at_once else ""),
-             "|---|---|---|" + "---|" * at_once]
+    """Return a table with a row per series, and the violations."""
+    succeeded_directly = any(tally.succeeded_directly for _series, tally in rows)
+    lines = [
+        "| series | points | passed |" + (" without another task |" if succeeded_directly else ""),
+        "|---|---|---|" + "---|" * succeeded_directly,
+    ]
     for series, tally in rows:
         lines.append(f"| {series.name} | {tally.points} | {tally.passed} |"
-                     + f" {tally.at_once} |" * at_once)
-    lines.append(f"| all | {sum(tally.points for _series, tally in rows)} | "
-                 f"{sum(tally.passed for _series, tally in rows)} |"
-                 + f" {sum(tally.at_once for _series, tally in rows)} |" * at_once)
+                     + f" {tally.succeeded_directly} |" * succeeded_directly)
+    lines.append(
+        f"| all | {sum(tally.points for _series, tally in rows)} | "
+        f"{sum(tally.passed for _series, tally in rows)} |"
+        + f" {sum(tally.succeeded_directly for _series, tally in rows)} |"
+        * succeeded_directly
+    )
     for series, tally in rows:
         lines += [""] * bool(tally.failures)
-        if series.peers_note:
-            lines += [*kinds_of_failure(tally), "", series.peers_note()]
+        if series.note:
+            lines += [*kinds_of_failure(tally), "", series.note()]
         else:
             lines += [f"- {series.name}, {place}: {'; '.join(broken)}"
                       for place, broken in tally.failures]
@@ -72,18 +77,18 @@ def table(rows: list[tuple[Series, Tally]]) -> list[str]:
 
 
 def kinds_of_failure(tally: Tally) -> list[str]:
-    """How often each thing was broken, and where."""
+    """Return a table of the violations, with their number and places."""
     places = collections.defaultdict(list)
     for place, broken in tally.failures:
         for reason in broken:
             places[reason].append(place)
-    lines = ["| what was broken | points | where |", "|---|---|---|"]
+    lines = ["| violation | points | places |", "|---|---|---|"]
     return lines + [f"| {reason.replace('|', '/')} | {len(where)} | {'; '.join(where)} |"
                     for reason, where in sorted(places.items(), key=lambda row: -len(row[1]))]
 
 
 def settings(kubeconfig: str, seconds: float) -> list[str]:
-    """Return the settings behind the numbers."""
+    """Return a line with the date, versions and duration of the run."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = ("the cluster that KUBECONFIG names" if external_kubeconfig()
@@ -97,7 +102,7 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 
 
 def record(text: str, words: list[str]) -> None:
-    """Replace the section below the heading; a selection keeps the numbers of all series."""
+    """Replace the section of all series, or of a selection of series, in the document."""
     heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
     DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python "

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Try a disturbance at one place after the other, until the task ends before the next place.
+"""Run a flow with a fault at each place, until the task ends before the place.
 
-A point is such a place: the cluster is brought to the flow's starting point, the task is disturbed
-there, the user's next command runs, and the judge lists the broken promises.
+Each place is a point: create the initial state, run the task with the fault, run the next task of a
+user, and compare the observations with the guarantees.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ from clients import Client, Ended, Program, module
 from flows import HANDOVER, REPLICAS, Flow
 from injected import Kind, Script, WatchScript
 from workspace import say
-from world import Blind, World
+from world import ObservationLost, World
 
 Json = dict[str, Any]
 
-LONGEST = 60.0
-"""Seconds within which a task ends under any fault: up to 25 for each disturbed request."""
+MAX_SECONDS = 60.0
+"""Maximum seconds of a task with a fault."""
 
 
-FIRST = 16
-"""The sample takes one of the first places of a series, so many, in each series another one."""
+SAMPLE_PLACES = 16
+"""The sample selects one of the first places of each series, a different place in each series."""
 
 
 @dataclass
 class Outcome:
-    """Outcome of a point."""
+    """Result of a point."""
 
-    #: Broken promises; empty if the point has passed.
+    #: Violations of guarantees; empty if the point has passed.
     broken: list[str] = field(default_factory=list)
-    #: Whether the disturbed task itself has succeeded.
-    at_once: bool = False
+    #: Whether the task with the fault has succeeded.
+    succeeded_directly: bool = False
 
 
 @dataclass
 class Tally:
-    """Outcomes of a series."""
+    """Results of a series."""
 
     points: int = 0
     passed: int = 0
-    at_once: int = 0
-    #: Places with their broken promises.
+    succeeded_directly: int = 0
+    #: Places with their violations.
     failures: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def add(self, place: str, outcome: Outcome) -> None:
         self.points += 1
         self.passed += not outcome.broken
-        self.at_once += outcome.at_once
+        self.succeeded_directly += outcome.succeeded_directly
         if outcome.broken:
             self.failures.append((place, outcome.broken))
 
 
 class References:
-    """How undisturbed runs end, found out once for each flow."""
+    """End states of runs without faults, one run per flow."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
     def end(self, world: World, flow: Flow, client: Client = module) -> Any:
-        """The end of the flow's task."""
+        """Return the end state of the task."""
         return self._of(world, flow, "task", flow.begin, flow.task, client)
 
-    def end_of_back(self, world: World, flow: Flow) -> Any:
-        """Return the end state of the opposite task, begun half-way; None without such a task."""
+    def end_of_rollback(self, world: World, flow: Flow) -> Any:
+        """Return the end state of the opposite task; None without an opposite task."""
         return (self._of(world, flow, "back", flow.back_from, flow.back, module) if flow.back_from
                 else None)
 
@@ -85,35 +85,35 @@ class References:
                 begin(world)
                 world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
                 ended = world.run(task, client=client)
-                broken = world.judge.verdict()
+                broken = world.judge.violations()
                 if not ended.is_well or broken:
-                    raise SystemExit(f"{flow.name}, undisturbed: {broken or ended.last_words}")
+                    raise SystemExit(f"{flow.name} without a fault: {broken or ended.last_output}")
                 self._ends[key] = world.end_state()
             return self._ends[key]
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Disturbance of a flow, place by place."""
+    """A flow with one kind of fault, at each place."""
 
     kind: str
     name: str
-    #: The places, in order; the series ends at the first place never reached.
+    #: Places in order; the series ends at the first place that the task does not reach.
     places: Callable[[], Iterable[Any]]
-    #: Try a place; return None if it is never reached.
+    #: Runs a point; returns None if the task does not reach the place.
     attempt: Callable[[World, Any], Outcome | None]
     describe: Callable[[Any], str] = str
-    #: A note on another program, whose failures do not fail the run.
-    peers_note: Callable[[], str] | None = None
+    #: Note about kubectl, whose violations do not fail the run; None for our program.
+    note: Callable[[], str] | None = None
 
     @property
     def title(self) -> str:
         return f"{self.kind}: {self.name}"
 
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
-        """Try every place, or for a sample only the place of this number, or else the first."""
+        """Run every point, or for a sample one point."""
         tally = Tally()
-        start = number % FIRST
+        start = number % SAMPLE_PLACES
         for place in itertools.islice(self.places(), start,
                                       start + 1) if is_sample else self.places():
             outcome = self._tried(world, place)
@@ -123,38 +123,38 @@ class Series:
         return tally if tally.points or not start else self.run(world, is_sample)
 
     def _tried(self, world: World, place: Any) -> Outcome | None:
-        """Try a place again while the judge saw nothing, as on a busy machine, up to a limit."""
+        """Run a point, up to three times if the observation was lost on a busy machine."""
         for _number in range(3):
             try:
                 return self.attempt(world, place)
-            except Blind as error:
-                say(f"{self.title}, {self.describe(place)}: once more, the judge was blind: "
+            except ObservationLost as error:
+                say(f"{self.title}, {self.describe(place)}: repeated, the observation was lost: "
                     f"{error}")
-        raise SystemExit("the judge sees nothing")
+        raise SystemExit("the observation was lost three times")
 
 
-# The client is killed
+# Kills of the client
 
 
 def crash(flow: Flow, references: References, client: Client = module,
-          turns_round: bool = False) -> Series:
+          is_reversed: bool = False) -> Series:
     """Kill the client before or after its k-th write; then repeat the task or run the opposite."""
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
         end = references.end(world, flow, client)
-        end_of_back = references.end_of_back(world, flow) if turns_round else None
+        end_of_rollback = references.end_of_rollback(world, flow) if is_reversed else None
         killed = killed_at(world, flow, place, client)
         if killed is None:
             return None
         broken = ([] if killed.was_killed
-                  else [f"not killed, but ended by {killed.code}: {killed.last_words}"])
-        if turns_round:
-            broken += goes_back(world, flow, end, end_of_back)
+                  else [f"not killed, but ended by {killed.code}: {killed.last_output}"])
+        if is_reversed:
+            broken += goes_back(world, flow, end, end_of_rollback)
         else:
-            broken += goes_on(world, flow, end, client)
-        return Outcome(broken + world.judge.verdict())
+            broken += check_resume(world, flow, end, client)
+        return Outcome(broken + world.judge.violations())
 
-    then = "turned round" if turns_round else "same task"
+    then = "turned round" if is_reversed else "same task"
     name = f"{flow.name}, then {then}"
     return Series("the command ansible killed" if client is not module else "module killed", name,
                   kills, attempt, at_write)
@@ -181,35 +181,37 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client)
     world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
     program = Program()
     applies = injected.any_write if flow is HANDOVER else injected.any_step
-    script = Script(number, applies, (injected.after if late else injected.before)(program.kill))
+    script = Script(
+        number, applies, (injected.kill_after if late else injected.kill_before)(program.kill)
+    )
     ended = world.run(flow.task, script, client, program)
     return ended if script.hit else None
 
 
-def goes_on(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
+def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
     """Check that the same task reaches the end state of an undisturbed run."""
     ended = world.run(flow.task, client=client)
     if not ended.is_well:
-        return [f"the same task again fails: {ended.last_words}"]
+        return [f"the same task again fails: {ended.last_output}"]
     return differences(flow, world.end_state(), end)
 
 
-def goes_back(world: World, flow: Flow, end: Any, end_of_back: Any) -> list[str]:
-    """Check that the opposite task undoes the update, or refuses and the first task continues."""
+def goes_back(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
+    """Check that the opposite task undoes the update, or is refused and the task can be resumed."""
     ended = world.run(flow.back)
     if ended.is_well:
         # before the successor is created, no object records the update's template
-        return [difference for difference in differences(flow, world.end_state(), end_of_back)
+        return [difference for difference in differences(flow, world.end_state(), end_of_rollback)
                 if "/last/from/web is None" not in difference]
-    return (([] if ended.result.get("failure") else [f"no error of ours: {ended.last_words}"])
-            + goes_on(world, flow, end))
+    return (([] if ended.result.get("failure") else [f"no error of ours: {ended.last_output}"])
+            + check_resume(world, flow, end))
 
 
-def differences(flow: Flow, end: Any, undisturbed: Any) -> list[str]:
-    """Return the differences from the end state of an undisturbed run."""
-    return [f"another end than undisturbed: {difference}"
+def differences(flow: Flow, end: Any, reference: Any) -> list[str]:
+    """Return the differences from the end state of the reference run."""
+    return [f"another end state: {difference}"
             for difference in itertools.islice(
-                _differences("", flow.comparable(end), flow.comparable(undisturbed)), 3)]
+                _differences("", flow.comparable(end), flow.comparable(reference)), 3)]
 
 
 def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
@@ -220,39 +222,39 @@ def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
         yield f"{path} is {actual} and not {expected}"
 
 
-def says_how_to_go_on(ended: Ended) -> list[str]:
-    """Check that an error names the failed object and the next command."""
+def check_error(ended: Ended) -> list[str]:
+    """Return a violation if the error does not name the object and the next command."""
     failure = ended.result.get("failure") or {}
     missing = [key for key in ("what", "next_command") if not failure.get(key)]
-    # the server's address
+    # an error about the connection contains a URL
     if not (failure.get("where") or ended.result.get("rollout")
             or "http" in failure.get("what", "")):
         missing.append("where")
-    return [f"an error without {' and '.join(missing)}: {ended.last_words}"] if missing else []
+    return [f"an error without {' and '.join(missing)}: {ended.last_output}"] if missing else []
 
 
-# Requests are disturbed
+# Faults of requests
 
 
-SOME = (1, 5, 9, 13, 17)
-"""Requests at which permanent faults begin; few, since a run takes up to half a minute."""
+PERMANENT_FAULT_STARTS = (1, 5, 9, 13, 17)
+"""Requests at which permanent faults begin; a run takes up to 30 s."""
 
 
-def disturb(flow: Flow, references: References, kind: Kind, for_good: bool = False) -> Series:
-    """Inject a fault at the k-th request that it applies to, or at all requests from there on."""
+def disturb(flow: Flow, references: References, kind: Kind, is_permanent: bool = False) -> Series:
+    """Return a series with a fault at the nth request, or at all requests from the nth on."""
 
     def attempt(world: World, number: int) -> Outcome | None:
-        script = Script(number, kind.applies, kind.fault, for_good)
+        script = Script(number, kind.applies, kind.fault, is_permanent)
         return disturbed(world, flow, references, script)
 
-    what = "all requests from one on" if for_good else "one request"
-    places = (lambda: SOME) if for_good else from_one
+    what = "all requests from one on" if is_permanent else "one request"
+    places = (lambda: PERMANENT_FAULT_STARTS) if is_permanent else from_one
     return Series(f"{what}: {flow.name}", kind.name, places, attempt,
                   lambda number: f"at number {number}")
 
 
 def disturb_watch(flow: Flow, references: References, name: str) -> Series:
-    """A fault at the k-th event of the watch."""
+    """Return a series with a fault at the nth event of the watch."""
 
     def attempt(world: World, number: int) -> Outcome | None:
         return disturbed(world, flow, references, WatchScript(number, injected.WATCH_FAULTS[name]))
@@ -263,7 +265,9 @@ def disturb_watch(flow: Flow, references: References, name: str) -> Series:
 
 def disturbed(world: World, flow: Flow, references: References,
               script: Script | WatchScript) -> Outcome | None:
-    """Check that the task succeeds, or fails in time with a usable error and then succeeds."""
+    """Run a task with a fault. It must succeed, or fail in time with a correct error and a
+    rerun.
+    """
     end = references.end(world, flow)
     world.clear()
     flow.begin(world)
@@ -271,9 +275,9 @@ def disturbed(world: World, flow: Flow, references: References,
     ended = world.run(flow.task, script)
     if not script.hit:
         return None
-    broken = [f"took {ended.seconds:.0f} s"] if ended.seconds > LONGEST else []
+    broken = [f"took {ended.seconds:.0f} s"] if ended.seconds > MAX_SECONDS else []
     if not ended.is_well:
-        broken += says_how_to_go_on(ended) + goes_on(world, flow, end)
+        broken += check_error(ended) + check_resume(world, flow, end)
     else:
         broken += differences(flow, world.end_state(), end)
-    return Outcome(broken + world.judge.verdict(), at_once=ended.is_well)
+    return Outcome(broken + world.judge.violations(), succeeded_directly=ended.is_well)

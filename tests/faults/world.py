@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Provide a namespace with strangers, a proxy, and a judge with watches of its own.
+"""A namespace with other controllers, a proxy, and a judge that observes the guarantees.
 
-The judge is the observer of tests/integration. It knows only the names of the collection's
-annotations.
+The judge extends the observer of tests/integration, and uses only the names of the annotations of
+the collection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clients import TASK, Client, Ended, Program, module
-from injected import TOUCHED
+from injected import FOREIGN_ANNOTATION
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import eventually, is_ready, manifest, role, uids
@@ -28,33 +28,34 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 
 Json = dict[str, Any]
 
-STRANGERS = {
-    "stranger": {"app": "foo", "of": "stranger"},
-    "neighbour": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
+OTHER_CONTROLLERS = {
+    "other": {"app": "foo", "owner": "other"},
+    "similar": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
 }
-"""Controllers of somebody else, with labels like foo's and one pod each."""
+"""Controllers of another user with similar labels, and one pod each."""
 
-class Blind(Exception):
-    """The judge's watch was interrupted: the point proves nothing."""
+
+class ObservationLost(Exception):
+    """The watch of the judge was interrupted, so the point is invalid."""
 
 
 class Judge(Observer):
-    """Records broken promises between begin() and verdict()."""
+    """Records violations of guarantees between begin() and violations()."""
 
     def __init__(self, namespace: Namespace) -> None:
-        super().__init__(namespace, allow_orphan=is_strangers)
+        super().__init__(namespace, allow_orphan=is_other_pod)
         self._controllers: dict[str, Json] = {}
         self._floor = self._ceiling = 0
-        self._strangers: Json = {}
-        self._is_expected: set[str] = set()
-        #: Times at which foo was missing and no object described it.
-        self.undescribed: list[str] = []
+        self._versions: Json = {}
+        self._expected: set[str] = set()
+        #: Events after which neither foo nor a successor of foo existed.
+        self.times_without_foo: list[str] = []
 
     def begin(self, replicas: int, expected: set[str], surge: int, missing: int = 0) -> None:
-        """Start anew in a namespace at rest; expected are the controllers allowed in place of foo.
+        """Start the observation in an idle namespace.
 
-        surge is the number of pods allowed above the desired number, missing the number of unready
-        pods.
+        expected: controllers of which one must always exist. surge: maximum number of additional
+        pods. missing: maximum number of unready pods.
         """
         if self.errors:
             self.errors.clear()
@@ -62,46 +63,48 @@ class Judge(Observer):
             self.__enter__()
         pods = self.namespace.pods()
         ready = uids(pod for pod in pods if is_ready(pod) or not missing)
-        self._sees(lambda: self._ready() == ready
-                   and sorted(self._controllers) == self.namespace.rcs())
-        strangers = len(STRANGERS)
-        self._floor = min(replicas - missing, len(ready) - strangers) + strangers
-        self._ceiling = replicas + surge + strangers
-        self._strangers = self._look_at_strangers()
-        self._is_expected = expected
-        with self._counts:  # the watch may still add counts of the time before
+        self._wait_for_watch(lambda: self._ready() == ready
+                             and sorted(self._controllers) == self.namespace.rcs())
+        other_count = len(OTHER_CONTROLLERS)
+        self._floor = min(replicas - missing, len(ready) - other_count) + other_count
+        self._ceiling = replicas + surge + other_count
+        self._versions = self._versions_of_other_controllers()
+        self._expected = expected
+        with self._counts:  # the watch may still process earlier events
             self.initial_pods = set(self.created)
             self.min_ready, self.max_pods = len(ready), len(pods)
             self.orphans.clear()
         self.controllers_deleted.clear()
-        self.undescribed.clear()
+        self.times_without_foo.clear()
 
-    def verdict(self) -> list[str]:
-        """Return a phrase for each broken promise. Raises Blind."""
-        present = uids(self.namespace.pods())
-        self._sees(lambda: present <= set(self.created) and not present & self.deleted_pods)
+    def violations(self) -> list[str]:
+        """Return a description of each violation. Raises ObservationLost."""
+        pod_uids = uids(self.namespace.pods())
+        self._wait_for_watch(
+            lambda: pod_uids <= set(self.created) and not pod_uids & self.deleted_pods
+        )
         broken = []
         if self.min_ready < self._floor:
             broken.append(f"floor broken: {self.min_ready} ready instead of {self._floor}")
         if self.max_pods > self._ceiling:
             broken.append(f"ceiling broken: {self.max_pods} pods instead of {self._ceiling}")
-        if self.undescribed:
-            broken.append(f"foo gone: {self.undescribed[0]}")
+        if self.times_without_foo:
+            broken.append(f"foo gone: {self.times_without_foo[0]}")
         if self.orphans:
             broken.append(f"without a controller: {', '.join(sorted(self.orphans))}")
         if self.restarts:
             broken.append(f"{self.restarts} containers restarted")
-        if self._look_at_strangers() != self._strangers:
-            broken.append("a stranger touched")
+        if self._versions_of_other_controllers() != self._versions:
+            broken.append("another controller was changed")
         return broken
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
 
-    def _sees(self, what: Callable[[], bool]) -> None:
-        eventually(lambda: self.errors or what(), "the judge's view of the namespace")
+    def _wait_for_watch(self, what: Callable[[], bool]) -> None:
+        eventually(lambda: self.errors or what(), "the watch of the judge")
         if self.errors:
-            raise Blind(repr(self.errors[0]))
+            raise ObservationLost(repr(self.errors[0]))
 
     def _watch(self, resource: str, version: str, take: Callable[[str, Json], None]) -> None:
         super()._watch(resource, version, take)
@@ -111,10 +114,10 @@ class Judge(Observer):
     def _ready(self) -> set[str]:
         return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
 
-    def _look_at_strangers(self) -> Json:
-        """Return the strangers' names and resourceVersions; any write changes a resourceVersion."""
-        controllers = [self.namespace.rc(name) or {} for name in STRANGERS]
-        pods = [pod for pod in self.namespace.pods() if is_strangers(pod)]
+    def _versions_of_other_controllers(self) -> Json:
+        """Return the resourceVersions of the other controllers and pods."""
+        controllers = [self.namespace.rc(name) or {} for name in OTHER_CONTROLLERS]
+        pods = [pod for pod in self.namespace.pods() if is_other_pod(pod)]
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
                 for item in (*filter(None, controllers), *pods)}
 
@@ -124,21 +127,21 @@ class Judge(Observer):
         self._controllers.pop(name, None)
         if kind != "DELETED":
             self._controllers[name] = item
-        if self._is_expected and not any(map(self._describes_primary, self._controllers.values())):
-            self.undescribed.append(
-                f"{name} {kind.lower()}, and what is left is "
+        if self._expected and not any(map(self._describes_primary, self._controllers.values())):
+            self.times_without_foo.append(
+                f"{name} {kind.lower()}, remaining: "
                 f"{', '.join(sorted(self._controllers))}")
 
     def _describes_primary(self, item: Json) -> bool:
-        """Return whether foo, its desired replacement, or a successor naming foo exists."""
+        """Return whether the controller is foo, its replacement, or a successor of foo."""
         annotations = item["metadata"].get("annotations") or {}
-        of = (annotations.get(object_meta.PARTNER)
-              or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])
-        return item["metadata"]["name"] in self._is_expected or of == "foo"
+        partner = (annotations.get(object_meta.PARTNER)
+                   or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])
+        return item["metadata"]["name"] in self._expected or partner == "foo"
 
 
 class World:
-    """Namespace for one client at a time. A context manager."""
+    """A context manager with a namespace and a proxy for one client at a time."""
 
     def __init__(self, kubeconfig: str, title: str) -> None:
         self._kubeconfig, self._title = kubeconfig, title
@@ -150,16 +153,16 @@ class World:
             self._stack.callback(self.namespace.delete)
             for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
                 self.namespace.allow(role(name), name)
-            for name, labels in STRANGERS.items():
+            for name, labels in OTHER_CONTROLLERS.items():
                 body = manifest(1, name=name)
                 body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = labels
                 self.namespace.create("replicationcontrollers", body)
-            for name in STRANGERS:
+            for name in OTHER_CONTROLLERS:
                 self.namespace.until_available(name, 1)
             self.proxy = self._stack.enter_context(Proxy(self._kubeconfig))
             self.home = Path(self._stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="baton-faults-")))
-            self._through_the_proxy = self._write_kubeconfig()
+            self._proxy_kubeconfig = self._write_kubeconfig()
             self.judge = self._stack.enter_context(Judge(self.namespace))
             self._stack = self._stack.pop_all()
         return self
@@ -168,7 +171,7 @@ class World:
         self._stack.__exit__(*exception)
 
     def _write_kubeconfig(self) -> str:
-        """Write the kubeconfig of the code under test, with the proxy's address."""
+        """Write a kubeconfig with the address of the proxy, and return its path."""
         config = json.loads(Path(self.namespace.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": self.proxy.url}
         path = self.home / "kubeconfig"
@@ -178,45 +181,45 @@ class World:
     # Actions
 
     def clear(self) -> None:
-        """Remove everything but the strangers."""
-        for name in set(self.namespace.rcs()) - STRANGERS.keys():
+        """Delete all objects except the other controllers."""
+        for name in set(self.namespace.rcs()) - OTHER_CONTROLLERS.keys():
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
         for resource in ("replicasets", "statefulsets", "daemonsets"):
             self.namespace.call("DELETE", self.namespace.apps_path(resource))
         for pod in self.namespace.pods():
-            if not is_strangers(pod):
-                # the garbage collector may be faster
+            if not is_other_pod(pod):
+                # the garbage collector may have deleted the pod
                 with contextlib.suppress(ApiException):
                     self.namespace.remove(pod["metadata"]["name"], "pods")
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         self.namespace.call("DELETE", leases)
         self.namespace.call("DELETE", self.namespace.apps_path("controllerrevisions"))
-        eventually(lambda: (all(map(is_strangers, self.namespace.pods()))
-                            and len(self.namespace.rcs()) == len(STRANGERS)
+        eventually(lambda: (all(map(is_other_pod, self.namespace.pods()))
+                            and len(self.namespace.rcs()) == len(OTHER_CONTROLLERS)
                             and not self.namespace.replica_sets()),
                    "an empty namespace")
 
     def run(self, params: Json, script: Script | None = None, client: Client = module,
             program: Program | None = None) -> Ended:
-        """Run a task to its end, with the script applied to its requests."""
+        """Run a task with the script as the handler of its requests."""
         command, environment = client({**TASK, "namespace": self.namespace.name, **params},
-                                      self._through_the_proxy, self.home)
+                                      self._proxy_kubeconfig, self.home)
         self.proxy.script = script
         try:
             return (program or Program()).run(command, environment)
         finally:
             self.proxy.script = None
-            self.proxy.hang_up()
+            self.proxy.close_connections()
             self.proxy.listen()
             if self.proxy.errors:
                 raise self.proxy.errors[0]
 
-    def comes_to_rest(self) -> None:
+    def wait_until_idle(self) -> None:
         """Wait until every controller has its desired number of ready pods."""
 
-        def rests() -> bool:
+        def is_idle() -> bool:
             items = [*(self.namespace.rc(name) or {} for name in self.namespace.rcs()),
                      *self.namespace.replica_sets()]
             counts = [(item["spec"]["replicas"], item["status"].get("replicas", 0),
@@ -225,22 +228,24 @@ class World:
             return (all(len(set(count)) == 1 for count in counts)
                     and sum(count[0] for count in counts) == len(self.namespace.pods()))
 
-        eventually(rests, "controllers at rest", seconds=20)
+        eventually(is_idle, "an idle namespace", seconds=20)
 
     def end_state(self) -> Json | str:
-        """Return the state that two equivalent runs share; the strangers are compared elsewhere."""
+        """Return the state of the namespace without the other controllers, for comparisons."""
         try:
             state = self.namespace.end_state()
         except KeyError:
             return "pods without an owner"
         controllers = {name: controller
                        for name, controller in state["controllers"].items()
-                       if name not in STRANGERS}
+                       if name not in OTHER_CONTROLLERS}
         for controller in controllers.values():
-            controller["annotations"].pop(TOUCHED, None)
+            controller["annotations"].pop(FOREIGN_ANNOTATION, None)
         return {"controllers": controllers,
-                "pods": [pod for pod in state["pods"] if pod[0] not in STRANGERS]}
+                "pods": [pod for pod in state["pods"] if pod[0] not in OTHER_CONTROLLERS]}
 
 
-def is_strangers(pod: Json) -> bool:
-    return any(labels.items() <= pod["metadata"]["labels"].items() for labels in STRANGERS.values())
+def is_other_pod(pod: Json) -> bool:
+    return any(
+        labels.items() <= pod["metadata"]["labels"].items() for labels in OTHER_CONTROLLERS.values()
+    )

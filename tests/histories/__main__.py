@@ -3,7 +3,8 @@
 
 """Run `make test-histories`: random histories of every kind on a real API server with an observer.
 
-A seed always makes the same few histories. A failed history is shown with its moves and outcomes.
+A history is a random sequence of moves: tasks, kills and actions of other clients. A seed
+determines a few histories. A failed history is printed with its moves and results.
 """
 
 from __future__ import annotations
@@ -32,38 +33,38 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import begin  # noqa: E402
 
-#: Histories of a seed, or of a seed of fleets, which last longer; and moves of a history.
-HISTORIES, OF_FLEETS, DEEDS = 6, 2, 5
-#: Labels for histories of several controllers; and how many seeds make such histories, if not all.
-FLEET, EVERY = "Fleet", 4
+#: Histories per seed, histories per seed of fleets (which take longer), and moves per history.
+HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
+#: Name of histories of several controllers; every FLEET_PERIOD-th seed plays such histories.
+FLEET, FLEET_PERIOD = "Fleet", 4
 CLUSTER = embedded.checkout_cluster_name("histories")
 #: Moves of other clients.
-HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale",
-         "restart_controller_manager", "set_own",
-         "recreate", "hold", "type")
+MOVES_OF_CLIENTS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale",
+                    "restart_controller_manager", "set_own",
+                    "recreate", "hold", "type")
 DOCUMENT = ROOT / "docs" / "faults.md"
 #: The heading after the table of recorded runs.
 NEXT_HEADING = "\n## What this shows about kubectl"
 
-Done = collections.Counter[str]
+Counts = collections.Counter[str]
 
 
 class Counting:
-    """World that counts the moves of other clients."""
+    """A wrapper of a world that counts the moves of other clients."""
 
-    def __init__(self, world: t.Any, done: Done) -> None:
+    def __init__(self, world: t.Any, done: Counts) -> None:
         self._world, self._done = world, done
 
     def __getattr__(self, name: str) -> t.Any:
-        if name in HANDS:
+        if name in MOVES_OF_CLIENTS:
             self._done[f"by others: {name}"] += 1
         return getattr(self._world, name)
 
 
 def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Sequence[str] = KINDS,
-         machine: type[History] | type[Fleets] = History) -> tuple[int, Done, str]:
+         machine: type[History] | type[Fleets] = History) -> tuple[int, Counts, str]:
     """Play the histories of a seed; return the seed, the counts of moves, and the failure."""
-    done: Done = collections.Counter()
+    done: Counts = collections.Counter()
 
     class Counted(machine):  # type: ignore[misc, valid-type]
         kinds = tuple(kind for kind in of_kinds if kind != FLEET)
@@ -90,10 +91,15 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
             finally:
                 self.world.close()
 
-    settings = hypothesis.settings(max_examples=histories, stateful_step_count=DEEDS, deadline=None,
-                                   database=None,
-                                   phases=[hypothesis.Phase.generate], report_multiple_bugs=False,
-                                   suppress_health_check=list(hypothesis.HealthCheck))
+    settings = hypothesis.settings(
+        max_examples=histories,
+        stateful_step_count=MAX_MOVES,
+        deadline=None,
+        database=None,
+        phases=[hypothesis.Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
     try:
         run_state_machine_as_test(hypothesis.seed(seed)(Counted), settings=settings)
     except Exception:
@@ -101,12 +107,12 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
     return seed, done, ""
 
 
-def play_really(seed: int, kinds: t.Sequence[str]) -> tuple[int, Done, str]:
-    """Play the histories of a seed on the real cluster, in a process of its own."""
-    is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % EVERY == 0)
+def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str]:
+    """Play the histories of a seed on the real cluster, in a separate process."""
+    is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % FLEET_PERIOD == 0)
     machine, world = (Fleets, FleetWorld) if is_fleet else (History, RealWorld)
     return play(lambda: world(CLUSTER, f"history-{seed}"), seed,
-                OF_FLEETS if is_fleet else HISTORIES, kinds, machine)
+                FLEET_HISTORIES if is_fleet else HISTORIES, kinds, machine)
 
 
 def main() -> int:
@@ -114,13 +120,13 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1-8", metavar="A-B", help="which seeds (default: 1-8)")
     parser.add_argument("--workers", type=int, default=4, metavar="N",
-                        help="seeds played at the same time (default: 4)")
+                        help="number of seeds that are played in parallel (default: 4)")
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, FLEET], default=[*KINDS, FLEET],
                         metavar="KIND",
                         help=f"of these kinds, or of several controllers at once ({FLEET}) "
                              "(default: all)")
     parser.add_argument("--simulated", type=int, metavar="N",
-                        help="in the simulated cluster instead, N histories for each seed")
+                        help="play N histories per seed in the simulated cluster instead")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
@@ -134,7 +140,7 @@ def main() -> int:
                                   for seed in seeds)
         else:
             with embedded.up(CLUSTER):
-                done, failed = gather(pool.submit(play_really, seed, options.kinds)
+                done, failed = gather(pool.submit(play_on_cluster, seed, options.kinds)
                                       for seed in seeds)
     minutes = (time.monotonic() - began) / 60
     print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
@@ -146,9 +152,9 @@ def main() -> int:
 
 
 def gather(futures: t.Iterable[
-        concurrent.futures.Future[tuple[int, Done, str]]]) -> tuple[Done, list[str]]:
-    """Return the sum of all counts, and the failed seeds, reported as they end."""
-    done: Done = collections.Counter()
+        concurrent.futures.Future[tuple[int, Counts, str]]]) -> tuple[Counts, list[str]]:
+    """Return the sum of all counts and the failed seeds; print each result."""
+    done: Counts = collections.Counter()
     failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):
         seed, counts, failure = future.result()
@@ -161,8 +167,8 @@ def gather(futures: t.Iterable[
     return done, sorted(failed)
 
 
-def record(options: argparse.Namespace, done: Done, failed: list[str]) -> None:
-    """Add a row to the document's table of runs."""
+def record(options: argparse.Namespace, done: Counts, failed: list[str]) -> None:
+    """Append a row to the table of runs in the document."""
     tasks, killed = (sum(count for action, count in done.items() if end in action)
                      for end in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories of fleets: a task for controllers of several kinds, killed at a random write.
+"""Play histories of fleets: tasks for controllers of several kinds, killed at random writes.
 
-Some controllers share a name. The task is its own process, which ends at once with all its threads
-when killed. Meanwhile another client may write to every controller and pod, and the Lease is
-renewed many times.
+Some controllers have the same name. A task is a separate process, so that a kill ends all its
+threads. Another client may write to all controllers and pods during the task, and the Lease is
+renewed often.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: The label that selects all controllers, and the label with the controller of a pod.
+#: Label that selects all controllers, and label of a pod that identifies its controller.
 CHOSEN, MEMBER = "tier", "member"
-#: Seconds between two renewals of a Lease, so that a short task renews the Lease, too.
+#: Interval between renewals of a Lease in seconds, short enough for renewals in a short task.
 RENEW = 0.3
-#: Pods that become ready after three seconds: a task lasts longer than several renewals.
+#: An image whose pods become ready after 3 s, so that a task takes several renewals.
 SLOW = "myimage:v7-slow"
-#: The message of a task that meets another task on the same controller.
+#: Parts of messages about another task on the same controller.
 INTRUSIONS = ("took over", "already working on it")
 
 
@@ -65,7 +65,7 @@ class Member(t.NamedTuple):
 
 
 class FleetObserver(Observer):
-    """Counts the ready pods of each member as well."""
+    """An observer that also records the minimum of ready pods per member."""
 
     def __init__(self, world: FleetWorld) -> None:
         super().__init__(world.namespace)
@@ -96,7 +96,7 @@ class FleetWorld(RealWorld):
                                         else {"matchLabels": labels})
             body["spec"]["template"]["metadata"]["labels"] = labels
             self.namespace.call("POST", RESOURCES[member.kind].format(self.namespace.name), body)
-        self.comes_to_rest()
+        self.wait_until_idle()
 
     def pods_of(self, member: Member) -> list[tuple[str, bool]]:
         """Return image and readiness of each pod that is not terminating."""
@@ -105,14 +105,16 @@ class FleetWorld(RealWorld):
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
              is_loaded: bool) -> Ended:
-        """Run a task for several controllers; fail if one had fewer ready pods than its floor."""
+        """Run a task for several controllers; assert that the ready pods of each respect the
+        floor.
+        """
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         task = {**{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS,
                 "kind": None,
                 "namespace": self.namespace.name, **params}
         arguments = (theirs, self.namespace.kubeconfig, task, death, self.clock_ahead)
-        # fork before starting observer threads
+        # fork before the threads of the observer start
         process = context.Process(target=_task, args=arguments)
         process.start()
         theirs.close()
@@ -131,9 +133,10 @@ class FleetWorld(RealWorld):
 
     @contextlib.contextmanager
     def _load(self) -> t.Iterator[None]:
-        """Write to every controller and every ready pod as another client, like a busy operator.
+        """Annotate all controllers and ready pods continuously, as another client, during the
+        block.
 
-        A write to a pod that is not ready would restart KWOK's delay.
+        A write to an unready pod would restart the delay of KWOK.
         """
         stop = threading.Event()
 
@@ -147,7 +150,7 @@ class FleetWorld(RealWorld):
                     if stop.wait(0.02):
                         return
                     body = {"metadata": {"annotations": {"tests.example.com/load": str(number)}}}
-                    with contextlib.suppress(ApiException):  # gone meanwhile
+                    with contextlib.suppress(ApiException):  # deleted in the meantime
                         self.namespace.call("PATCH", path, body, "application/merge-patch+json")
 
         thread = threading.Thread(target=write, daemon=True)
@@ -161,7 +164,7 @@ class FleetWorld(RealWorld):
 
 def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None,
           ahead: float) -> t.NoReturn:
-    """Run the module for a fleet in its own process, killed before or after a write."""
+    """Run a task for a fleet in this process; the process exits before or after a write."""
     try:
         pipe.recv()
         with clocks_ahead(ahead), mock.patch.object(
@@ -191,7 +194,7 @@ def _ended(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> End
 
 
 def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
-    """End the process at its write of this number, in any thread."""
+    """Exit the process before or after its nth write, in any thread."""
     count = itertools.count(1)
 
     def deadly(_what: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -208,7 +211,7 @@ def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
 
 
 class Fleets(RuleBasedStateMachine):
-    """History of a fleet."""
+    """A history of a fleet."""
 
     world: t.Any
     has_failed = True
@@ -222,9 +225,9 @@ class Fleets(RuleBasedStateMachine):
         self.members = [Member(*pair) for pair in members]
         sizes = {member: 2 if member.kind == "DaemonSet" else size
                  for member, size in zip(self.members, replicas, strict=False)}
-        #: The acceptable sizes.
+        #: Acceptable sizes by member.
         self.sizes = {member: {size} for member, size in sizes.items()}
-        #: The last task, if killed or incomplete.
+        #: The last task if it was killed or its update is incomplete.
         self.pending: Json | None = None
         self.world.clock_ahead = ahead
         self.world.create_all(sizes)
@@ -268,8 +271,8 @@ class Fleets(RuleBasedStateMachine):
 
     def _roll(self, params: Json, death: tuple[int, bool] | None, is_loaded: bool = False) -> Ended:
         params = {"label_selectors": [f"{CHOSEN}=fleet"], "kinds": list(KINDS), **params}
-        self.has_failed = True  # until known better
-        self.world.comes_to_rest()
+        self.has_failed = True  # until the task has succeeded
+        self.world.wait_until_idle()
         floors = {member.label: min([*self.sizes[member],
                                      sum(ready for _image, ready in self.world.pods_of(member))])
                   - (member.kind in ("StatefulSet", "DaemonSet")) for member in self.members}
@@ -296,8 +299,8 @@ class Fleets(RuleBasedStateMachine):
         return ended
 
     def _have(self, image: str) -> None:
-        """Fail unless all pods of each member have this image, in the number last requested."""
-        self.world.comes_to_rest()
+        """Assert that each member has ready pods of the image, in an acceptable number."""
+        self.world.wait_until_idle()
         for member in self.members:
             pods = self.world.pods_of(member)
             assert len(pods) in self.sizes[member], (
@@ -305,7 +308,7 @@ class Fleets(RuleBasedStateMachine):
             assert set(pods) <= {(image, True)}, f"{member} has {pods}"
 
     def teardown(self) -> None:
-        """Check that an undisturbed task leaves the requested state and nothing else."""
+        """Run a task without kills, and assert that only the requested state remains."""
         if self.has_failed:
             return
         if self.pending:
@@ -316,7 +319,7 @@ class Fleets(RuleBasedStateMachine):
         ended = self._roll({"image": "myimage:last", "concurrency": 4}, None)
         assert ended.how == "done", ended.message
         again = self._roll({"image": "myimage:last"}, None)
-        assert not again.result["changed"], "the last task changes something again"
+        assert not again.result["changed"], "a rerun of the last task has changed something"
         for kind in KINDS:
             names = sorted(member.name for member in self.members if member.kind == kind)
             assert self.world.names(kind) == names, (
@@ -326,7 +329,7 @@ class Fleets(RuleBasedStateMachine):
             marks = {annotation for annotation in item["metadata"].get("annotations") or {}
                      if "baton.kubernetes" in annotation}
             assert marks <= {"baton.kubernetes/last-rollout"}, (
-                f"marks are left on {member}: {marks}")
+                f"annotations of the update remain on {member}: {marks}")
             assert "priorityClassName" not in item["spec"]["template"]["spec"], (
                 f"the template of {member} is closed")
         assert not self.world.leftovers()

@@ -3,9 +3,9 @@
 
 """Play random histories: tasks with random options, killed at random writes, among other clients.
 
-A history knows the promises (docs/how-it-works.md), not how an update works. The world (World)
-checks the promises during a task, this file the promises afterwards. At the end of a history, an
-undisturbed task must leave the requested state and nothing else.
+The guarantees are those of docs/how-it-works.md. The world (World) checks the guarantees during a
+task, and this file those after a task. At the end of a history, a task without kills must leave
+only the requested state.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Kinds whose pods the controller manager replaces as soon as the template changes.
 STEPPED_BY_SERVER = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
-#: An image whose pods never become ready, as every kubelet reports at once
-#: (tests/cluster/stages.yaml).
+#: An image whose pods never become ready; the kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
-#: Options for a task that soon gives up waiting for broken pods.
+#: Options of a task that fails soon if pods do not become ready.
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
-#: The user's own fields, which an update restores at its end.
+#: Fields of the user, which an update restores at its end.
 OWN_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
               "paused", "podManagementPolicy")
 
@@ -40,7 +39,7 @@ def _rolling(**numbers: t.Any) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
-#: Fields in the spec of a user's controller; a number, modulo the length, selects an entry.
+#: Additional spec fields of a controller; a random number modulo the length selects an entry.
 OWN: dict[str, tuple[Json, ...]] = {
     "Deployment": (
         {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
@@ -57,7 +56,7 @@ OWN: dict[str, tuple[Json, ...]] = {
         {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0},
         {"updateStrategy": _rolling(maxSurge="50%", maxUnavailable=0), "revisionHistoryLimit": 0}),
 }
-#: Options that change the way of an update but not its goal.
+#: Options that change the steps of an update, but not its result.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
     "revision_history_limit": st.sampled_from([0, 1, 10]),
@@ -67,25 +66,25 @@ WAYS = st.fixed_dictionaries({}, optional={
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
 HALTING = ("pause_at",)
-#: The write before or after which the client dies; a task with fewer writes survives.
+#: Number of the write at which the client is killed, and whether after the write.
 DEATHS = st.one_of(st.none(),
                    *[st.tuples(st.integers(1, most), st.booleans()) for most in (6, 14, 24)])
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a task ended."""
+    """The result of a task."""
 
     #: "done", "killed" or "refused".
     how: str
     #: The result of the module.
     result: Json = dataclasses.field(default_factory=dict)
-    #: The error for people.
+    #: Text of the error.
     message: str = ""
 
 
 class World(t.Protocol):
-    """Place of a history."""
+    """The cluster in which a history is played."""
 
     #: Whether the world has all kinds, budgets, several clients, and a controller manager to
     #: restart.
@@ -94,39 +93,41 @@ class World(t.Protocol):
     def close(self) -> None:
         """Release the resources of the world."""
 
-    #: Seconds by which the client's clock is ahead.
+    #: Offset of the client's clock in seconds.
     clock_ahead: float
     #: Whether pods take time to terminate.
     ends_slowly: bool
 
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
-        """Create the controller foo, with these spec fields and available pods unless broken."""
+        """Create the controller foo with these spec fields; wait for its pods unless they are
+        broken.
+        """
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> Ended:
-        """Run the module.
-
-        Fails if fewer pods than the floor were ready, more pods than the ceiling existed that were
-        not terminating, or a pod had no controller.
+        """Run a task, and assert the floor of ready pods, the ceiling of pods, and that each pod
+        has a controller.
         """
 
     def check(self, params: Json) -> Ended:
-        """Run the module in check mode."""
+        """Run a task in check mode."""
 
-    def comes_to_rest(self) -> None:
-        """Return when nothing changes any more by itself."""
+    def wait_until_idle(self) -> None:
+        """Wait until the cluster does not change any more."""
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of the controllers of a kind without an owner."""
+        """Return the names of the controllers of a kind that have no owner."""
 
     def look(self, kind: str, name: str) -> Json | None:
         """Return a controller as stored by the API server."""
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        """Return top owner, image and readiness of each pod that is not terminating."""
+        """Return the top-level owner, the image and the readiness of each pod that is not
+        terminating.
+        """
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
-        """Add or remove nodes of a DaemonSet, or scale."""
+        """Scale a controller; for a DaemonSet, add or remove nodes."""
 
     def delete_pod(self, index: int) -> None: ...
 
@@ -140,34 +141,34 @@ class World(t.Protocol):
         """Change fields in the spec of a controller, as their user."""
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
-        """Delete a controller without its pods, and create it again without annotations."""
+        """Delete a controller with --cascade=orphan, and create it again without annotations."""
 
     def hold(self, kind: str, name: str) -> None:
-        """Give a controller a finalizer that another client removes a while after the deletion."""
+        """Add a finalizer, which another client removes some time after the deletion."""
 
     def type(self, words: list[str]) -> None:
-        """Run a kubectl command that changes an object."""
+        """Execute a kubectl command that changes an object."""
 
     def apply(self, kind: str, replicas: int) -> None:
-        """Apply foo's first manifest by force with this size, if any; the server may refuse."""
+        """Apply the first manifest of foo with force and this size; the API server may refuse."""
 
     def budget(self, spec: Json) -> None:
-        """A PodDisruptionBudget of all pods."""
+        """Create a PodDisruptionBudget for all pods."""
 
     def restart_controller_manager(self) -> None: ...
 
     def autoscale(self, kind: str, name: str) -> None:
-        """Add an autoscaler that keeps the present size."""
+        """Create an autoscaler with the current size."""
 
     def autoscaler(self) -> Json | None:
         """Return the autoscaler's target and annotations."""
 
     def leftovers(self) -> list[str]:
-        """Return objects that no task may leave behind: held Leases."""
+        """Return the Leases that remain after a task."""
 
 
 class History(RuleBasedStateMachine):
-    """History; a subclass selects the world."""
+    """A random history; a subclass selects the world."""
 
     world: World
     #: Whether the history has ended early.
@@ -185,26 +186,26 @@ class History(RuleBasedStateMachine):
               pastes: int | None, clock_ahead: float, ends_slowly: bool) -> None:
         kind = data.draw(st.sampled_from(self.kinds))
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: The number of the error's command to paste, or None.
+        #: Index of the command of an error to execute, or None.
         self.pastes = pastes
         #: Whether the controller has a finalizer.
         self.is_held = False
-        #: Whether another client has deleted the controller without its pods and created it again.
+        #: Whether another client has recreated the controller.
         self.is_recreated = False
-        #: Whether pods exist, or existed, that never become ready.
+        #: Whether pods of a broken image have existed.
         self.has_broken = False
-        #: Whether a killed task may have lost the user's own numbers by setting others.
+        #: Whether a killed task may have lost the user's settings.
         self.is_own_lost = False
         self.world.clock_ahead, self.world.ends_slowly = clock_ahead, ends_slowly
         #: The spec of the PodDisruptionBudget, if any.
         self.budget: Json | None = None
-        #: The acceptable sizes; several if another client has scaled during an update.
+        #: Acceptable sizes; several if another client has scaled during an update.
         self.sizes = {replicas}
         #: The last task, unless its update is complete.
         self.pending: Json | None = None
-        #: The tasks that may have begun the update, the oldest before the tasks killed since.
+        #: The tasks that may have started the update, oldest first.
         self.begun: list[Json] = []
-        #: Whether another client's action permits fewer pods than promised.
+        #: Whether an action of another client permits fewer pods than the floor.
         self.is_disturbed = False
         self.scaler: Json | None = None
         self.is_migrating = self.has_given_up = self.is_unmarked = False
@@ -259,12 +260,12 @@ class History(RuleBasedStateMachine):
     def same_task_again(self, death: tuple[int, bool] | None) -> None:
         self._do(t.cast(Json, self.pending), death)
 
-    # Other hands
+    # Other clients
 
     @rule(replicas=st.integers(1, 5))
     def scale(self, replicas: int) -> None:
         if self.world.look(self.kind, self.name):
-            # During an update either size may be right, except for nodes, which have no record.
+            # During an update, either size may be correct, except for a DaemonSet.
             self.sizes = (self.sizes | {replicas} if self.pending
                           and self.kind != "DaemonSet" else {replicas})
             self.world.scale(self.kind, self.name, replicas)
@@ -292,7 +293,7 @@ class History(RuleBasedStateMachine):
         if self.world.look(self.kind, self.name):
             self.world.unmark(self.kind, self.name)
             self.is_unmarked = True
-            # without the record, another task knows only the present size
+            # without the record, a task can only use the current size
             if "next_name" in t.cast(Json, self.pending):
                 self.sizes |= {t.cast(Json,
                                       self.world.look(self.kind, self.name))["spec"]["replicas"]}
@@ -323,7 +324,7 @@ class History(RuleBasedStateMachine):
                            {field: value for field, value in wishes[choice % len(wishes)].items()
                             if field != "podManagementPolicy"})
         self.own = self._own_now()
-        self.is_disturbed = True  # OnDelete pods are replaced now
+        self.is_disturbed = True  # the controller manager now replaces pods of OnDelete
 
     @precondition(lambda self: self.world.is_whole and not self.is_migrating)
     @rule(replicas=st.integers(1, 4), image=IMAGES, is_same=st.booleans())
@@ -359,18 +360,20 @@ class History(RuleBasedStateMachine):
     def restart_controller_manager(self) -> None:
         self.world.restart_controller_manager()
 
-    # Promises
+    # Guarantees
 
     def _do(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> None:
-        """Run a task like a user who pastes the next command of an error."""
+        """Run a task, and execute a next command of its error."""
         ended = self._run(params, death, hurry)
         if self.pastes is not None:
             self._paste(params, ended, self.pastes)
 
     def _paste(self, params: Json, ended: Ended, which: int) -> None:
-        """Paste a command of an error, then the last of each later error, at most once per pod."""
+        """Execute a command of an error, then the last command of each later error, at most once
+        per pod.
+        """
         for _time in range(2 * max(self.sizes)):
-            # the repeated task fails again
+            # the rerun fails again
             if ended.how != "refused" or "is rolled back to" in ended.message:
                 return
             if "add max_surge=1" in ended.message:
@@ -379,20 +382,22 @@ class History(RuleBasedStateMachine):
                 return
             else:
                 params = self._typed(ways[which if -len(ways) <= which < len(ways) else -1], params)
-                which = -1  # roll back, perhaps the only way
+                which = -1  # the last command, a rollback
             ended = self._run(params, None)
-        # the template before is lost
+        # the previous template is unknown
         if ended.how == "refused" and self.is_unmarked:
             return
-        # the version before the update is broken, too
+        # the previous version is also broken
         if ended.how == "refused" and self.was_broken:
             ended = self._run({"image": typed_commands.WORKING}, None)
-            if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the undone template may be left
+            if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
-        assert ended.how != "refused", f"whatever is pasted, it is refused: {ended.message}"
+        assert ended.how != "refused", f"each suggested command is refused: {ended.message}"
 
     def _typed(self, way: list[list[str]], params: Json) -> Json:
-        """Run the kubectl commands; return the options of the suggested or the same task."""
+        """Execute the kubectl commands, and return the options of the suggested task, or of this
+        task.
+        """
         note(f"  pasted: {way}")
         *tasks, last = ([task for words in way if (task := self._task_or_typed(words, params))]
                         or [params])
@@ -401,7 +406,7 @@ class History(RuleBasedStateMachine):
         return last
 
     def _task_or_typed(self, words: list[str], params: Json) -> Json | None:
-        """Return the options of a task; type any other command."""
+        """Return the options if the command is a task, or else execute the kubectl command."""
         if words == [typed_commands.BEGAN]:
             task = ((self.begun.pop() if len(self.begun) > 1 else self.begun[0]) if self.begun
                     else params)
@@ -413,13 +418,13 @@ class History(RuleBasedStateMachine):
                 **{option: value for option, value in typed.items() if option != "name"}}
 
     def _surging(self, params: Json) -> Json:
-        """Return a task that surges, so that no pod may be missing."""
+        """Return the task with a surge, so that no pod is unavailable."""
         excluded = {"max_unavailable"} if self.kind == "DaemonSet" else set()
         return {**{option: value for option, value in params.items() if option not in excluded},
                 "max_surge": 1}
 
     def _type(self, words: list[str]) -> None:
-        """Run a kubectl command suggested by an error."""
+        """Execute a kubectl command of an error."""
         verb, arguments, flags = typed_commands.kubectl(words)
         self.world.type(words)
         if verb == "patch" and arguments[0] == "pdb":
@@ -429,16 +434,16 @@ class History(RuleBasedStateMachine):
             assert size in self.sizes or self.is_unmarked, words
 
     def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
-        """Run a task, check its progress, and record a pending update."""
+        """Run a task, compare it with check mode, and record whether an update is pending."""
         self.has_broken = self.has_broken or params.get("image") == BROKEN
         params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}),
                   **params}
-        self.has_failed = True  # until the result says more
+        self.has_failed = True  # until the task has succeeded
         if params["kind"] != self.kind and self.world.look(params["kind"], self.name):
-            self.kind = params["kind"]  # a migration pauses, and stays incomplete
+            self.kind = params["kind"]  # the migration is complete except for a pause
             self.own = self._own_now()
         if not hurry or self.is_disturbed:
-            self.world.comes_to_rest()
+            self.world.wait_until_idle()
             self.is_disturbed = False
         # check mode has no broken pods
         planned = None if death or hurry or self.has_broken else self.world.check(params)
@@ -446,13 +451,13 @@ class History(RuleBasedStateMachine):
         missing = max(min(max(_unavailable(params, self.kind, size, self.own),
                               self._set_by_update(size)),
                           _spare(self.budget, size)) for size in self.sizes)
-        # a pod that counts as new already exists, so the server creates no other
+        # a pod with the label of the new template exists already
         if self.kind == "DaemonSet" and self.is_recreated:
             missing = max(1, missing)
         surge = max(_surge(params, self.kind, size, self.own) for size in self.sizes)
         ceiling = max(len(self.world.pods()), max(self.sizes) + surge)
-        # The Deployment controller counts sizes of ReplicaSets. The DaemonSet controller adds pods
-        # while old pods terminate, in a single turn. A killed task may have left a surge.
+        # The Deployment controller ignores terminating pods, the DaemonSet controller creates pods
+        # while old pods terminate, and a killed task may have left a surge.
         surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.is_unmarked)
         is_counted = not hurry and self.kind != "Deployment" and not surges
         ended = self.world.task(params, death, 0 if hurry else size - missing,
@@ -461,7 +466,7 @@ class History(RuleBasedStateMachine):
         if ended.how == "refused":
             lost = typed_commands.lost_options(params, ended.message)
             assert not lost, (
-                f"options that the command to repeat the task does not have: {lost}\n"
+                f"options that are missing in the command to repeat the task: {lost}\n"
                 f"{ended.message}")
         if planned:
             assert planned.how == ended.how, (
@@ -476,9 +481,9 @@ class History(RuleBasedStateMachine):
         return ended
 
     def _run_confirmed(self, params: Json) -> Ended:
-        """Run a task; first take the action that its error requires.
+        """Run a task, and execute the action that its error requires before.
 
-        Required after another client has scaled or begun another update, or by a budget.
+        Another client has scaled the controller, started an update, or created a budget.
         """
         ended = self._run(params, None)
         for _time in range(3):
@@ -488,7 +493,7 @@ class History(RuleBasedStateMachine):
             if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else",
                                   ended.message):
                 self._run({"image": begun[1]}, None)
-            elif "add max_surge=1" in ended.message:  # a budget lets no pod be missing
+            elif "add max_surge=1" in ended.message:  # the budget allows no unavailable pod
                 params = self._surging(params)
             elif ways and ways[0][0][0] == "kubectl":
                 params = self._typed(ways[0], params)
@@ -499,18 +504,18 @@ class History(RuleBasedStateMachine):
 
     @property
     def _can_be_broken(self) -> bool:
-        """Return whether pods of this kind can fail to become ready in this world."""
+        """Return whether this world has broken pods of this kind."""
         return self.world.is_whole or self.kind in ("StatefulSet", "DaemonSet")
 
     def _own_now(self) -> Json:
-        """Return the user's own fields of the spec."""
+        """Return the user's fields of the current spec."""
         spec = t.cast(Json, self.world.look(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in OWN_FIELDS if field in spec})
 
     def _restored(self, fields: Json | None = None) -> Json:
-        """Return the user's own fields that an update restores."""
+        """Return the user's fields that an update restores."""
         fields = copy.deepcopy(self._own_now() if fields is None else fields)
-        if self.is_own_lost:  # a recorded maxUnavailable above the present one is not trusted
+        if self.is_own_lost:  # a recorded maxUnavailable above the current value is ignored
             fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return fields
 
@@ -519,10 +524,7 @@ class History(RuleBasedStateMachine):
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
     def _possible(self, way: Json) -> Json:
-        """Return the options without refused ones: StatefulSets delete a pod before replacing it.
-
-        A DaemonSet either does so or surges.
-        """
+        """Return the options that the kind accepts."""
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return way
         surges = self.kind == "DaemonSet" and "max_unavailable" not in way
@@ -530,26 +532,22 @@ class History(RuleBasedStateMachine):
                 if (surges or option != "max_surge") and (option, value) != ("max_unavailable", 0)}
 
     def _set_by_update(self, size: int) -> int:
-        """Return the missing pods that an update without a record permits."""
+        """Return the number of unavailable pods that an update without a record permits."""
         if self.kind != "DaemonSet" or not self.is_unmarked:
             return 0
         strategy = t.cast(Json, self.world.look(self.kind, self.name))["spec"]["updateStrategy"]
         return _of(strategy.get("rollingUpdate", {}).get("maxUnavailable", 1), size)
 
     def _new_name(self) -> Json:
-        """Return the next_name for an update in progress and its rollback.
-
-        Annotations alone do not make a controller a successor.
-        """
+        """Return the option next_name of the update in progress, or {}."""
         name = (self.pending or {}).get("next_name")
         return {"next_name": name} if name else {}
 
     def _note(self, params: Json, ended: Ended) -> None:
-        """Record the present controllers, and whether an update is pending."""
+        """Record the existing controllers, and whether an update is pending."""
         is_migration = params.get("state") == "migrated"
         self.is_migrating = (is_migration or self.is_migrating) and ended.how != "done"
-        # A migration abandoned before the first pod moved leaves an empty ReplicaSet, unknown to
-        # other tasks.
+        # A migration that was killed before its first handover leaves an empty ReplicaSet.
         self.has_given_up = (not is_migration
                              and (self.has_given_up
                                   or (self.pending or {}).get("state") == "migrated"))
@@ -563,17 +561,16 @@ class History(RuleBasedStateMachine):
                     self.own = self._own_now()
                 names = self.world.names(self.kind)
                 assert len(names) == 1 or self.is_unmarked, (
-                    f"{ended.message}, and these are left: {names}")
+                    f"{ended.message}, and these controllers exist: {names}")
                 self.name = self.name if self.name in names else names[0]
-                self.world.comes_to_rest()
+                self.world.wait_until_idle()
                 image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
                 self.never_worked = self.never_worked and image == BROKEN
-                # A recreated controller adopts pods made from the template before another client
-                # applied one.
+                # A recreated controller may have adopted pods of another template.
                 is_mixed = self.is_applied and params.get("state") == "rolled_back"
                 remaining = [pod for pod in self._pods()
                              if pod[0] != self.name or (pod[1] != image and not is_mixed)]
-                assert not remaining, f"{self.name} has {image}, and these pods exist: {remaining}"
+                assert not remaining, f"{self.name} has {image}, but these pods exist: {remaining}"
         elif ended.how == "killed":
             self.pending = params
             self.is_own_lost = (self.is_own_lost or "max_unavailable" in params
@@ -588,7 +585,7 @@ class History(RuleBasedStateMachine):
             self.begun.append(params)
 
     def teardown(self) -> None:
-        """Check that an undisturbed task leaves the requested state and nothing else."""
+        """Run a task without kills, and assert that only the requested state remains."""
         if self.has_failed:
             return
         if self.pending:
@@ -597,37 +594,39 @@ class History(RuleBasedStateMachine):
                 self._paste(self.pending, ended, -1)
             elif self.pending or ended.how != "done":
                 ended = self._run_confirmed({"state": "rolled_back", **self._new_name()})
-            # if both versions are broken, a user corrects the template
+            # both versions are broken, so a user changes the template
             if self.pending and self.has_broken:
                 self._paste({"state": "rolled_back", **self._new_name()}, ended, 0)
         wish = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_label():
-            # the selector has the label of its update, and is immutable
+            # the immutable selector contains the deployment label
             wish["next_name"] = "last"
         ended = self._run_confirmed(wish)
         is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
         if (self.is_unmarked or self.is_contradicted or is_stuck) and ended.how == "refused":
             assert "Next:" in ended.message, ended.message
-            # settings lost by another client's action are not checked
+            # settings that another client has changed are not checked
             return
         assert ended.how == "done" and not self.pending, (
             f"the last task: {ended.how} {ended.message}")
-        self.world.comes_to_rest()
+        self.world.wait_until_idle()
         again = self._run(wish, None)
         assert not again.result["changed"], "the last task changes something again"
-        self._is_as_asked_for("myimage:last")
+        self._assert_requested_state("myimage:last")
 
     def _pods(self) -> list[tuple[str, str, bool]]:
-        """Return the update's pods, without pods of controllers that lost their annotations."""
+        """Return the pods of the update, without pods of controllers whose annotations were
+        removed.
+        """
         ignored = set(self.world.names(self.kind)) - {self.name} if self.is_unmarked else set()
         return [pod for pod in self.world.pods() if pod[0] not in ignored]
 
-    def _is_as_asked_for(self, image: str) -> None:
+    def _assert_requested_state(self, image: str) -> None:
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_given_up and self.kind == "ReplicationController":
             controllers.pop("ReplicaSet", None)
         if self.is_unmarked:
-            controllers = {self.kind: [self.name]}  # the other controllers have lost their owner
+            controllers = {self.kind: [self.name]}  # the other controllers have no owner any more
         assert controllers == {self.kind: [self.name]}, f"these controllers exist: {controllers}"
         item = t.cast(Json, self.world.look(self.kind, self.name))
         template = item["spec"]["template"]
@@ -637,12 +636,12 @@ class History(RuleBasedStateMachine):
         assert _image(item) == image
         if not (self.is_unmarked or self.is_contradicted):
             assert self._restored() == (self._restored(self.own)), (
-                f"of the user's own {self.own} there is {self._own_now()}")
+                f"the user's settings are {self._own_now()} instead of {self.own}")
         assert "priorityClassName" not in template["spec"], "the template is closed"
         marks = {annotation for annotation in item["metadata"].get("annotations") or {}
                  if "/" in annotation}
         assert marks <= {"baton.kubernetes/last-rollout", "deployment.kubernetes.io/revision"}, (
-            f"marks are left: {marks}")
+            f"annotations of the update remain: {marks}")
         assert sorted(self._pods()) == [(self.name, image, True)] * size
         assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), (
             "the autoscaler is not what it was")
@@ -654,11 +653,10 @@ def _image(item: Json) -> str:
 
 
 def steps(result: Json) -> list[tuple[t.Any, ...]]:
-    """Return the steps that two equivalent runs share; merge consecutive size changes.
+    """Return the steps that are equal in check mode and in a run, with merged size changes.
 
-    The name of a ControllerRevision depends on the uid of its controller, unknown in check mode.
-    The server's own changes to the sizes of a Deployment's ReplicaSets are observed at random
-    moments.
+    The name of a ControllerRevision depends on a uid that is unknown in check mode. The sizes of
+    the ReplicaSets of a Deployment are observed at random moments.
     """
     reported: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}
@@ -677,11 +675,10 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
 
 
 def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
-    """Return the number of pods that may be missing.
+    """Return the maximum number of unavailable pods.
 
-    For a Deployment rounded down, at least 1 without a surge. For a StatefulSet rounded up, at
-    least 1, and exactly 1 on a cluster without maxUnavailable. For a DaemonSet likewise, unless it
-    surges.
+    A Deployment rounds down, with at least 1 without a surge. A StatefulSet and a DaemonSet without
+    a surge round up, with at least 1; a StatefulSet without the feature gate allows exactly 1.
     """
     if kind == "StatefulSet":
         return max(1,
@@ -703,7 +700,7 @@ def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
 
 
 def _surge(params: Json, kind: str, size: int, fields: Json) -> int:
-    """Return how many pods may exist above the size, rounded up."""
+    """Return the maximum number of additional pods, rounded up."""
     if kind == "StatefulSet":
         return 0
     if kind in OWN and not params.keys() & {"max_surge", "max_unavailable"}:
@@ -716,13 +713,13 @@ def _own_numbers(fields: Json) -> Json:
 
 
 def _of(value: int | str, size: int) -> int:
-    """Return a number, or a percentage of the size, rounded up."""
+    """Return the number, or the percentage of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 
 
 def _spare(budget: Json | None, size: int) -> int:
-    """Return the pods that a PodDisruptionBudget lets be missing, percentages rounded up."""
+    """Return the number of unavailable pods that a PodDisruptionBudget allows."""
     if not budget or "maxUnavailable" in budget:
         return budget["maxUnavailable"] if budget else size
     return max(0, size - _of(budget["minAvailable"], size))

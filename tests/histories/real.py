@@ -31,20 +31,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
-#: Seconds without a change after which the namespace is at rest, and seconds after which to stop
-#: waiting.
+#: Seconds without a change after which the namespace is idle, and the timeout in seconds.
 QUIET, LONGEST = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
-#: Kinds of the objects in such a history.
+#: Kinds of the controllers by the kind of the history.
 INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
             "Deployment": ("Deployment", "ReplicaSet")}
 #: Default options of every task.
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
-#: A finalizer, and the seconds for which it keeps a deleted object.
+#: A finalizer, and the seconds after a deletion until another client removes it.
 FINALIZER, HELD = "tests.example.com/held", 1.0
-#: Nodes for a DaemonSet, selected by the label.
+#: Number of nodes for a DaemonSet, and their label.
 NODES, TAKES = 5, "takes"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
@@ -63,7 +62,7 @@ class RealWorld:
         for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role(name), name)
         self._nodes: list[str] = []
-        #: The state at the last check for rest, and the time since which it is unchanged.
+        #: The last observed state, and the time of its last change.
         self._seen: list[tuple[str, str]] = []
         self._since = time.monotonic()
         #: Kinds of existing objects.
@@ -88,11 +87,11 @@ class RealWorld:
                             self._manifest(kind, replicas, image, fields))
         if kind == "DaemonSet":
             self._until_on(replicas)
-        self.comes_to_rest()
+        self.wait_until_idle()
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> Ended:
-        # younger pods of a DaemonSet count as unavailable, and are deleted at once
+        # the DaemonSet controller deletes unavailable pods immediately
         if params.get("min_ready_seconds"):
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
@@ -115,7 +114,7 @@ class RealWorld:
         return ended
 
     def _note_server(self, error: RolloutError) -> None:
-        """Add the server's present state to an error of missing progress."""
+        """Print the state of the cluster after an error about missing progress."""
         if "no progress" not in error.what:
             return
         for item in (item for kind in self._kinds for item in self._items(kind)):
@@ -138,8 +137,8 @@ class RealWorld:
             return Ended("refused", error.progress, error.message)
         return Ended("done", result, result["msg"])
 
-    def comes_to_rest(self) -> None:
-        """Wait until all controllers have their desired pods, or the state is unchanged."""
+    def wait_until_idle(self) -> None:
+        """Wait until all controllers have their desired pods, or the state does not change."""
         end = time.monotonic() + LONGEST
         while time.monotonic() < end:
             items = [item for kind in self._kinds for item in self._items(kind)]
@@ -165,12 +164,12 @@ class RealWorld:
     def pods(self) -> list[tuple[str, str, bool]]:
         of = {item["metadata"]["uid"]: item for kind in self._kinds for item in self._items(kind)}
 
-        def whose(uid: str) -> str:
+        def owner_of(uid: str) -> str:
             item = of.get(uid)
-            return ("" if item is None else whose(owner(item)) if owner(item)
+            return ("" if item is None else owner_of(owner(item)) if owner(item)
                     else item["metadata"]["name"])
 
-        return [(whose(owner(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod))
+        return [(owner_of(owner(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod))
                 for pod in self._pods()]
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
@@ -193,7 +192,7 @@ class RealWorld:
         self._patch(kind, name, {"metadata": {"annotations": None}})
 
     def set_own(self, kind: str, name: str, spec: Json) -> None:
-        """Replace whole fields: a merge would keep the numbers of another strategy."""
+        """Replace the fields, since a merge would retain numbers of another strategy."""
         fields = [{"op": "add", "path": f"/spec/{field}", "value": value}
                   for field, value in spec.items()]
         self.namespace.call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
@@ -239,7 +238,7 @@ class RealWorld:
             self.namespace.call("PATCH", path, json.loads(flags["-p"]),
                                 "application/merge-patch+json")
         else:
-            raise AssertionError(f"a command that is not known here: {words}")
+            raise AssertionError(f"unsupported command: {words}")
 
     def apply(self, kind: str, replicas: int) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/foo?fieldManager=kubectl&force=true"
@@ -257,7 +256,7 @@ class RealWorld:
                             {"metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
 
     def restart_controller_manager(self) -> None:
-        if isinstance(self._cluster, embedded.Cluster):  # not a cluster named by KUBECONFIG
+        if isinstance(self._cluster, embedded.Cluster):  # not the cluster of KUBECONFIG
             self._cluster.stop("kube-controller-manager", kill=True)
             self._cluster.start("kube-controller-manager")
 
@@ -274,7 +273,7 @@ class RealWorld:
                 if items else None)
 
     def leftovers(self) -> list[str]:
-        """Return held Leases; a killed task's Lease may stay until it expires."""
+        """Return the Leases that have not expired, except those of killed tasks."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         end = time.monotonic() + LONGEST
         while (held := [item["metadata"]["name"]
@@ -286,7 +285,7 @@ class RealWorld:
 
     def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1",
                   fields: Json | None = None) -> Json:
-        """Return the manifest of foo as written by a user."""
+        """Return the manifest of foo."""
         service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
         body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))
         if self.ends_slowly:
@@ -299,9 +298,8 @@ class RealWorld:
         return body
 
     def _take(self, count: int) -> None:
-        """Label only the first nodes.
-
-        A node without the label loses its pod at once, as if removed.
+        """Label the first `count` nodes only. A node without the label loses its pod, as if
+        removed.
         """
         for number, node in enumerate(self._nodes):
             labels = {TAKES: self.namespace.name if number < count else None}
@@ -328,7 +326,7 @@ class RealWorld:
 
     @staticmethod
     def _named(kind: str, name: str) -> tuple[str, str]:
-        """Return kind and name for kubectl's short form, for instance rc."""
+        """Return kind and name for a resource name of kubectl, such as rc."""
         short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet",
                  "ds": "DaemonSet", "deploy": "Deployment"}
         return (short.get(kind)
@@ -343,7 +341,7 @@ class RealWorld:
 
 
 class Releasing:
-    """Client that removes the finalizer of a deleted object after a while; a thread."""
+    """A thread that removes the finalizers of deleted objects after some time."""
 
     def __init__(self, world: RealWorld) -> None:
         self._world, self._stop = world, threading.Event()
@@ -352,14 +350,14 @@ class Releasing:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop, and let go of everything at once."""
+        """Stop the thread, and remove all finalizers immediately."""
         self._stop.set()
         self._thread.join()
         self._release(at_once=True)
 
     def _run(self) -> None:
         while not self._stop.wait(0.2):
-            # a busy API server, or a deleted object
+            # the API server is busy, or the object is deleted
             with contextlib.suppress(ApiException, HTTPError):
                 self._release()
 
@@ -385,7 +383,9 @@ class Releasing:
 
 @contextlib.contextmanager
 def clocks_ahead(seconds: float) -> t.Iterator[None]:
-    """Move the clock of the code under test ahead: the time of day, not durations."""
+    """Move the wall clock of the code under test ahead during the block, not the monotonic
+    clock.
+    """
     with contextlib.ExitStack() as stack:
         for module in (http, leases):
             stack.enter_context(mock.patch.object(module, "time", _Ahead(seconds)))
@@ -401,7 +401,7 @@ def clocks_ahead(seconds: float) -> t.Iterator[None]:
 
 
 class _Ahead:
-    """The module time, with another time of day."""
+    """The module time with an offset of the wall clock."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -421,7 +421,7 @@ def _is_held(lease: Json) -> bool:
 
 
 def _is_settled(item: Json, broken: int) -> bool:
-    """Return whether the controller is observed and all its pods are ready, except broken pods."""
+    """Return whether the status is up to date and all pods except broken ones are ready."""
     status = item.get("status") or {}
     if status.get("observedGeneration", 0) < item["metadata"]["generation"]:
         return False

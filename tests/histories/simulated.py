@@ -29,13 +29,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Those whose pods a model has by the name of what controls them.
+#: Kinds whose pods the model stores by the name of their controller.
 BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
 
 class CheckedCluster(Cluster):
-    """Model with a check of the pods after each move; a client may die before or after a write."""
+    """A simulated cluster that checks the pods after each change, and can kill the client at a
+    write.
+    """
 
     def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
                  fields: Json | None = None) -> None:
@@ -63,7 +65,7 @@ class CheckedCluster(Cluster):
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken = frozenset({BROKEN})
-            # check mode has a model of its own, whose pods must have other names
+            # the model of check mode needs other pod names
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)
@@ -130,7 +132,7 @@ class CheckedCluster(Cluster):
 
 
 class SimulatedWorld:
-    """A World (history.py) in memory."""
+    """A World (history.py) with a simulated cluster."""
 
     is_whole, clock_ahead, ends_slowly = False, 0.0, False
 
@@ -159,7 +161,7 @@ class SimulatedWorld:
         return self._ended(params,
                            lambda request: driver.simulate(choose(request), request, self.gateway))
 
-    def comes_to_rest(self) -> None:
+    def wait_until_idle(self) -> None:
         self.gateway.settle()
 
     def names(self, kind: str) -> list[str]:
@@ -241,7 +243,7 @@ class SimulatedWorld:
                 item["metadata"].get("annotations", {}).pop(key.rstrip("-"), None)
             self._store(str(self.gateway.kind), arguments[1], item)
         else:
-            raise AssertionError(f"a command that is not known here: {words}")
+            raise AssertionError(f"unsupported command: {words}")
 
     def apply(self, kind: str, replicas: int) -> None:
         return

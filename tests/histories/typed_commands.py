@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the commands of an error as pasted by a user: into a task's options or a kubectl verb."""
+"""Parse the commands of an error into the options of a task, or a kubectl verb."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 
 Json = dict[str, t.Any]
 
-#: The start of a task's ad-hoc command.
+#: First words of an ad-hoc command.
 AD_HOC = ["ansible", "localhost", "-m"]
-#: The text of an error in place of a command that needs the options of the update's author.
+#: Text of an error instead of a command whose options are unknown.
 BEGAN = "run the task that began it"
 #: Placeholders in commands, with their replacements.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
-#: Options that a command to repeat a task must have: the user expects the same update, as gently.
+#: Options that the command to repeat a task must contain.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
             "min_ready_seconds", "update_period",
             "revision_history_limit", "pause_at", "soak", "nodes", "on_failure",
             "failure_grace", "progress_deadline",
             "timeout", "autoscaler")
-#: Options without meaning for a task that undoes an update.
+#: Options that a rollback does not use.
 FORWARD = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
 #: Options of the connection, set by a world.
 CONNECTION = ("context", "kubeconfig", "host", "namespace")
 
 
 def alternatives(message: str) -> list[list[list[str]]]:
-    """Return the alternatives of an error: each is a list of commands in order.
+    """Return the alternatives of an error, each as a list of commands.
 
-    Commands that only show something are left out, and so are alternatives with an editor, or with
-    a placeholder that cannot be guessed.
+    Without commands that only show objects, and without alternatives that need an editor or contain
+    an unknown placeholder.
     """
     _rest, _next, lines = message.partition("\nNext:\n")
     ways: list[list[list[str]]] = [[]]
@@ -62,9 +62,9 @@ def _verb(words: list[str]) -> str:
 
 
 def task_params(words: list[str]) -> Json | None:
-    """Return the module options of an ad-hoc command, without the connection; None for kubectl.
+    """Return the options of an ad-hoc command without the connection; None for kubectl.
 
-    Fails if Ansible would not accept them.
+    Assert that Ansible would accept the options.
     """
     if words[: len(AD_HOC)] != AD_HOC:
         assert words[0] == "kubectl", f"not a command for the module: {words}"
@@ -83,14 +83,14 @@ def task_params(words: list[str]) -> Json | None:
 
 
 def goal(params: Json) -> tuple[t.Any, ...]:
-    """Return the options that decide the pods; equal for two tasks with the same goal."""
+    """Return the options that determine the pods at the end of a task."""
     return params.get("state", "updated"), params.get("image"), str(params.get("to_revision"))
 
 
 def lost_options(params: Json, message: str) -> list[str]:
-    """Return the options of a task that the error's command to repeat it lacks or changes.
+    """Return the options that the command to repeat a task lacks or changes.
 
-    The error may suggest another next_name, or an option to leave out.
+    The error may suggest another next_name, or to omit an option.
     """
     params = {option: value
               for option, value in params.items() if option != "next_name"
@@ -110,7 +110,7 @@ def _default(option: str) -> t.Any:
 
 
 def _typed(option: str, value: t.Any) -> t.Any:
-    """Return a value as the module gets it."""
+    """Return the value as the module receives it."""
     return ArgumentSpecValidator({option: options.ARGUMENT_SPEC[option]}).validate(
         {option: value}).validated_parameters[option]
 

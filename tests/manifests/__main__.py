@@ -1,16 +1,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make test-manifests`: rolls public projects' pod templates, and generated ones, on a real API
-server.
+"""Run `make test-manifests`: update pod templates of public projects, and generated templates.
 
     .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N]
                                      [--workers N] [--record] [WORD ...]
 
-Each manifest makes a trip as each kind of controller: created, updated in every form of request,
-paused, rolled back, and restored to its first template. Prints the number of trips and of passed
-trips as Markdown. WORD selects manifests by name; a generated manifest's name is its seed, which
-reproduces the manifest.
+Each manifest makes a trip as each kind of controller on a real API server: created, updated by each
+form of request, paused, rolled back, and restored to its first template. Prints the number of trips
+and of passed trips as Markdown. WORD selects manifests by name; the name of a generated manifest is
+its seed.
 """
 
 from __future__ import annotations
@@ -37,28 +36,28 @@ from trip import KINDS, Discarded, Refusal, Trip, prepare  # noqa: E402
 from workers import begin, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
-#: The sample has every nth written manifest.
+#: The sample has every nth handwritten manifest.
 SAMPLE = 6
-#: Number of generated manifests: in all, and in the sample.
+#: Number of generated manifests, in total and in the sample.
 GENERATED, GENERATED_IN_SAMPLE = 120, 1
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/manifests", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", action="store_true", help="few of them, always the same ones")
+    parser.add_argument("--sample", action="store_true", help="a few manifests, always the same")
     parser.add_argument("--seed", type=int, default=1, metavar="N",
-                        help="of the generated ones (default: 1)")
+                        help="seed of the generated manifests (default: 1)")
     parser.add_argument("--generated", type=int, metavar="N",
-                        help=f"how many are generated (default: {GENERATED})")
+                        help=f"number of generated manifests (default: {GENERATED})")
     parser.add_argument("--part", default="1/1", metavar="K/N",
-                        help="each N-th trip from the K-th on; a fifth is one kind")
+                        help="every N-th trip from the K-th on; 1/5 is one kind")
     parser.add_argument("--workers", type=int, default=6, metavar="N",
-                        help="trips at the same time (default: 6)")
+                        help="number of trips in parallel (default: 6)")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {report.DOCUMENT.relative_to(ROOT)}")
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="only manifests whose names have one of these")
+                        help="only manifests whose names contain one of these words")
     options = parser.parse_args()
     begin()
     began = time.monotonic()
@@ -74,7 +73,7 @@ def main() -> int:
 
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
-    """Make every trip once, a few in parallel. Raises SystemExit if a trip could not be made."""
+    """Run every trip once, several in parallel. Raises SystemExit if a trip could not run."""
     with a_namespace(kubeconfig, "generated") as namespace:
         jobs = list(chosen(namespace, options, tally))
 
@@ -83,7 +82,7 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
         try:
             broken = trip(namespace, kind, manifest, place).go()
         except Discarded as error:
-            broken = [f"not taken by the API server: {error}"]
+            broken = [f"rejected by the API server: {error}"]
         tally.add(manifest, kind, broken)
         say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
 
@@ -112,7 +111,7 @@ def chosen(namespace: Namespace, options: argparse.Namespace,
     part, parts = map(int, options.part.split("/"))
     for number, (kind_of_trip, kind, manifest) in enumerate(trips):
         if (number % parts == part - 1
-            and (not options.words or any(word in manifest.name for word in options.words))):
+                and (not options.words or any(word in manifest.name for word in options.words))):
             yield kind_of_trip, kind, number, manifest
 
 

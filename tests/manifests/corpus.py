@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pod templates in the style of public projects: the PodTemplates of corpus/*.yaml, and a few
-longer ones.
-"""
+"""Pod templates in the style of public projects: corpus/*.yaml, and a few long templates."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ REFUSED = FOLDER / "refused.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """A pod template in its author's words."""
+    """A pod template as its author has written it."""
 
     name: str
     template: Json
-    #: Selector, if the labels define none.
+    #: Selector, if it differs from the labels.
     selector: Json | None = None
 
 

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node for every pod: a template's node requirements do not matter where no container is started.
-"""
+"""Bind every unschedulable pod to a node, since fake nodes start no containers."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ NODES = itertools.cycle(f"fake-{number}" for number in range(4))
 
 @contextlib.contextmanager
 def bound(kubeconfig: str) -> Iterator[None]:
-    """Bind pods in the background, after the scheduler has had its time."""
+    """Bind the pods that the scheduler has not bound, in the background during the block."""
     stop = threading.Event()
     threading.Thread(target=_bind_all, args=(kubeconfig, stop), daemon=True).start()
     try:

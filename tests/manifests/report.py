@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The results of a run, as Markdown."""
+"""Write the results of a run as Markdown."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from generated import is_generated
 from trip import KINDS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
-#: Last heading of the document, above the table with a row for each recorded run.
+#: Heading of the section with a table of recorded runs.
 HEADING = "## Real manifests"
 
 
 @dataclasses.dataclass
 class Tally:
-    """The trips of a run so far."""
+    """Counts of the trips of a run."""
 
     seed: int
     part: str
@@ -69,7 +69,7 @@ def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
 
 
 def record(tally: Tally) -> None:
-    """Add a row to the document's table of runs."""
+    """Append a row to the table of runs in the document."""
     row = (f"| {datetime.datetime.now(datetime.UTC).date()} | {tally.seed} | {tally.part} | "
            + " | ".join(str(sum(count
                                 for (_kind, outcome), count in tally.attempts.items()

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A manifest's trip: created, rolled by every form of request, and restored to the first template.
+"""Create a manifest, update it by each form of request, and restore its first template.
 
-All assertions refer to the API server, not to the collection's results.
+The assertions use objects of the API server, not the results of the collection.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 Json = dict[str, Any]
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Kinds updated in place, without a successor.
+#: Kinds that are updated without a successor.
 STAYING = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
-#: Tells the pods of two trips apart: neither has to wait until the other one's are gone.
+#: Label that separates the pods of two trips, so that a trip need not wait for earlier pods.
 TRIP = "baton.test/trip"
-#: Any template may name these, where the cluster has them.
+#: Classes that templates may name.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
-#: Lists whose indistinguishable entries a merge keeps side by side.
+#: Lists in which a merge retains entries with equal keys.
 UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
-#: Seconds without progress: nothing here takes as long.
+#: progress_deadline of the tasks in seconds.
 DEADLINE = 40
 
 
 class Discarded(Exception):
-    """The API server does not accept this template, so the trip has no result."""
+    """The API server rejects the template, so the trip has no result."""
 
 
 class Broken(Exception):
-    """A broken promise, as a phrase."""
+    """A violation of a guarantee."""
 
 
 def prepare(namespace: Namespace) -> None:
-    """Create the objects that the templates name and pods need, and grant a task's permissions."""
+    """Create the objects to which the templates refer, and grant the permissions of the tasks."""
     for role_name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role(role_name), role_name)
     objects = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value})
@@ -64,7 +64,7 @@ def prepare(namespace: Namespace) -> None:
 
 
 class Trip:
-    """A manifest as a given kind of controller, in a shared namespace."""
+    """The trip of a manifest as a controller of a kind."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         self.namespace, self.kind, self.manifest = namespace, kind, manifest
@@ -77,7 +77,7 @@ class Trip:
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def go(self) -> list[str]:
-        """Return the first broken promise, if any. Raises Discarded."""
+        """Run the trip, and return the first violation in a list. Raises Discarded."""
         try:
             self._go()
         except (Discarded, ApiException):
@@ -137,7 +137,7 @@ class Trip:
         eventually(self._is_available, f"{REPLICAS} pods", seconds=DEADLINE)
 
     def _update(self, what: str, **params: Any) -> None:
-        """Run a task with a change, and again without one."""
+        """Run a task that changes the controller, and a rerun that changes nothing."""
         self._rolls(what, **params)
         self._is_unchanged(f"{what}, again", **params)
 
@@ -157,14 +157,14 @@ class Trip:
             if result["changed"] or result["steps"]:
                 raise Broken(f"{what}: it has changed something: {_line(result['steps'])}")
             wrote = {method for method, count in result["requests"].items() if count} - {"GET"}
-            # dry runs do not count as writes
+            # without dry runs
             if wrote and not {"template", "definition"} & params.keys():
                 raise Broken(f"{what}: it has sent {', '.join(wrote)}")
         if self._object()["metadata"]["generation"] != before:
             raise Broken(f"{what}: it has written")
 
     def _is_refused(self, reason: str, **params: Any) -> None:
-        """Assert that the task is refused with this sentence and without a write."""
+        """Assert that the task is refused with the sentence, without a write."""
         before = self._object()["metadata"]["resourceVersion"]
         try:
             self._roll(**params)
@@ -198,7 +198,7 @@ class Trip:
                  for item in items if not item["metadata"].get("ownerReferences")]
         return [name for name in names if name.startswith(f"{self.name}-")]
 
-    # Requests of the user
+    # Forms of a request
 
     def _image(self, tag: str) -> Json:
         return {"image": self._tagged(tag), "container": self.container}
@@ -207,7 +207,7 @@ class Trip:
         return f"registry.example.com:5000/{self.container}:{tag}"
 
     def _with_image(self, tag: str) -> Json:
-        """Their own text, but for the image and a remark."""
+        """Return the author's template with another image and an annotation."""
         template = copy.deepcopy(self.template)
         template["spec"]["containers"][0]["image"] = self._tagged(tag)
         remarks = template["metadata"].get("annotations") or {}
@@ -216,7 +216,7 @@ class Trip:
         return template
 
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
-        """Return a whole manifest; the task finds a successor, with another name and selector."""
+        """Return a complete manifest with another name and selector."""
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
         spec: Json = {"template": template}
@@ -227,7 +227,7 @@ class Trip:
             expressions = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
                 **self.manifest.selector,
                 "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
-            # the server's own
+            # set by the API server
             chosen = {key: value for key, value in labels.items() if key != object_meta.HASH_LABEL}
             expressions["matchLabels"].pop(object_meta.HASH_LABEL, None)
             spec["selector"] = chosen if self.kind == "ReplicationController" else expressions
@@ -238,9 +238,7 @@ class Trip:
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _told_by_server(self, steps: list[Json]) -> list[Json]:
-        """Return comparable steps: servers may merge reported sizes, and generate the names of
-        ReplicaSets.
-        """
+        """Return the steps without sizes and generated names, for comparisons."""
         comparable: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":
@@ -253,7 +251,7 @@ class Trip:
         return [{"sizes": sorted(step["sizes"].values())} if "sizes" in step else step
                 for step in comparable]
 
-    # Answers of the API server
+    # Templates of the API server
 
     def _path(self, name: str = "") -> str:
         resource = f"{self.kind.lower()}s"
@@ -273,7 +271,7 @@ class Trip:
         return _bare(item["spec"]["template"], self.kind)
 
     def _as_created(self, definition: Json) -> Json:
-        """Return the template as the server would store a new object."""
+        """Return the template that the API server would store, by a dry run."""
         whole = self._definition(definition["spec"]["template"], with_selector=True)
         whole["metadata"]["name"] = f"{self.name}-expected"
         return _bare(self.namespace.call("POST", f"{self._path()}?dryRun=All",
@@ -299,7 +297,7 @@ class Trip:
 
 
 class Refusal(Trip):
-    """A manifest that the API server refuses, requested in place of another."""
+    """The trip of a manifest that the API server rejects as an update of another manifest."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         containers = [{"name": "app", "image": "example.com/plain:v1"}]
@@ -316,9 +314,7 @@ class Refusal(Trip):
 
 
 def _choose_nodes(spec: Json) -> None:
-    """Place a DaemonSet on the first nodes: the node requirements of the author would decide the
-    number of pods.
-    """
+    """Replace the node requirements of a DaemonSet, so that the number of pods is known."""
     for field in ("nodeName", "nodeSelector"):
         if spec.get(field):
             del spec[field]
@@ -332,10 +328,10 @@ def _choose_nodes(spec: Json) -> None:
 
 
 def _bare(template: Json, kind: str) -> Json:
-    """Return a template without the label that its author did not write.
+    """Return the template without the label pod-template-hash.
 
-    The author's own value of a Deployment is lost on rollback (with kubectl rollout undo too): the
-    server overwrites the label in the ReplicaSets.
+    A rollback of a Deployment loses the author's value, as with `kubectl rollout undo`, because the
+    controller overwrites the label in ReplicaSets.
     """
     key = {"Deployment": object_meta.HASH_LABEL,
            "StatefulSet": object_meta.POD_REVISION}.get(kind, object_meta.DEPLOYMENT_LABEL)
@@ -346,8 +342,8 @@ def _bare(template: Json, kind: str) -> Json:
 
 
 def _merged(value: Any) -> Any:
-    """Return a value as after a strategic merge, which keeps ports with equal numbers side by side,
-    and an existing policy.
+    """Return the value after a strategic merge, which retains ports with equal numbers, and
+    policies.
     """
     if isinstance(value, list):
         return [_merged(item) for item in value]

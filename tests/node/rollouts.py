@@ -160,7 +160,7 @@ class Shop:
                 eventually(lambda: running.done() or is_reached(), what, DEADLINE)
             finally:
                 program.kill()
-            assert running.result().was_killed, running.result().last_words
+            assert running.result().was_killed, running.result().last_output
 
     def images(self) -> dict[str, int]:
         """Return the number of ready pods by image; None counts unready and terminating pods."""
@@ -317,7 +317,7 @@ def kubectl_rolling_update(shop: Shop) -> None:
     task = {"name": "foo", "namespace": shop.namespace.name, "image": V2}
     with tempfile.TemporaryDirectory(prefix="baton-home-") as home:
         ended = clients.Program().run(*client(task, shop.namespace.admin_kubeconfig, Path(home)))
-    assert ended.is_well, ended.last_words
+    assert ended.is_well, ended.last_output
 
 
 def delete_and_create(shop: Shop) -> None:

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The collection as a file, and the judgement of Galaxy.
+"""Build the archive of the collection, and check the archive with galaxy-importer.
 
-    python tests/packaging build    into build/, with the release notes of changelogs/fragments
-    python tests/packaging          the same, checked by galaxy-importer without a complaint
+    python tests/packaging build    build into build/, with release notes of changelogs/fragments
+    python tests/packaging          also check with galaxy-importer
 
-galaxy-importer has a separate environment in the user's cache, since its versions of ansible-core
-and ansible-lint differ from ours.
+galaxy-importer has a separate environment in the user's cache, since it needs other versions of
+ansible-core and ansible-lint.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import subtask  # noqa: E402
 from workspace import ClusterError, cache, locked, say  # noqa: E402
 
 LOCK = HERE / "requirements.lock"
-#: Placeholder address for galaxy-importer, which checks no other content without one.
+#: Placeholder address, without which galaxy-importer fails before other checks.
 STAND_IN = "https://git.example.com/baton.kubernetes"
-#: Size limit in bytes, against files packed by mistake. Developer files would triple the size.
+#: Maximum size of the archive in bytes; developer files would triple the size.
 LARGEST = 600_000
-#: Content for users of an installed collection, and for Galaxy's ansible-lint and ansible-test.
+#: Files in the archive, for users, and for ansible-lint and ansible-test of Galaxy.
 CONTENT = {".ansible-lint", "CHANGELOG.rst", "CONTRIBUTING.md", "FILES.json", "LICENSE",
            "MANIFEST.json", "README.md",
            "SECURITY.md", "changelogs", "docs", "extensions/eda", "meta", "playbooks", "plugins",
@@ -45,9 +45,7 @@ CONTENT = {".ansible-lint", "CHANGELOG.rst", "CONTRIBUTING.md", "FILES.json", "L
 
 
 def address() -> str:
-    """Return the public address of this repository in git, without credentials; "" for the clone of
-    a folder.
-    """
+    """Return the URL of the git remote without credentials; "" if the remote is a folder."""
     origin = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, check=False,
                             capture_output=True, text=True).stdout
     url = urllib.parse.urlsplit(origin.strip())
@@ -56,14 +54,14 @@ def address() -> str:
 
 
 def build(folder: Path, repository: str) -> Path:
-    """Build the file from tracked and untracked but not ignored files, with release notes and the
-    address, if any.
+    """Build the archive from all files that git does not ignore, with release notes and the
+    address.
     """
     with tempfile.TemporaryDirectory(prefix="baton-build-") as place:
         tree = Path(place) / "ansible_collections" / "baton" / "kubernetes"
         listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
                                  "--exclude-standard"], cwd=ROOT, check=True,
-                               capture_output=True, text=True).stdout
+                                capture_output=True, text=True).stdout
         for name in filter(None, listed.split("\0")):
             if (ROOT / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +80,7 @@ def build(folder: Path, repository: str) -> Path:
 
 
 def complaints(file: Path) -> list[str]:
-    """Return the faults of the file's content."""
+    """Return the faults of the archive's content."""
     with tarfile.open(file) as archive:
         names = [member.name for member in archive if member.isfile()]
     parts = {name
@@ -99,9 +97,7 @@ def complaints(file: Path) -> list[str]:
 
 
 def importer() -> Path:
-    """Return the Python with galaxy-importer. Raises ClusterError if pip cannot install
-    galaxy-importer.
-    """
+    """Return the Python of an environment with galaxy-importer. Raises ClusterError."""
     folder = (cache() / "galaxy-importer"
               / hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16])
     python = folder / "bin" / "python"
@@ -116,7 +112,7 @@ def importer() -> Path:
 
 
 def imported(file: Path) -> list[str]:
-    """Return the complaints of galaxy-importer."""
+    """Return the errors and warnings of galaxy-importer."""
     python = importer()
     with tempfile.TemporaryDirectory(prefix="baton-import-") as place:
         settings = Path(place) / "galaxy-importer.cfg"

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make pictures`: README's pictures, of a real rollout on the embedded cluster.
+"""Run `make pictures`: record an update on the embedded cluster, and draw the pictures of README.
 
-recorded/ stores the output and the events, from which the pictures are drawn; --draw uses the
-stored ones, without a cluster.
+recorded/ stores the output and the report data; --draw draws the pictures from the stored files.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import draw  # noqa: E402
 
 RECORDED, PICTURES = Path(__file__).parent / "recorded", ROOT / "docs/pictures"
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=myimage:v2'"
-#: Where the first run is interrupted.
+#: Progress line at which the first run is interrupted.
 HALF_WAY = re.compile(r"scale foo-\w+: 1 -> 2 replicas")
 CLOSING = re.compile(r'^localhost \| CHANGED => \{$|^    "msg": ')
 
@@ -43,11 +42,11 @@ def main() -> None:
 
 
 def record() -> None:
-    """Roll foo on a new cluster and store the output."""
+    """Update foo on a new cluster, and store the output."""
     import embedded
     import kubernetes
 
-    os.environ.pop("KUBECONFIG", None)  # the user's
+    os.environ.pop("KUBECONFIG", None)  # use the embedded cluster
     with (tempfile.TemporaryDirectory() as home,
           embedded.up(embedded.checkout_cluster_name("pictures")) as cluster):
         core = kubernetes.client.CoreV1Api(
@@ -69,7 +68,7 @@ def record() -> None:
 
 
 def create(core: object, replicas: int) -> None:
-    """Create foo again, with pods that lose no request."""
+    """Recreate foo, with pods that have a readiness probe and a drain."""
     core.delete_collection_namespaced_replication_controller("default")
     core.delete_collection_namespaced_pod("default")
     while core.list_namespaced_pod("default").items:
@@ -88,8 +87,8 @@ def create(core: object, replicas: int) -> None:
 
 
 def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> list[str]:
-    """Return the command's progress lines and final lines; interrupt the command at a matching
-    line, if given.
+    """Return the progress lines and the last lines of a command; interrupt it at a matching
+    line.
     """
     command = ["ansible", *COMMAND.split(" ")[1:5], COMMAND.split("'")[1]]
     lines: list[str] = []
@@ -111,10 +110,21 @@ def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> li
 
 
 def reported(environment: dict[str, str], folder: Path) -> dict:
-    """Return the report data of the role, for an update in stages with a soak and a check."""
-    (folder / "keep.yml").write_text(json.dumps([{"name": "Keep it", "ansible.builtin.copy": {
-        "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "kept.json"),
-        "mode": "0600"}}]))
+    """Run a staged update with a soak and a check, and return the report data of the role."""
+    (folder / "keep.yml").write_text(
+        json.dumps(
+            [
+                {
+                    "name": "Keep it",
+                    "ansible.builtin.copy": {
+                        "content": "{{ image_bump_report_data | to_json }}",
+                        "dest": str(folder / "report_data.json"),
+                        "mode": "0600",
+                    },
+                }
+            ]
+        )
+    )
     (folder / "smoke.yml").write_text(json.dumps([{"name": "Look",
                                                    "ansible.builtin.pause": {"seconds": 3}}]))
     variables = {"controller": "foo", "image": "myimage:v2", "stages": ["10%", "50%", "100%"],
@@ -125,7 +135,7 @@ def reported(environment: dict[str, str], folder: Path) -> dict:
     subprocess.run(["ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables)],
                    cwd=folder, env=environment,
                    check=True, stdin=subprocess.DEVNULL)
-    data = json.loads((folder / "kept.json").read_text("utf-8"))
+    data = json.loads((folder / "report_data.json").read_text("utf-8"))
     return {**data, "user": "ada", "host": "controller", "page": "rollout.html"}
 
 

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""README's pictures, drawn from the recording: a terminal, and the summary of a report. Pure.
+"""Draw the pictures of README from the recording: a terminal, and the summary of a report.
 
-The SVG follows the colours of the reader's system and needs no other file, not even a font.
+The SVG files use the color scheme of the reader's system, and no other files or fonts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ CSS = ROOT / "roles/image_bump/templates/report.css.j2"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', monospace"
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 WIDTH, MARGIN = 860, 24
-#: Pixels of a terminal's letter, with any font, and of a line.
+#: Width of a character and height of a line of the terminal in pixels.
 LETTER, LINE = 7.6, 19
 MUTED = "localhost | default | "
 
 
 def terminal(text: str) -> str:
-    """Return a terminal with these lines; typed lines are bold."""
+    """Return a picture of a terminal with the lines; commands are bold."""
     lines = text.rstrip("\n").split("\n")
     height = 2 * MARGIN + LINE * len(lines)
     body = []
@@ -48,7 +48,7 @@ def terminal(text: str) -> str:
 
 
 def report(data: dict[str, Any]) -> str:
-    """Return the first part of a report: outcome, stages, and the sizes over time."""
+    """Return a picture of the first part of a report: outcome, stages and sizes over time."""
     summary = rollouts.Report(data)
     (rollout,) = summary.rollouts
     y = MARGIN + 22

@@ -1,12 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make test-releases`: random releases with kills and other clients.
+"""Run `make test-releases`: random releases by ansible-playbook on a real API server.
 
-ansible-playbook runs them on a real API server.
-
-Each seed is a release: a request, events while its checks run, and promises at the end. Every
-fourth release covers several clusters. A failed one is shown with its request, events and output.
+Each seed determines a release: a request, events during its checks, such as kills and changes of
+other clients, and guarantees at the end. Every fourth release has several clusters. A failed
+release is printed with its request, events and output.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from workers import begin  # noqa: E402
 
 CLUSTER = embedded.checkout_cluster_name("releases")
 DOCUMENT = ROOT / "docs" / "faults.md"
-#: The table of recorded runs ends before this heading.
+#: Heading after the table of recorded runs.
 NEXT_HEADING = "\n## Random histories"
 
 
 def play(seed: int) -> tuple[int, collections.Counter[str], str]:
-    """Play a release in its own process; return its seed, its events, and its failure or ""."""
+    """Play a release in a separate process; return the seed, the events, and the failure or ""."""
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
         with release:
             release.play()
-    except Exception:  # any surprise is the failure of this seed
+    except Exception:  # any error fails this seed
         return seed, release.done, f"{release}\n{traceback.format_exc()}"
     return seed, release.done, ""
 
@@ -52,7 +51,7 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1-4", metavar="A-B", help="which seeds (default: 1-4)")
     parser.add_argument("--workers", type=int, default=2, metavar="N",
-                        help="seeds played at the same time (default: 2)")
+                        help="number of seeds that are played in parallel (default: 2)")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
@@ -68,12 +67,12 @@ def main() -> int:
             failed += [seed] if failure else []
             print(f"seed {seed}: {failure}" if failure else f"seed {seed} passed", flush=True)
     print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
-    those_failed = ", ".join(map(str, sorted(failed))) or "none"
+    failed_seeds = ", ".join(map(str, sorted(failed))) or "none"
     print(f"{len(seeds)} releases in {(time.monotonic() - began) / 60:.1f} minutes; failed: "
-          f"{those_failed}")
+          f"{failed_seeds}")
     if options.record:
         cells = [datetime.datetime.now(datetime.UTC).date(), options.seeds, len(seeds),
-                 done["over several clusters"], done["event: kill"], those_failed]
+                 done["over several clusters"], done["event: kill"], failed_seeds]
         head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
         DOCUMENT.write_text(f"{head.rstrip()}\n| {' | '.join(map(str, cells))} |\n{heading}{rest}",
                             "utf-8")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play a random release: request, events, run, and the promises of docs/release.md."""
+"""Play a random release: the request, the events, and the guarantees of docs/release.md."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Actions of other clients while a check runs; "passes" for no action.
+#: Events during a check: the outcome of the check, a kill, or an action of another client.
 EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
           "undo")
 V1, V2 = "myimage:v1", "myimage:v2"
 #: An image whose containers crash on the cluster's nodes.
 BROKEN = "myimage:v2-crash"
-#: The API server of an unreachable cluster: nothing listens on this port.
+#: URL of an unreachable API server.
 UNREACHABLE = "https://127.0.0.1:1"
-#: The most runs of the playbook for a release: each kill ends a run.
-MOST_RUNS = 6
-#: Seconds after which a run counts as hung.
-LONGEST = 300
+#: Maximum number of runs of the playbook for a release; each kill ends a run.
+MAX_RUNS = 6
+#: Timeout of a run in seconds.
+MAX_SECONDS = 300
 
 Json = dict[str, t.Any]
 
 
 class Events(CheckServer):
-    """Trigger the next event at each check, and answer whether the check has passed."""
+    """Check server that triggers the next event of the release at each check."""
 
     def __init__(self, release: Release) -> None:
         super().__init__()
         self.release, self.actions = release, dict.fromkeys(release.stages, self.happen)
 
     def happen(self) -> None:
-        """Take the next event; answer 503 if the check fails."""
+        """Trigger the next event, and set whether the check fails."""
         event, name = self.release.events.pop(0) if self.release.events else ("passes", "")
         self.broken = set(self.release.stages) if event == "fails" else set()
         self.release.happen(event, name)
 
 
 class Release:
-    """Release determined by its seed."""
+    """A release that its seed determines."""
 
     def __init__(self, seed: int, kubeconfig: str) -> None:
         self.seed, self.random = seed, random.Random(seed)
@@ -69,7 +69,7 @@ class Release:
                       else ["localhost"])
         self.names = {host: [f"{host}-{letter}" for letter in "abc"[:draw.choice((1, 1, 2, 3))]]
                       for host in self.hosts}
-        # found by its name, without a kind
+        # without a kind: the module finds the controller by its name
         self.is_single = self.hosts == ["localhost"] and len(self.names["localhost"]) == 1
         self.replicas = draw.choice((1, 2, 4))
         self.stages = sorted(draw.sample(["25%", "50%", "75%", "100%"], draw.randint(1, 3)),
@@ -84,14 +84,16 @@ class Release:
             "concurrency": draw.choice((1, 5)),
             "max_failures": draw.choice(("0", "100%")), "lock_timeout": 0, "progress_deadline": 60,
             "approve_within": "1s" if self.stages[-1] != "100%" and draw.random() < 0.5 else ""}
-        every = [name for names in self.names.values() for name in names]
-        self.events = [(draw.choice(EVENTS), draw.choice(every))
+        all_names = [name for names in self.names.values() for name in names]
+        self.events = [(draw.choice(EVENTS), draw.choice(all_names))
                        for _check in range(draw.randint(0, 6))]
         self.drawn = list(self.events)
         self.kubeconfig, self.foreign, self.output, self.process = kubeconfig, set[str](), "", None
         self.hash_seed = str(draw.randrange(1, 2**32))
         self.request["image"] = draw.choice((V2, V2, V2, V2, V2, BROKEN))
-        if self.kind == "DaemonSet" and draw.random() < 0.5:  # a surge has no pause
+        if (
+            self.kind == "DaemonSet" and draw.random() < 0.5
+        ):  # a DaemonSet with a surge cannot pause
             self.stages = ["100%"]
             self.request |= {"max_surge": "1", "max_unavailable": "0", "stages": self.stages,
                              "verify_tasks": [], "approve_within": ""}
@@ -132,10 +134,19 @@ class Release:
         self.playbooks.common = {"controller_namespace": self.namespace.name}
         self.playbooks.write("check.yml", [{"name": "Check", "ansible.builtin.uri": {
             "url": self.shop.url + "{{ image_bump_stage | urlencode }}"}}])
-        self.playbooks.write("write_report_data.yml", [{"name": "Tell", "ansible.builtin.copy": {
-            "content": "{{ image_bump_report_data | to_json }}",
-            "dest": str(folder / "told-{{ inventory_hostname }}.json"),
-            "mode": "0600"}}])
+        self.playbooks.write(
+            "write_report_data.yml",
+            [
+                {
+                    "name": "Write the data of the report",
+                    "ansible.builtin.copy": {
+                        "content": "{{ image_bump_report_data | to_json }}",
+                        "dest": str(folder / "report_data-{{ inventory_hostname }}.json"),
+                        "mode": "0600",
+                    },
+                }
+            ],
+        )
         config = yaml.safe_load(Path(self.namespace.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"]["server"] = UNREACHABLE
         unreachable = folder / "unreachable.yml"
@@ -185,7 +196,7 @@ class Release:
         return f"{group}/namespaces/{self.namespace.name}/{self.kind.lower()}s/{name}"
 
     def _delete(self, name: str) -> None:
-        with contextlib.suppress(Exception):  # perhaps already deleted
+        with contextlib.suppress(Exception):  # the controller may be deleted
             self.namespace.call("DELETE", self._path(name), {"propagationPolicy": "Background"})
 
     def _finish(self, name: str) -> None:
@@ -195,27 +206,27 @@ class Release:
         self.namespace.roll(name=name, kind=self.kind, state="rolled_back")
 
     def _scale(self, name: str) -> None:
-        """Set the size, as kubectl scale does."""
+        """Scale the controller like `kubectl scale`."""
         if self.kind != "DaemonSet":
-            with contextlib.suppress(Exception):  # perhaps already deleted
+            with contextlib.suppress(Exception):  # the controller may be deleted
                 larger = {"spec": {"replicas": self.replicas + 1}}
                 self.namespace.call("PATCH", self._path(name), larger,
                                     "application/merge-patch+json")
 
     def _hold(self, name: str) -> None:
-        """Hold the Lease of the controller, as a task of another client does."""
+        """Acquire the Lease of the controller, like a task of another client."""
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         lease = {"metadata": {"name": f"baton-kubernetes.{self.kind.lower()}.{name}"}, "spec": {
             "holderIdentity": "ada@elsewhere", "leaseDurationSeconds": 15, "acquireTime": now,
             "renewTime": now}}
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
-        with contextlib.suppress(Exception):  # the task itself may hold the Lease
+        with contextlib.suppress(Exception):  # the task may hold the Lease
             self.namespace.call("POST", path, lease)
 
-    # The play
+    # The release
 
     def play(self) -> None:
-        """Run the release until it ends, and check the promises."""
+        """Run the release until it ends, and assert the guarantees."""
         self.done["releases"] += 1
         if self.hosts != ["localhost"]:
             self.done["over several clusters"] += 1
@@ -253,9 +264,9 @@ class Release:
                           else {"controller": "", "names": names})
         else:
             variables |= {"controller": "", "regions": list(self.regions)}
-        for _run in range(MOST_RUNS):
+        for _run in range(MAX_RUNS):
             self.process = self.playbooks.start(playbook, *options, **variables)
-            output, _none = self.process.communicate(timeout=LONGEST)
+            output, _none = self.process.communicate(timeout=MAX_SECONDS)
             self.output += output
             if "PLAY RECAP" in output:
                 result = re.search(r"RUN: (.*)", output, re.DOTALL)
@@ -263,14 +274,14 @@ class Release:
             assert self.process.returncode == -9, "the playbook has ended without a recap"
         raise AssertionError("the release does not end")
 
-    # Promises
+    # Guarantees
 
     def _check(self, host: str, ended: Json) -> None:
         outcome, message = ended["outcome"], ended["msg"]
         if host == self.unreachable or (self.request["image"] == BROKEN and not self.foreign):
             assert outcome not in ("updated", "paused"), (host, outcome)
         self.done[f"outcome: {outcome}"] += 1
-        ending = json.loads((self.playbooks.folder / f"told-{host}.json").read_text())
+        ending = json.loads((self.playbooks.folder / f"report_data-{host}.json").read_text())
         assert (ending["outcome"], ending["message"]) == (outcome, message)
         pauses = [stage for stage in self.stages if self.request["verify_tasks"] or stage != "100%"]
         rolled = [stage["stage"] for stage in ending["stages"]
@@ -289,7 +300,7 @@ class Release:
                 assert name in message or is_foreign or outcome == "paused", (name, images, message)
 
     def _check_regions(self, outcomes: Json) -> None:
-        """No cluster of the second region begins after a failure of the first."""
+        """Assert that no cluster of the second region is updated after a failure of the first."""
         first, *rest = self.hosts
         has_failed = (outcomes[first] or {}).get("outcome") not in ("updated", "paused")
         for host in rest:
@@ -299,7 +310,7 @@ class Release:
                            if name not in self.foreign)
 
     def _check_again(self, ended: Json) -> None:
-        """Check that a second run changes nothing, and that a rollback undoes the first."""
+        """Assert that a rerun changes nothing, and that a rollback undoes the release."""
         self._roll(after_tasks=[])  # a report is a change
         assert re.search(r"changed=0\b", self.output.rpartition("PLAY RECAP")[2])
         artifacts = {key: value for key, value in ended.items() if key not in ("outcome", "msg")}

@@ -1,14 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`make test-versions`: the collection with other versions of its dependencies, on a real API
-server.
+"""Run `make test-versions`: test the collection with other versions of its dependencies.
 
     .venv/bin/python tests/versions [--sample] [--workers N] [--record] [WORD ...]
 
-Prints a Markdown table of each version, the versions combined with it, and the result. A version
-that is unavailable here is SKIPPED, with the reason. WORD chooses rows by their title:
-`kubernetes`, `"core 2.16"`.
+Prints a Markdown table with a row per version, the versions combined with it, and the result. A
+version that is not available on this machine is SKIPPED with the reason. WORD selects rows by
+title: `kubernetes`, `"core 2.16"`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ import table  # noqa: E402
 from row import AnyCluster, Row  # noqa: E402
 from workers import begin, run_jobs  # noqa: E402
 
-#: Rows end in several threads.
+#: Lock, since several threads write the table.
 RECORDING = threading.Lock()
-#: Functions that return their rows: of the sample or all.
+#: Functions that return the rows of the sample, or all rows.
 SOURCES = (packages.rows, cores.rows, api_servers.rows)
 
 
@@ -54,7 +53,7 @@ def main() -> int:
     begin()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    # others may run beside them
+    # in parallel with other rows
     key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
     with embedded.up(embedded.checkout_cluster_name(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
@@ -63,12 +62,12 @@ def main() -> int:
                  functools.partial(go, options.record))
     print(table.text(map(table.cells, rows)))
     if options.record and not (options.words or options.sample):
-        table.record(rows, is_all=True)  # drops the rows of removed versions
+        table.record(rows, is_all=True)  # removes the rows of removed versions
     return 0 if rows and not any(row.failed for row in rows) else 1
 
 
 def go(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
-    """Run a row and record the result immediately, independent of the other rows."""
+    """Run a row, and record its result immediately."""
     row.go(cluster)
     if is_recorded:
         with RECORDING:

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of Kubernetes: stories of tests/integration and random histories, on each version of the
-embedded cluster.
-"""
+"""Rows of Kubernetes versions: integration tests and random histories on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from common import PROGRAMS, ROOT
 from row import AnyCluster, Row, Unavailable
 
 WHAT = "Kubernetes"
-#: Files of tests/integration, by part of the row.
+#: Files of tests/integration by part of the row.
 STORIES = {
     "update": "test_rollout",
     "kill and resume": "test_resume",
@@ -40,26 +38,25 @@ STORIES = {
     "causes of failures": "test_broken_rollouts",
 }
 SEEDS = "1-2"
-#: Seconds for the stories of one version, and for its histories.
+#: Timeout in seconds of the integration tests of a version, and of its histories.
 PATIENCE = 1800
 
 
 def rows(is_sample: bool) -> list[Row]:
-    """None in the sample: another API server takes minutes to build."""
+    """Return the rows; none in the sample, since the build of an API server takes minutes."""
     versions = () if is_sample else binaries.VERSIONS
     return [Row(WHAT, binaries.release(release).removeprefix("v"),
                 functools.partial(run, kubernetes=release)) for release in versions]
 
 
 def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
-    """Run the row on a cluster of its version."""
+    """Run the parts of a row on a cluster of its version."""
     packages = [f"{name} {version(name)}" for name in ("ansible-core", "kubernetes")]
     row.beside = ", ".join([f"Python {platform.python_version()}", *packages])
     name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
     with (embedded.up(name, kubernetes=kubernetes) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-versions-") as place):
-        # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting
-        # another.
+        # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
         environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, place)}
         stories(row, Path(place) / "told.xml", environment)
         with row.part(f"random histories {SEEDS}"):
@@ -67,8 +64,8 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
 
 
 def stories(row: Row, results: Path, environment: dict[str, str]) -> None:
-    """Run all tests of each file; tests whose marker `since` names a newer server are reported as
-    skipped.
+    """Run the tests of each file; report tests as skipped that need a newer version (marker
+    `since`).
     """
     files = [f"tests/integration/{name}.py" for name in STORIES.values()]
     output = ""
@@ -93,7 +90,7 @@ def stories(row: Row, results: Path, environment: dict[str, str]) -> None:
 
 
 def done(command: list[str], environment: dict[str, str]) -> None:
-    """Run a command by this checkout's Python. Raises RuntimeError on failure."""
+    """Run a command with the Python of this checkout. Raises RuntimeError if the command fails."""
     ended = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
                            capture_output=True, text=True,
                            timeout=PATIENCE, check=False)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A CA for client certificates, trusted by the API server of an embedded cluster."""
+"""A CA for client certificates that the API server of an embedded cluster trusts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])
 
 
 def install(cluster: Cluster) -> None:
-    """Create a CA and restart the API server with it."""
+    """Create a CA, and restart the API server with the CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _signed(key.public_key(), _NAME, key,
                           x509.BasicConstraints(ca=True, path_length=None))
@@ -31,7 +31,7 @@ def install(cluster: Cluster) -> None:
 
 
 def client(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
-    """Return a certificate of the user and its key, as PEM."""
+    """Return a client certificate of the user and its key in PEM format."""
     authority = serialization.load_pem_private_key(_paths(cluster)[1].read_bytes(), None)
     assert isinstance(authority, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -42,7 +42,7 @@ def client(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
 
 
 def _paths(cluster: Cluster) -> tuple[Path, Path]:
-    """Return the paths of the certificate, known to tests/cluster/components.py, and of its key."""
+    """Return the paths of the CA certificate, as in tests/cluster/components.py, and of its key."""
     certificate = Path(cluster.kubeconfig).with_name("client-authority.crt")
     return certificate, certificate.with_suffix(".key")
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Shared parts of the rows."""
+"""Helpers of several rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 @contextlib.contextmanager
 def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
-    """Provide a namespace while the block runs. Its name is short: a certificate's user has at most
-    64 characters.
+    """Provide a namespace during the block. Its name is short, since the user of a certificate has
+    at most 64 characters.
     """
     namespace = Namespace(cluster.kubeconfig, "versions")
     try:
@@ -34,8 +34,7 @@ def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
 @contextlib.contextmanager
 def ansible_environment(programs: Path = PROGRAMS, collections: Path = COLLECTIONS,
                         **more: str) -> Iterator[dict[str, str]]:
-    """Provide the environment for ansible's commands, without the user's own settings and clusters.
-    """
+    """Provide the environment of Ansible commands, without the user's settings and kubeconfig."""
     inherited = {key: value
                  for key, value in os.environ.items()
                  if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of ansible-core: common uses from the integration tests, with the collection installed as in
-README.
-"""
+"""Rows of ansible-core versions: integration tests, with the collection installed as in README."""
 
 from __future__ import annotations
 
@@ -26,15 +24,15 @@ from row import AnyCluster, Row
 from workspace import cache
 
 WHAT = "ansible-core"
-#: Each with a supported Python and a package kubernetes. The first row has the oldest of each; the
-#: second is AAP 2.5.
+#: Versions of ansible-core, Python and the package kubernetes. The first row has the oldest
+#: versions, the second those of AAP 2.5.
 CORES = (
     ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"),
     ("2.18.19", "3.11", "33.1.0"),
     ("2.19.14", "3.11", "37.0.2"), ("2.20.10", "3.12", "37.0.2"), ("2.21.5", "3.13", "37.0.2"),
 )
 AAP = CORES[1]
-#: Tests of tests/integration, by part of the row.
+#: Tests of tests/integration by part of the row.
 TESTS = {
     "ad hoc": [
         "test_ansible.py::test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing",
@@ -47,10 +45,10 @@ TESTS = {
     ],
     "report": ["test_report.py::test_report_of_the_role_shows_the_stage_and_the_failed_check"],
 }
-#: The examples of README, one after the other.
+#: Tests of the examples in README.
 README = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
                              "test_documentation.py::test_documented_playbook_succeeds"]}
-#: Documented plugins, by type in ansible-doc.
+#: Documented plugins by their type in ansible-doc.
 DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"],
               "role": ["image_bump", "rollback"],
               "filter": ["rollout_report"], "lookup": ["release_request"]}
@@ -77,16 +75,16 @@ def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: 
 
 
 def provided(chosen: tuple[str, str, str]) -> Path:
-    """Return the environment with this ansible-core. Raises Unavailable."""
+    """Return the virtual environment with this ansible-core. Raises Unavailable."""
     core, minor, package = chosen
-    # README types pip
+    # README uses pip
     return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")
 
 
 @contextlib.contextmanager
 def installed(folder: Path) -> Iterator[dict[str, str]]:
-    """Provide the environment for ansible's commands, with the collection installed by README's
-    commands.
+    """Provide the environment of Ansible commands, with the collection installed by the commands of
+    README.
     """
     (block,) = re.findall(r"## Use it\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
@@ -98,8 +96,7 @@ def installed(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def typed(command: list[str], variables: dict[str, str]) -> str:
-    """Return the output of a command in the root of this checkout. Raises RuntimeError on failure.
-    """
+    """Run a command in the root of this checkout, and return its output. Raises RuntimeError."""
     ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True,
                            timeout=600, check=False)
     if ended.returncode:
@@ -116,10 +113,9 @@ def documents(variables: dict[str, str]) -> None:
 
 def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
           *options: str) -> None:
-    """Run tests of tests/integration, whose commands use these versions."""
+    """Run integration tests with the Ansible commands of these versions."""
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as place:
-        # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting
-        # another.
+        # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
         shutil.copy(cluster.kubeconfig, kubeconfig := Path(place) / "kubeconfig")
         results = Path(place) / "told.xml"
         paths = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
@@ -143,6 +139,6 @@ def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables:
 
 
 def sanity(folder: Path, variables: dict[str, str]) -> None:
-    """Run the tier of this name, with ansible-test's installations in the user's cache."""
+    """Run a tier of tests/run.py, with the installations of ansible-test in the user's cache."""
     place = cache() / "versions" / f"sanity-{folder.name}"
     typed(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(place)})

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Virtual environments with other versions than .venv, in the user's cache, named by content and
-created once.
-"""
+"""Create virtual environments with other versions in the user's cache, once per set of versions."""
 
 from __future__ import annotations
 
@@ -20,15 +18,13 @@ import subtask
 from row import Unavailable
 from workspace import ClusterError, cache, locked
 
-#: Prints path and version of a Python.
+#: Program that prints the path and the version of a Python.
 _TELL = "import json, platform, sys; print(json.dumps([sys.executable, platform.python_version()]))"
 
 
 @functools.cache
 def python(minor: str) -> tuple[str, str]:
-    """Return path and version of a Python of this machine, e.g. 3.9, from PATH or pyenv. Raises
-    Unavailable.
-    """
+    """Return path and version of a Python such as 3.9 from PATH or pyenv. Raises Unavailable."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     candidates = [shutil.which(f"python{minor}"),
                   *sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"))]
@@ -38,15 +34,14 @@ def python(minor: str) -> tuple[str, str]:
                                     timeout=30, check=True)
             path, version = json.loads(answer.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
-            continue  # pyenv's shim of an inactive version
+            continue  # a shim of pyenv for an inactive version
         if version.startswith(f"{minor}."):
             return path, version
     raise Unavailable(f"no Python {minor} on this machine")
 
 
 def environment(minor: str, *requirements: str) -> Path:
-    """Return the folder of an environment with this Python and these packages. Raises Unavailable.
-    """
+    """Return the folder of an environment with the Python and the packages. Raises Unavailable."""
     path, version = python(minor)
     key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
     folder = cache() / "versions" / key
@@ -56,7 +51,7 @@ def environment(minor: str, *requirements: str) -> Path:
             label = (f"an environment with Python {version} and "
                      f"{', '.join(requirements) or 'nothing else'}")
             try:
-                # a tenth of the time
+                # ten times faster
                 subtask.run(label, [path, "-m", "venv", "--clear", "--without-pip", str(folder)])
                 if requirements:
                     subtask.run(f"{label}: pip",
@@ -71,19 +66,19 @@ def environment(minor: str, *requirements: str) -> Path:
 
 @functools.cache
 def installed(folder: Path) -> dict[str, str]:
-    """The version of each package in an environment."""
+    """Return the versions of the packages in an environment."""
     listed = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
                             text=True, timeout=60, check=True)
     return {load["name"]: load["version"] for load in json.loads(listed.stdout)}
 
 
 def _pip(folder: Path) -> list[str]:
-    """Return this checkout's pip command for an environment without pip."""
+    """Return a pip command of this checkout for an environment without pip."""
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python",
             str(folder / "bin" / "python")]
 
 
 def told(folder: Path, minor: str, *packages: str) -> str:
-    """Python and some packages with their versions, for the column "with"."""
+    """Return the versions of Python and of some packages for the column "with"."""
     return ", ".join([f"Python {python(minor)[1]}",
                       *(f"{name} {installed(folder)[name]}" for name in packages)])

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of the Python package kubernetes and of the module's Python: all ways to connect, in each of
-them.
-"""
+"""Rows of the package kubernetes and of the module's Python, with all sources of credentials."""
 
 from __future__ import annotations
 
@@ -25,19 +23,19 @@ from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
 
-#: The last release of each minor version, and a supported Python.
+#: The last release of each minor version, with a supported Python.
 KUBERNETES = {
     "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
     "29.0.0": "3.11", "30.1.0": "3.11",
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
     "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: Pythons of the machine where the module runs, with an allowed package each.
+#: Python versions of the module, each with a supported package.
 PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes",
            "3.13": "kubernetes"}
-#: Refused versions.
+#: Versions that the modules refuse.
 TOO_OLD = ("3.6", "3.8")
-#: Of the kinds of rows.
+#: Titles of the rows.
 PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
 
 PLUGIN = """#!/bin/sh
@@ -60,7 +58,7 @@ def rows(is_sample: bool) -> list[Row]:
 
 
 def package(row: Row, cluster: AnyCluster, minor: str) -> None:
-    """Roll a controller in each way to connect, and by the module in the manner of Ansible."""
+    """Update a controller with each source of credentials, and run the module as a process."""
     folder = environment(minor, f"kubernetes=={row.version}")
     row.beside = told(folder, minor, "urllib3")
     with namespace_for(cluster) as namespace:
@@ -88,12 +86,12 @@ def refused(row: Row, _cluster: AnyCluster) -> None:
     path, version = python(row.version)
     row.beside = f"Python {version}"
     with row.part("says that it is too old"):
-        # newer versions of Ansible print this message themselves
+        # newer versions of Ansible print this message
         says(path, "needs Python 3.9 or newer", cores.provided(cores.CORES[0]) / "bin")
 
 
 def module(row: Row, namespace: Namespace, folder: Path) -> None:
-    """As a task of this checkout's own ansible-core, in the module's process."""
+    """Run the module as a process of this checkout's ansible-core."""
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
         namespace.make_primary(1, name="module")
@@ -103,9 +101,7 @@ def module(row: Row, namespace: Namespace, folder: Path) -> None:
 
 
 def says(interpreter: str, sentence: str, programs: Path = PROGRAMS) -> None:
-    """Assert that the modules, where they cannot run, answer with one message and without a
-    traceback.
-    """
+    """Assert that the modules refuse the versions with one message, without a traceback."""
     with ansible_environment(programs) as variables:
         for name, wish in (("rolling_update", "name=foo image=myimage:v2"),
                            ("rolling_update_info", "name=foo")):
@@ -114,8 +110,8 @@ def says(interpreter: str, sentence: str, programs: Path = PROGRAMS) -> None:
 
 
 def asked(name: str, wish: str, interpreter: str, variables: dict[str, str]) -> dict[str, Any]:
-    """Return the result of a module run by this Python."""
-    # localhost has its own interpreter, which only a variable overrides
+    """Run a module with the Python, and return its result."""
+    # only a variable overrides the interpreter of localhost
     python = f"ansible_python_interpreter={interpreter}"
     run = subprocess.run(["ansible", "localhost", "-e", python, "-m", f"baton.kubernetes.{name}",
                           "-a", wish], env=variables,
@@ -126,7 +122,7 @@ def asked(name: str, wish: str, interpreter: str, variables: dict[str, str]) -> 
 
 
 def ways(namespace: Namespace) -> dict[str, dict[str, Any]]:
-    """Return the options of each way to connect, by name."""
+    """Return the options by name of the source of credentials."""
     server = namespace.client.configuration
 
     def plugin(name: str, *tokens: str) -> dict[str, Any]:
@@ -143,14 +139,14 @@ def ways(namespace: Namespace) -> dict[str, dict[str, Any]]:
 
 
 def certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
-    """Return the options for a client certificate inside the kubeconfig."""
+    """Return the options for a kubeconfig with an inline client certificate."""
     both = authority.client(cluster, f"system:serviceaccount:{namespace.name}:baton")
     certificate, key = (base64.b64encode(content).decode() for content in both)
     return kubeconfig(namespace, {"client-certificate-data": certificate, "client-key-data": key})
 
 
 def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
-    """Return the option for a kubeconfig without a file."""
+    """Return the option for an inline kubeconfig."""
     content = namespace.kubeconfig_of(user)
     cluster = content["clusters"][0]["cluster"]
     if path := cluster.pop("certificate-authority", None):
@@ -159,7 +155,7 @@ def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
 
 
 def expired(namespace: Namespace) -> str:
-    """Return an expired token, whose Secret was deleted."""
+    """Return a token whose Secret is deleted."""
     secret = namespace.create("secrets", {"metadata": {"name": "bound"}})
     token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1",
                                                 "name": secret["metadata"]["name"]})
@@ -168,7 +164,7 @@ def expired(namespace: Namespace) -> str:
 
 
 def connect(row: Row, namespace: Namespace, folder: Path, ways: dict[str, dict[str, Any]]) -> None:
-    """Roll a controller for each way, all in one process."""
+    """Update a controller for each source of credentials, in one process."""
     for name in ways:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     server = namespace.client.configuration

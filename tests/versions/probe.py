@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rolls a controller in each way to connect, in parallel threads: runs in the Python of a row.
+"""Update a controller with each source of credentials, in the Python of a row.
 
-Reads from standard input a namespace and, by the way's name (also the controller's), the options of
-the connection, the environment and the files of a simulated pod. Prints for each way the error, or
+Reads from stdin a namespace and, by the name of a source and of its controller, the options of the
+connection, the environment and the files of a simulated pod. Prints the error of each source, or
 "".
 """
 

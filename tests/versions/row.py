@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One row of the table of versions: a version, the versions combined with it, and the result."""
+"""A row of the table of versions: a version, the versions combined with it, and the result."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from embedded import Cluster
 from external import ExternalCluster
 from workspace import say
 
-#: Name of a row's whole work as a part.
+#: Name of the part for an error outside a part.
 WHOLE = "all"
-#: Argument of a row's work: the cluster of all rows.
+#: The cluster of all rows.
 AnyCluster = Cluster | ExternalCluster
 
 
 class Unavailable(Exception):
-    """The version is unavailable here, or a part cannot run; the text has the reason."""
+    """The version is not available, or a part cannot run, for the reason in the text."""
 
 
 @dataclasses.dataclass
 class Row:
-    """One tested version.
+    """A tested version.
 
     Its work runs each part in a `with row.part("..."):`, and stores the other versions in `beside`.
     """
 
-    #: First column of the table, e.g. a package. Rows with the same value are consecutive.
+    #: First column of the table, such as a package. Rows with the same value are consecutive.
     what: str
     version: str
     work: Callable[[Row, AnyCluster], None]
-    #: Other versions in use.
+    #: Other versions.
     beside: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
-    #: Reasons, by the part that failed or could not run.
+    #: Reasons by the part that failed or could not run.
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     date: str = dataclasses.field(
@@ -51,13 +51,13 @@ class Row:
 
     @property
     def result(self) -> str:
-        """Text for the table; capitals mark results that a person has to read."""
+        """Return the text for the table, with results that need attention in capitals."""
         phrases = [f"FAILED: {part} ({why})" for part, why in self.failed.items()]
         phrases += [f"SKIPPED: {part} ({why})" for part, why in self.skipped.items()]
         return "; ".join(phrases) or "passed"
 
     def go(self, cluster: AnyCluster) -> None:
-        """Do the work of the row; any error is its result."""
+        """Run the row; an error becomes its result."""
         began = time.monotonic()
         with self.part(WHOLE):
             self.work(self, cluster)
@@ -68,9 +68,7 @@ class Row:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Run a part that passes, fails or (Unavailable) cannot run here. The next part runs in any
-        case.
-        """
+        """Record the result of a part: passed, failed or, after Unavailable, skipped."""
         try:
             yield
         except Unavailable as error:
@@ -84,5 +82,5 @@ class Row:
 
 
 def one_line(error: object) -> str:
-    """Return the end of the message, where assertions and programs name the fault."""
+    """Return the end of the message, which usually names the fault."""
     return " ".join(str(error).replace("|", "/").split())[-300:]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of versions, as Markdown: printed, and kept in docs/versions.md."""
+"""Print the table of versions as Markdown, and store the table in docs/versions.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "versions.md"
 HEADING = "## Measured"
 _COLUMNS = ("what", "version", "with", "what ran and passed", "result", "date")
 
-#: Cells of a table line.
+#: Pattern of the cells of a table row.
 Cells = tuple[str, ...]
 
 
@@ -28,7 +28,7 @@ def text(lines: Iterable[Cells]) -> str:
 
 
 def record(rows: list[Row], is_all: bool) -> None:
-    """Write the table; of a run of some rows only, the others stay as they were recorded."""
+    """Write the table; rows that did not run retain their recorded results."""
     head, _heading, before = DOCUMENT.read_text("utf-8").partition(HEADING)
     old = [] if is_all else [tuple(cell.strip() for cell in line.strip("| ").split(" | "))
                              for line in before.splitlines() if line.startswith("| ")][2:]

@@ -175,8 +175,6 @@ class Memory:
     budgets: t.Sequence[Json] | None = None
     #: The last observation.
     observed: Observed = Observed(None, None)
-    #: The last applied step.
-    step: Step | None = None
     #: The desired template as the API server would store it, with the key of the cache.
     desired: tuple[str, Json] | None = None
     #: Whether a dry run turns the desired template into the current one, with the key of the cache.
@@ -381,8 +379,8 @@ class Flow(t.Protocol[ObservedT]):
         """Return the names of the controllers to read again after a rejected write, in order."""
         return ()
 
-    def note(self, write: Write, memory: Memory) -> None:
-        """Update the caches after a write."""
+    def note(self, step: Step, memory: Memory) -> None:
+        """Update the caches after a step."""
         return
 
     def halt_step(self, observed: ObservedT) -> Step | None:

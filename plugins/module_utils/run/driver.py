@@ -306,8 +306,7 @@ class _Run(_State):
             _read_controllers(self.flow, self.request, self.gateway, observed)
             self.attempts.count_rejection(self.request, step)
             return False
-        self.flow.note(step.write, self.memory)
-        self.memory.step = step
+        self.flow.note(step, self.memory)
         if step.warning and step.warning not in self.memory.warnings:
             self.memory.warnings.append(step.warning)
         self.attempts.count_step(step)

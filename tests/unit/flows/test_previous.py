@@ -73,7 +73,7 @@ class World:
                 memory.seconds += 1
                 continue
             assert self.cluster.write(decision.write)
-            flow.note(decision.write, memory)
+            flow.note(decision, memory)
             memory.revisions = None
             writes += 1
             if decision.is_last:

@@ -34,7 +34,6 @@ from ...model.steps import (
     Decision,
     Delete,
     Step,
-    Write,
     scale,
 )
 from .. import autoscaler, handover, provenance
@@ -72,6 +71,8 @@ class Caches:
     stored: tuple[str, Json] | None = None
     #: The name of the successor that this run has created, or "".
     created: str = ""
+    #: The last applied step.
+    step: Step | None = None
     #: The size before the update, in case another client deletes a controller with its annotations.
     size: int | None = None
     #: Whether the run has read the successor of a handover from the API server.
@@ -261,11 +262,12 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         # Steps annotate the primary first, so the primary is read last.
         return (observed.successor.name,) if observed.successor else ()
 
-    def note(self, write: Write, memory: Memory) -> None:
-        if isinstance(write, Create):
-            memory.caches(Caches).created = write.name
-        memory.caches(Caches).count_terminating_from = 0.0
-        memory.revisions = history.stored_after(memory.revisions, write)
+    def note(self, step: Step, memory: Memory) -> None:
+        caches = memory.caches(Caches)
+        if isinstance(step.write, Create):
+            caches.created = step.write.name
+        caches.step, caches.count_terminating_from = step, 0.0
+        memory.revisions = history.stored_after(memory.revisions, step.write)
 
 
 def _desired(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
@@ -398,8 +400,8 @@ def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str |
     if primary.takeover:  # No successor is created after the start of a handover.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
-    has_just_annotated = memory.step and (
-        (memory.step.action, memory.step.name) == (Action.ANNOTATE, primary.name))
+    has_just_annotated = caches.step and (
+        (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
     # After its own annotation, this task creates the successor, which fails if the name exists.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 

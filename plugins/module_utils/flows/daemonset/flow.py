@@ -16,7 +16,7 @@ from ...model.kinds import Kind
 from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import DaemonSet, RevisionDriven
-from ...model.steps import Write
+from ...model.steps import Step
 from ..controller_revisions.flow import HISTORY, RevisionsCaches, RevisionsFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
 from ..provenance import Match
@@ -118,13 +118,13 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                                                      else LOOK_AGAIN)
         return _with_by_node(observed, primary, by_node, memory)
 
-    def note(self, write: Write, memory: Memory) -> None:
+    def note(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
         version, pods = caches.miscounted
         memory.look_at_pods_from = memory.seconds + LOOK_AGAIN if pods else 0
         # Until the next list, a deleted pod counts as terminating.
-        caches.miscounted = version, tuple(pod._replace(is_going=True) if pod.name == write.name
-                                           else pod for pod in pods)
+        caches.miscounted = version, tuple(
+            pod._replace(is_going=True) if pod.name == step.write.name else pod for pod in pods)
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedDaemonSets

@@ -21,7 +21,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import TerminatingPod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Action,
+    Delete,
+    Step,
+)
 
 COMPLETE = dataclasses.replace(UPDATE, waits_for_termination=True)
 COMPLETE_BACK = dataclasses.replace(BACK, waits_for_termination=True)
@@ -123,7 +127,7 @@ def test_a_count_is_not_trusted_when_another_client_has_changed_a_size_since():
     assert blocked[0] == "wait" and counts == 1
     assert decide(10.1, 3, 0) == (blocked, 0)
     assert decide(10.1, 2, 2) == ((blocked[0], blocked[1].replace("foo 3", "foo 2")), 0)
-    flow.note(Delete("foo-1", {}), memory)
+    flow.note(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
     assert decide(10.1, 3, 0) == (grows, 1)
 
 

@@ -1103,7 +1103,7 @@ def test_as_many_pods_that_only_count_as_new_are_missing_as_may_be():
         decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
-            flow.note(decision.write, memory)
+            flow.note(decision, memory)
             deleted += decision.action == "delete"
     assert deleted == 1 and isinstance(decision, Wait)
     go(UPDATE, model)
@@ -1122,7 +1122,7 @@ def test_replaced_pods_are_seen_although_the_status_is_unchanged(is_ready):
         decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
-            flow.note(decision.write, memory)
+            flow.note(decision, memory)
             if decision.action == "delete":
                 deleted += 1
                 item = model.items["foo"]

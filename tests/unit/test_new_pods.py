@@ -103,7 +103,7 @@ def of_soak(world):
     flow = choose(request)
     watched = WatchedPods(world)
     watched.update(request,
-                 flow.status(request,
+                   flow.status(request,
                                flow.find(request, world, world.revisions(["uid of foo"]) or [])))
     return {pod["metadata"]["name"] for pod in watched.new.values()}, {
         pod["metadata"]["name"] for pod in watched.old.values()}

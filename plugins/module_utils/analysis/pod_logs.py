@@ -35,11 +35,15 @@ REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
 #: The program that applies the pattern; its output is "1" or "0" for each line. Python cannot
 #: interrupt a regular expression that backtracks exponentially, so the search runs in a process of
 #: its own. SIGALRM ends that process even if the task was killed.
-_MATCH_PROGRAM = ("import json, re, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
-          "signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1])); "
-          "data = sys.stdin.buffer; search = re.compile(json.loads(data.readline())).search; "
-          "lines = data.read().split(b'\\n'); "
-          "sys.stdout.write(''.join('01'[bool(search(line.decode()))] for line in lines))")
+_MATCH_PROGRAM = """
+import json, re, signal, sys
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
+data = sys.stdin.buffer
+search = re.compile(json.loads(data.readline())).search
+lines = data.read().split(b"\\n")
+sys.stdout.write("".join("01"[bool(search(line.decode()))] for line in lines))
+"""
 _NO_MATCH = "the lines of the logs cannot be matched with the pattern"
 
 
@@ -168,7 +172,7 @@ Result = t.TypeVar("Result")
 
 
 def _map_concurrently(pool: concurrent.futures.Executor, function: t.Callable[[Item], Result],
-         items: t.Iterable[Item]) -> list[Result]:
+                      items: t.Iterable[Item]) -> list[Result]:
     """Call a function for each item, concurrently; the first error cancels the remaining calls."""
     futures = [pool.submit(function, item) for item in items]
     try:

@@ -53,7 +53,7 @@ def result(name: str, analysis: Analysis, measurements: t.Sequence[Measurement],
         "name": name,
         "kind": subject.kind,
         "outcome": str(overall_outcome(metric_outcome(metric_outcomes, analysis)
-                              for metric_outcomes in outcomes.values())),
+                                       for metric_outcomes in outcomes.values())),
         "metrics": [{"name": metric.name,
                      "outcome": str(metric_outcome(outcomes[metric.name], analysis)),
                      "query": metric.query,
@@ -116,14 +116,14 @@ def _further_checks(analysis: Analysis) -> str:
 
 
 def _explanatory_measurements(name: str, outcome: Outcome,
-                 measurements: t.Sequence[Measurement]) -> list[Measurement]:
+                              measurements: t.Sequence[Measurement]) -> list[Measurement]:
     """Return the last measurements that explain the outcome of a metric.
 
     A metric can be inconclusive because no measurement passed, although all of them failed. Its
     failed measurements are then the explanation.
     """
     not_passed = [measurement for measurement in measurements
-                if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
+                  if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
     return ([measurement for measurement in not_passed if measurement.outcome is outcome]
             or not_passed)[-MAX_REASONS:]
 

@@ -273,7 +273,7 @@ def _built_in_queries(name: str, kind: MetricType, options: Json) -> tuple[str, 
         raise RolloutError(f"metric {name}: labels {invalid!r} has no value")
     labels = {str(label): str(value) for label, value in provided.items()}
     label_options = {"status_label": options["status_label"], "pod_label": options["pod_label"],
-              "namespace_label": options["namespace_label"] or "a"}
+                     "namespace_label": options["namespace_label"] or "a"}
     for option, label in (*label_options.items(), *(("labels", label) for label in labels)):
         if not queries.is_label_name(label):
             raise RolloutError(f"metric {name}: {option} {label!r} is not a valid label name")

@@ -19,7 +19,10 @@ from ..model.steps import Handover, Write
 
 
 class Gateway(RealCluster, t.Protocol):
-    """The requests of a rollout to one namespace of a cluster."""
+    """The requests of a rollout to one namespace of a cluster.
+
+    A method raises RolloutError if a request fails with an error that should end the task.
+    """
 
     # Reads
 

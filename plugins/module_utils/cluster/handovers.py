@@ -43,7 +43,6 @@ class Handovers(Namespaced):
     """The handovers of pods in a namespace. gateway.py documents the methods."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
-        """Raises RolloutError."""
         patches, successes = collections.deque(write.patches()), []
         stop = threading.Event()
 

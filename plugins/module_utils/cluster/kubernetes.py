@@ -70,12 +70,10 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     # Controllers
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
-        """Raises RolloutError."""
         controllers = self._list_controllers(kind)
         return controllers.controllers() if controllers else {}
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        """Raises RolloutError."""
         controllers = self._list_controllers(kind)
         return list(controllers.items().values()) if controllers else []
 
@@ -96,7 +94,6 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return [item["metadata"]["name"] for item in items]
 
     def look_up(self, name: str) -> None:
-        """Raises RolloutError."""
         self._primaries.look_up(name)
 
     def wait(self, seconds: float) -> set[str] | None:
@@ -122,7 +119,6 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     # Writes
 
     def write(self, write: Write) -> bool:
-        """Raises RolloutError."""
         controllers = self._watched.get(write.kind)
         if controllers is None:
             return self._write_related(write)
@@ -162,7 +158,6 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return True
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """Raises RolloutError."""
         try:
             return self._send(write, is_dry=True)
         except Refused as refused:

@@ -24,14 +24,12 @@ class Leases(Namespaced):
         return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
 
     def lease(self, name: str) -> Json | None:
-        """Raises RolloutError."""
         try:
             return self.http.get(self._leases_path, "Lease", self._namespace, name)
         except Refused as refused:
             raise refused.as_error(self._where, next_command=_WITHOUT_LOCK) from refused
 
     def put_lease(self, lease: Json) -> Json | None:
-        """Raises RolloutError."""
         metadata = lease["metadata"]
         version = metadata.get("resourceVersion")
         try:

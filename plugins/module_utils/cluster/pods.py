@@ -40,8 +40,8 @@ class Pods(Namespaced):
         #: of the controller, "warnings".
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
-        #: Time and result of the last table of are_starting(), by label selector.
-        self._starting: dict[str, tuple[float, bool]] = {}
+        #: Time and result of the last call of are_starting(), by label selector.
+        self._starting_results: dict[str, tuple[float, bool]] = {}
 
     def _stop_informers(self) -> None:
         for informer in self._all_informers():
@@ -59,7 +59,7 @@ class Pods(Namespaced):
 
         Raises RolloutError.
         """
-        return tuple(Pod.from_api(metadata) for metadata in self._active(selector)
+        return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" not in metadata)
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
@@ -67,10 +67,10 @@ class Pods(Namespaced):
 
         Raises RolloutError.
         """
-        return tuple(TerminatingPod.from_api(metadata) for metadata in self._active(selector)
+        return tuple(TerminatingPod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" in metadata)
 
-    def _active(self, selector: Json) -> t.Iterator[Json]:
+    def _active_pods(self, selector: Json) -> t.Iterator[Json]:
         """Return the metadata of the pods that have not ended. Raises RolloutError."""
         query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
@@ -81,7 +81,6 @@ class Pods(Namespaced):
         return (item["metadata"] for item in items)
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
-        """Raises RolloutError."""
         revision = f",{POD_REVISION}!={excluded_revision}" if excluded_revision else ""
         query = {"labelSelector": label_selector(controller.selector) + revision}
         try:
@@ -100,7 +99,7 @@ class Pods(Namespaced):
         except Refused:
             return []
 
-    # Reasons for a wait
+    # Pods and Events that explain a wait
 
     def are_starting(self, controller: Controller) -> bool:
         """Read a table every TABLE_PERIOD seconds at most; return False if an informer is active.
@@ -111,9 +110,9 @@ class Pods(Namespaced):
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
                 return False
-        if now - self._starting.get(selector, (-TABLE_PERIOD, False))[0] >= TABLE_PERIOD:
-            self._starting[selector] = now, self._are_starting(selector)
-        return self._starting[selector][1]
+        if now - self._starting_results.get(selector, (-TABLE_PERIOD, False))[0] >= TABLE_PERIOD:
+            self._starting_results[selector] = now, self._are_starting(selector)
+        return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
         """Read the table of the pods, which has a tenth of the size of the pods."""
@@ -134,15 +133,14 @@ class Pods(Namespaced):
         """Watch all pods of a StatefulSet, whose steps depend on each pod, or else the first page.
         """
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
-        informer = self._updated(
+        informer = self._informer(
             ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
             {"labelSelector": selector}, _is_troubled, has_all_pages=has_all_pages)
         return own_pods(controller, informer.store.objects().values())
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Raises RolloutError."""
         selector, uid = label_selector(controller.selector), controller.uid
-        informer = self._updated(
+        informer = self._informer(
             ("watched", selector, uid), self._pods_path, {"labelSelector": selector},
             lambda pod: bool(own_pods(controller, [pod])), has_all_pages=True, has_history=True)
         if informer.refused and informer.refused.status == 403:
@@ -157,15 +155,14 @@ class Pods(Namespaced):
                 *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted)]
 
     def relist_pods(self) -> None:
-        """Raises RolloutError."""
         for informer in self._all_informers("warnings", "watched"):
             with contextlib.suppress(Refused):  # watched_pods() reports the refusal
                 informer.relist()
 
     def warnings(self) -> list[Json]:
         """Return the Events of type Warning, which are watched from the first call on."""
-        informer = self._updated(("warnings",), f"/api/v1/namespaces/{self._namespace}/events",
-                                 {"fieldSelector": "type=Warning"}, lambda event: True)
+        informer = self._informer(("warnings",), f"/api/v1/namespaces/{self._namespace}/events",
+                                  {"fieldSelector": "type=Warning"}, lambda event: True)
         return list(informer.store.objects().values())
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
@@ -182,9 +179,9 @@ class Pods(Namespaced):
         return [display_text(line.decode(errors="replace"))
                 for line in lines] if status == 200 else []
 
-    def _updated(self, key: tuple[str, ...], path: str, query: Json,
-                 is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
-                 has_history: bool = False) -> Informer[Json]:
+    def _informer(self, key: tuple[str, ...], path: str, query: Json,
+                  is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
+                  has_history: bool = False) -> Informer[Json]:
         """Return the informer of a key after an update; create the informer at the first call.
 
         Its objects are only read and displayed, so their texts are made safe for display. If a list
@@ -223,6 +220,7 @@ def _with_deletion_timestamp(pod: Json) -> Json:
 
 
 def _is_troubled(pod: Json) -> bool:
+    """Return whether a pod is unready, restarted or terminating."""
     status = pod.get("status") or {}
     is_ready = any(condition["type"] == "Ready" and condition["status"] == "True"
                    for condition in status.get("conditions") or ())

@@ -40,14 +40,12 @@ class RelatedObjects(Namespaced):
         return f"{GROUPS[resource]}{namespace}/{resource}"
 
     def find(self, kind: str, name: str) -> Json | None:
-        """Raises RolloutError."""
         try:
             return self.http.get(self.collection(f"{kind.lower()}s"), kind, self._namespace, name)
         except Refused as refused:
             raise refused.as_error(self._where) from refused
 
     def config_object(self, kind: str, name: str) -> Json | None:
-        """Raises RolloutError."""
         resource = f"{kind.lower()}s"
         try:
             return self.http.get(self.collection(resource), kind, self._namespace, name)
@@ -60,7 +58,6 @@ class RelatedObjects(Namespaced):
                                    next_command=hint if refused.status == 403 else "") from refused
 
     def objects(self, resource: str) -> list[Json] | None:
-        """Raises RolloutError."""
         try:
             return self.http.page(self.collection(resource), {}).get("items") or []
         except Refused as refused:
@@ -75,7 +72,6 @@ class RelatedObjects(Namespaced):
         return [item for item in items if object_meta.owner_uid(item) in uids]
 
     def migrations(self) -> list[Json] | None:
-        """Raises RolloutError."""
         return self._revisions(object_meta.MIGRATION)
 
     def _revisions(self, selector: str) -> list[Json] | None:
@@ -87,7 +83,6 @@ class RelatedObjects(Namespaced):
             return None
 
     def nodes(self, selector: str) -> frozenset[str]:
-        """Raises RolloutError."""
         query = {"labelSelector": selector}
         try:
             items, _version = self.http.pages(self.collection("nodes"), query, accept=METADATA)

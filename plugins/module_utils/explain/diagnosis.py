@@ -358,9 +358,9 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
         pod, place=f"{pod.place}, {title} {name}", container=name, is_init=is_init,
         is_restarted=is_restarted, is_repeated=_number(status, "restartCount") > 1 or crashes,
         values={**pod.values, "container": name, "logs": logs,
-               "memory": f"now {limit}" if limit else "none is set: the node itself ran out",
-               **{probe: _describe_probe(_map(spec, f"{probe}Probe"))
-                  for probe in ("startup", "liveness", "readiness")}})
+                "memory": f"now {limit}" if limit else "none is set: the node itself ran out",
+                **{probe: _describe_probe(_map(spec, f"{probe}Probe"))
+                   for probe in ("startup", "liveness", "readiness")}})
 
 
 def _describe_probe(probe: Json) -> str:

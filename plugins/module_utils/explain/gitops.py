@@ -95,7 +95,7 @@ def _argo(flow: Flow, request: Request, primary: Controller) -> _Manager | None:
         advice = ("With automatic pruning, it deletes the successor during the update. "
                   f"{advice}")
     return _Manager(f"Argo CD{_in_parentheses('application', application)}",
-                  "at its next sync (with self-heal, within seconds)", advice)
+                    "at its next sync (with self-heal, within seconds)", advice)
 
 
 def _flux_kustomization(request: Request, primary: Controller) -> _Manager | None:
@@ -120,7 +120,7 @@ def _flux(request: Request, primary: Controller, kind: str, resource: str, keys:
     command = (f"{shell.kubectl(request.connection, namespace or 'NAMESPACE')} patch {resource} "
                f"{name or 'NAME'} {_SUSPEND_PATCH}")
     return _Manager(f"Flux{_in_parentheses(kind, f'{namespace}/{name}' if name else '')}", when,
-                  f"Make the same change in git, or suspend it before the update: {command}")
+                    f"Make the same change in git, or suspend it before the update: {command}")
 
 
 def _helm(request: Request, primary: Controller) -> _Manager | None:
@@ -131,9 +131,9 @@ def _helm(request: Request, primary: Controller) -> _Manager | None:
     name, namespace = _valid_names(primary.annotations, HELM_RELEASE)
     return _Manager(f"Helm{_in_parentheses('release', name)}",
                     "at the release's next upgrade or rollback",
-                  f"Make the same change in the release's values, which are: "
-                  f"{shell.helm(request.connection, namespace or 'NAMESPACE')} get values "
-                  f"{name or 'RELEASE'}")
+                    f"Make the same change in the release's values, which are: "
+                    f"{shell.helm(request.connection, namespace or 'NAMESPACE')} get values "
+                    f"{name or 'RELEASE'}")
 
 
 def _valid_names(metadata: t.Mapping[str, str], keys: tuple[str, str]) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
 
 def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterable[str]) -> str:
     denied = [verb for verb in verbs
-               if not any(_allows(rule, group, resource, verb) for rule in rules)]
+              if not any(_allows(rule, group, resource, verb) for rule in rules)]
     return f"{', '.join(denied)} on {resource}{f' ({group})' if group else ''}" if denied else ""
 
 

@@ -133,7 +133,7 @@ def _template(update: _Update) -> t.Iterator[str]:
     # A container with only a startupProbe is not ready until the probe succeeds (UpdatePodStatus,
     # pkg/kubelet/prober).
     without_probe = [server for server in serving if not _map(server.container, "readinessProbe")
-             and not _map(server.container, "startupProbe")]
+                     and not _map(server.container, "startupProbe")]
     if without_probe and not _list(spec, "readinessGates"):
         port = f"port: {without_probe[0].port}"
         yield (f"No readinessProbe on {_names(without_probe)}: Service "

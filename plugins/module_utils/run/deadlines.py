@@ -236,7 +236,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
         error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
     error.why = as_lines(reasons)
     block_rollback = bool(causes) and all(cause.kind in old_pods.BLOCK_ROLLBACK
-                                            for cause in causes)
+                                          for cause in causes)
     error.skips_rollback = block_rollback or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
         options = {option: value for option,

@@ -81,7 +81,7 @@ def test_absolute_thresholds(thresholds, new, outcome, reason):
 ])
 def test_relative_thresholds(threshold, limit, new, old, outcome, reason):
     assert evaluate(metric(**{threshold: limit}), Readings(reading(new), reading(old)),
-                 False) == (outcome, reason)
+                    False) == (outcome, reason)
 
 
 @pytest.mark.parametrize("passes, outcome", [(True, PASSED), (False, INCONCLUSIVE)])
@@ -123,12 +123,12 @@ def test_too_few_samples_are_inconclusive(new, old, reason):
     readings = Readings(Reading(1), Reading(1), reading(new), reading(old))
 
     assert evaluate(metric(min_samples=10, max_increase=1), readings,
-                 False) == (INCONCLUSIVE if reason else PASSED, reason)
+                    False) == (INCONCLUSIVE if reason else PASSED, reason)
 
 
 def test_too_few_samples_of_bad_pods_do_not_fail():
     assert evaluate(metric(min_samples=10, min=1), Readings(Reading(0), None, Reading(9)),
-                 False)[0] is INCONCLUSIVE
+                    False)[0] is INCONCLUSIVE
 
 
 def analysis(**options):
@@ -162,7 +162,7 @@ def test_what_is_decided_stays_so():
     for failure_limit, inconclusive_limit, passes in itertools.product(
             (0, 1), (0, 1), (True, False)):
         spec = analysis(count=4, failure_limit=failure_limit,
-                         inconclusive_limit=inconclusive_limit, passes_inconclusive=passes)
+                        inconclusive_limit=inconclusive_limit, passes_inconclusive=passes)
         for outcomes in itertools.product(Outcome, repeat=4):
             early = next((number for number in range(1, 5) if is_decided(outcomes[:number], spec)),
                          4)

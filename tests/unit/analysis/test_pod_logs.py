@@ -157,7 +157,7 @@ def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
     program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH_PROGRAM, "0.5"]
 
     process = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,
-                           timeout=10, check=False)
+                             timeout=10, check=False)
 
     assert process.returncode == -signal.SIGALRM
 

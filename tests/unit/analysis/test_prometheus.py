@@ -292,8 +292,8 @@ def test_options_that_make_no_sense(url, options, message):
 def test_secrets():
     secrets = prometheus.secrets({"prometheus_url": "http://me:p%40ss@x",
                                   "prometheus_token": "t0ken",
-                                "prometheus_username": "you",
-                                "prometheus_password": "pass", "prometheus_client_key": "a\nb"})
+                                  "prometheus_username": "you",
+                                  "prometheus_password": "pass", "prometheus_client_key": "a\nb"})
 
     assert {"p@ss", "p%40ss", "t0ken", "pass", base64.b64encode(b"you:pass").decode(),
             "a\nb"} <= secrets

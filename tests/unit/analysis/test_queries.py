@@ -55,7 +55,7 @@ def test_placeholders(query, expected):
 
 def test_what_is_put_in_is_not_looked_at_again():
     assert queries.render("$pods $namespace",
-                            {**VALUES, "pods": "$namespace"}) == "$namespace shop"
+                          {**VALUES, "pods": "$namespace"}) == "$namespace shop"
 
 
 @pytest.mark.parametrize("query", ["$pod", "{{ pod }}", "${names}", "a$new_pod_s"])
@@ -76,6 +76,6 @@ def test_ready_made_queries():
     assert queries.latency(matchers, "d_seconds", 0.95) == (
         f"histogram_quantile(0.95, sum by (le) (rate(d_seconds_bucket{{{selector}}}[$window])))")
     assert queries.increase(queries.Matchers("p", "", {}),
-                             "r_total") == 'sum(increase(r_total{p=~"$pods"}[$window]))'
+                            "r_total") == 'sum(increase(r_total{p=~"$pods"}[$window]))'
     assert queries.placeholders(queries.latency(matchers, "d", 0.5)) == {
         "namespace", "pods", "window"}

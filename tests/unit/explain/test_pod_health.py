@@ -131,8 +131,8 @@ def test_as_many_may_go_as_it_has_become_smaller_by():
 
 def test_each_cause_fails_the_task_and_says_what_to_look_at():
     causes = [cause for now, _kind, _sentence in CASES.values()
-             for cause in pod_health.causes(FOO, first(pod(init=[SIDECAR])),
-                                            by_uid(now) if now else {})]
+              for cause in pod_health.causes(FOO, first(pod(init=[SIDECAR])),
+                                             by_uid(now) if now else {})]
 
     assert len(causes) == len(CASES)
     assert all(cause.is_fatal and cause.suggestion for cause in causes)
@@ -254,8 +254,8 @@ ANYTHING = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_
 
 def places(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
     for key, element in value.items() if isinstance(value,
-                                                 dict) else enumerate(value) if isinstance(
-                                                     value, list) else ():
+                                                    dict) else enumerate(value) if isinstance(
+                                                        value, list) else ():
         yield (*path, key)
         yield from places(element, *path, key)
 

@@ -81,8 +81,8 @@ def test_nothing_may_be_seen():
 
 def test_all_is_well():
     around = RelatedObjects(services=[service()], budgets=[budget(maxUnavailable=1)],
-                               autoscalers=[hpa()],
-                               quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
+                            autoscalers=[hpa()],
+                            quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
 
     assert told(desired=pods(good()), **vars(around)) == []
 
@@ -536,7 +536,7 @@ def test_a_budget_that_counts_pods_with_any_deployment_label():
 
 def test_a_budget_that_excludes_the_old_pods_only_counts_nothing_that_goes():
     any_other_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "NotIn",
-                                          "values": ["abc"]}]}, minAvailable="100%")
+                                                    "values": ["abc"]}]}, minAvailable="100%")
 
     assert told(item=rc(label="abc"), budgets=[any_other_label]) == []
 

@@ -161,7 +161,7 @@ def test_only_where_the_module_would_run_as_this_user_with_this_python(
         monkeypatch, change, is_here):
     """The connection's become decides: the variable ansible_become does not change the task."""
     attributes = {"transport": "local", "become": None, "async_val": 0, "environment": [],
-              "interpreter": sys.executable, **change}
+                  "interpreter": sys.executable, **change}
     action = rolling_update_info.ActionModule.__new__(rolling_update_info.ActionModule)
     action._task = types.SimpleNamespace(delegate_to=None, args={"name": "foo"}, **attributes)
     action._connection = types.SimpleNamespace(**attributes)

@@ -189,7 +189,7 @@ def test_a_long_text_is_cut_and_what_was_cut_is_there_on_demand():
     tree = page(DATA | {"message": "\n".join(f"line {number}" for number in range(50))})
 
     (heading,) = (text(paragraph) for paragraph in tree.find(f".//{HTML}header")
-                if paragraph.get("class") == "lines")
+                  if paragraph.get("class") == "lines")
     assert (heading.endswith("line 11")
             and text(tree.find(f".//{HTML}header//{HTML}pre")).startswith("line 12 line 13"))
 

@@ -110,11 +110,11 @@ def test_a_screen_reader_hears_a_title_and_a_description():
 
     assert picture.get("role") == "img" and picture.get("aria-labelledby") == "it-title it-desc"
     texts = {element.get("id"): element.text for element in picture
-            if element.tag in (f"{SVG}title", f"{SVG}desc")}
+             if element.tag in (f"{SVG}title", f"{SVG}desc")}
     assert texts == {"it-title": "Pods of shop over time",
-                    "it-desc": "From 4 old and 0 new pods to 0 old and 4 new ones in 4 s. 4 were "
-                               "available, where 4 was the floor; "
-                               "there were at most 5, where 5 was the ceiling."}
+                     "it-desc": "From 4 old and 0 new pods to 0 old and 4 new ones in 4 s. 4 were "
+                                "available, where 4 was the floor; "
+                                "there were at most 5, where 5 was the ceiling."}
 
 
 @pytest.mark.parametrize("name", ["</title><script>alert(1)</script>", "\"'&<>", "]]>"])

@@ -415,12 +415,6 @@ options:
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
-  return_sizes:
-    description:
-      - Whether to return RV(sizes), the sizes of both controllers over time. The role
-        P(baton.kubernetes.image_bump#role) uses it to draw the update in its report.
-    type: bool
-    default: false
   record_events:
     description:
       - Whether to record each step as an Event on the controller, which C(kubectl describe) shows.
@@ -674,49 +668,6 @@ steps:
   sample:
     - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at:
       "2026-11-21T10:00:00Z"}
-sizes:
-  description:
-    - The sizes of both controllers each time they changed, a soak began or ended, and at the end of
-      the task, to draw a picture of the update.
-    - At most 500 samples. If there are more, every other one is dropped, except the first and the
-      last.
-    - Empty unless O(return_sizes=true), in check mode, and if there was nothing to do.
-  returned: with O(name), once the controller has been looked up
-  type: list
-  elements: dict
-  contains: &sizes
-    at:
-      description: When the sizes were seen, in RFC 3339 with milliseconds, UTC.
-      type: str
-    phase:
-      description: As RV(rollout.phase). While it is V(taking_over), the pods are divided between
-        the two controllers, and both ask
-        for all of them.
-      type: str
-      choices: [complete, progressing, paused, taking_over]
-    is_watched:
-      description: Whether the new pods were being watched from then on (O(soak)).
-      type: bool
-    controller:
-      description: Size of the controller; V(null) while it does not exist.
-      type: dict
-      contains: &size
-        replicas:
-          description: How many pods are asked for.
-          type: int
-        available:
-          description: How many pods are available.
-          type: int
-    successor:
-      description: Size of the successor; V(null) while it does not exist.
-      type: dict
-      contains: *size
-  sample:
-    - at: "2026-11-21T10:00:00.250Z"
-      phase: progressing
-      is_watched: false
-      controller: {replicas: 5, available: 5}
-      successor: {replicas: 2, available: 1}
 rollout:
   description: Where the update has got to.
   returned: with O(name), once the controller has been looked up
@@ -921,12 +872,6 @@ results:
       type: list
       elements: dict
       contains: *steps
-    sizes:
-      description: As RV(sizes), for this controller.
-      returned: unless it was skipped, once the controller has been looked up
-      type: list
-      elements: dict
-      contains: *sizes
     rollout:
       description: As RV(rollout), for this controller.
       returned: unless it was skipped, once the controller has been looked up

@@ -37,21 +37,24 @@ class ProgressAction(ModuleAction):
         """Change controllers, or show the changes in check mode, with a function of task.py."""
         if refusal := task.refusal_of_removed(function, self._task.args):
             return refusal
+        # The roles request the sizes over time for their report; no option of the module does.
+        environment = {"BATON_SIZES": "1"} if self._task.args.pop("_return_sizes", False) else {}
         params, diff = self.parameters(function, task_vars), self._task.diff
         if not self._task.check_mode:
-            return self.execute(task_vars, function, params, diff=diff)
+            return self.execute(task_vars, function, params, environment, diff=diff)
         result = params and in_process.read(function, params, self._loader.get_basedir(),
                                             diff=diff, check_mode=True)
-        return result or self.execute(task_vars, function, None, diff=diff)
+        return result or self.execute(task_vars, function, None, environment, diff=diff)
 
     def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None,
-                **flags: bool) -> dict[str, t.Any]:
+                environment: t.Mapping[str, str] | None = None, **flags: bool
+                ) -> dict[str, t.Any]:
         """Run a function of module_utils.task, or the module if the parameters are None."""
         if self._task.async_val:
             return self._execute_module(task_vars=task_vars, wrap_async=True)
         path = (f"{self._folder()}/baton-progress-{secrets.token_hex(16)}" if self._shows_progress()
                 else "")
-        environment = {"BATON_PROGRESS": path} if path else {}
+        environment = {**(environment or {}), **({"BATON_PROGRESS": path} if path else {})}
         process = (in_process.Process(function, params, self._loader.get_basedir(), environment,
                                       **flags) if params else None)
         with progress.ends_with_ansible(), self._printer(path, task_vars or {}) as result:

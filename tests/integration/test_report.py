@@ -21,7 +21,7 @@ PLAY = """
   tasks:
     - name: Roll
       baton.kubernetes.rolling_update:
-        return_sizes: true
+        _return_sizes: true
         name: foo
         namespace: {namespace}
         template: {{spec: {{containers: [{{name: web, image: "{image}"}}]}}}}

@@ -457,7 +457,7 @@ ENTRY = {"namespace": "default", "name": "foo", "kind": "ReplicationController",
 
 @pytest.mark.parametrize("is_run", [True, False], ids=["run", "check mode"])
 @pytest.mark.parametrize("arguments, keys", [
-    ({"image": "myimage:v1"}, {"rollout", "steps", "sizes", "msg", "changed"}),
+    ({"image": "myimage:v1"}, {"rollout", "steps", "msg", "changed"}),
     ({"image": "myimage:v2", "pause_at": 1}, {"resume_command", "rollback_command", "rollout"}),
 ], ids=["unchanged", "paused"])
 def test_results_of_a_single_controller_repeat_the_keys_at_the_top(
@@ -486,7 +486,7 @@ def test_results_of_a_failed_single_controller_have_its_failure(cluster, runner,
     (entry,) = result["results"]
     assert entry == {**ENTRY, "kind": kind, "failed": True, "changed": False, "msg": result["msg"],
                      "failure": result["failure"],
-                     **{key: result[key] for key in ("steps", "sizes", "rollout") if key in result}}
+                     **{key: result[key] for key in ("steps", "rollout") if key in result}}
 
 
 def test_invalid_options_are_left_to_the_module(cluster, runner):

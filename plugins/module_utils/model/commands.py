@@ -92,12 +92,10 @@ OPTIONS: dict[str, Option] = {
     "concurrency": Option(_ANY, _FLEET, is_of_fleet=True),
     "max_failures": Option(_ANY, _FLEET, is_of_fleet=True),
     "order_annotation": Option(_ANY, _FLEET, is_of_fleet=True),
-    "return_sizes": Option(_NONE,
-                           "for programs that read the result; a terminal would be full of it"),
     "progress": Option(_ANY, "progress lines are as unwanted the next time"),
 }
 #: Options never repeated in a command.
-_NEVER = {"return_sizes", "api_version"}
+_NEVER = {"api_version"}
 #: Options with values of several lines, and src: the file can differ where the command is pasted.
 NOT_PASTABLE = {"template", "definition", "src"}
 #: Options to leave out of a command with images.

@@ -67,7 +67,6 @@ ARGUMENT_SPEC: Json = dict(
     image_drift=dict(type="str", choices=["warn", "fail", "ignore"], default=Request.image_drift),
     autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default=Request.autoscaler),
     record_events=dict(type="bool", default=Request.record_events),
-    return_sizes=dict(type="bool", default=Request.return_sizes),
     lock=dict(type="bool", default=Request.lock),
     lock_timeout=dict(type="str", default=f"{Request.lock_timeout:g}"),
     progress=dict(type="bool", default=True),
@@ -88,6 +87,7 @@ _MIGRATION = f"use the module baton.kubernetes.{Module.MIGRATION}"
 #: Removed options of rolling_update, with the new way.
 REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
+    "return_sizes": "the roles get the sizes for their report by themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
 }
 #: Removed options of the roles and playbooks, likewise.

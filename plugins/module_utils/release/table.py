@@ -430,7 +430,7 @@ def module_options(request: Request, turn: Turn) -> Json:
         options = {option: value for option, value in options.items() if option not in excluded}
     if "pause_at" not in turn.step:
         options.pop("nodes", None)
-    return options | selection | ({"return_sizes": True} if request.report else {}) | turn.step
+    return options | selection | ({"_return_sizes": True} if request.report else {}) | turn.step
 
 
 def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:

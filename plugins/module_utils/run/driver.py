@@ -169,7 +169,7 @@ class _State:
         if observed.primary or observed.successor:
             keys = ("namespace", "kind", "changed", "steps", "sizes", "rollout", "warnings")
             result = self.result(observed)
-            error.progress = {key: result[key] for key in keys}
+            error.progress = {key: result[key] for key in keys if key in result}
         return error
 
 

@@ -71,7 +71,8 @@ class Recorder:
     def result(self, start: RolloutStatus, end: RolloutStatus) -> Json:
         """Return the recorder's part of the task's result."""
         rollout = report.rollout(end) | report.bounds(start) | {"images": report.images(start, end)}
-        return {"changed": bool(self.steps), "steps": self.steps, "sizes": self.sizes,
+        return {"changed": bool(self.steps), "steps": self.steps,
+                **({"sizes": self.sizes} if self._returns_sizes else {}),
                 "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
 
     def record(self, step: Step, may_wait: bool) -> None:

@@ -308,6 +308,7 @@ def test_an_empty_text_is_as_good_as_not_given(option):
     ({"to_kind": "Deployment"}, "to_kind was removed: use the module baton.kubernetes.migrate_to"),
     ({"release_owner": "true"}, "release_owner was removed: use the module baton.kubernetes.migr"),
     ({"state": "migrated"}, "state=migrated was removed: use the module baton.kubernetes.migrat"),
+    ({"return_sizes": True}, "return_sizes was removed: the roles get the sizes for their report"),
     ({"max_steps": 3}, "max_steps was removed: pause_at ends a task at a number of new pods"),
 ])
 def test_an_option_of_an_earlier_version_is_refused_with_the_new_way(arguments, message):

@@ -40,8 +40,9 @@ from .model.observed import Controller
 from .model.options import parse_request
 from .model.request import Request
 from .model.template import labels_of
-from .run import driver, fleet
+from .run import driver, fleet, places
 from .run.clock import Clock
+from .run.fleet_result import entry
 from .run.parent_process import ParentProcess
 
 if t.TYPE_CHECKING:
@@ -158,6 +159,7 @@ def refusal_of_removed(function: str, arguments: Json) -> Json | None:
 
 def _with_namespace(params: Json) -> Json:
     """Return the parameters with the namespace, and with the namespace of a task without one."""
+    places.refuse_namespaces(params)
     default = connection.default_namespace(params, os.environ)
     return {**params, "namespace": params.get("namespace") or default,
             "default_namespace": default}
@@ -166,8 +168,7 @@ def _with_namespace(params: Json) -> Json:
 def _entry(params: Json, result: Json) -> Json:
     """Return the entry of the results for the result of a single controller."""
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
-    return fleet.entry(params.get("namespace") or "", params["name"], params.get("kind") or "",
-                       outcome)
+    return entry(params.get("namespace") or "", params["name"], params.get("kind") or "", outcome)
 
 
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
@@ -189,17 +190,17 @@ def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json
               "return_sizes": "BATON_SIZES" in os.environ}
     many = fleet.Fleet.from_params(params)
     # Invalid options are refused before the first request.
-    requests = [parse_request({**params, "name": params.get("name") or "any", "kind": kind})
-                for kind in (many.kinds if many else [params.get("kind")])]
+    requests = places.probes(params, many.kinds if many else [params.get("kind")])
+    access, requests = places.expand(params, requests)
     watches_pods = many is None and not only_look
     with contextlib.ExitStack() as stack:
-        groups = {request.kind: _group(params, request, stack, watches_pods)
+        groups = {places.Place.of(request): _group(params, request, stack, watches_pods, access)
                   for request in requests}
         if many:
             result = _roll_many(many, groups, params, check_mode, only_look)
         else:
             request = requests[0]
-            result = _roll(request, *groups[request.kind], check_mode, only_look)
+            result = _roll(request, *groups[places.Place.of(request)], check_mode, only_look)
             if result:
                 result["results"] = [_entry(params, result)]
     if result and not diff:
@@ -230,11 +231,11 @@ def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode
         return fleet.run(many, requests, groups, Clock(), parent.say, parent.reason_to_stop)
 
 
-def _group(params: Json, request: Request, stack: contextlib.ExitStack,
-           watches_pods: bool = True) -> fleet.Group:
+def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
+           access: connection.Connection | None) -> fleet.Group:
     """Return the flow and the gateway of one kind; the stack closes the gateway."""
     flow = choose(request)
-    gateway = _gateway(params, request, flow, watches_pods)
+    gateway = _gateway(params, request, flow, watches_pods, access)
     return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)))
 
 
@@ -355,10 +356,10 @@ def _only_kind(params: Json) -> str | None:
     return kinds[0] if len(kinds) == 1 and kinds[0] in KINDS else None
 
 
-def _gateway(params: Json, request: Request, flow: Flow,
-             watches_pods: bool = True) -> KubernetesGateway:
-    return KubernetesGateway(connection.Connection(params, os.environ), request.namespace,
-                             flow.watches, watches_pods)
+def _gateway(params: Json, request: Request, flow: Flow, watches_pods: bool = True,
+             access: connection.Connection | None = None) -> KubernetesGateway:
+    return KubernetesGateway(access or connection.Connection(params, os.environ),
+                             request.namespace, flow.watches, watches_pods)
 
 
 class _Overview:

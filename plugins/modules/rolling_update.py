@@ -86,8 +86,9 @@ options:
     description:
       - Key of an annotation that gives each controller its place in the order, with O(names) or
         O(label_selectors). Controllers whose value is a number come first, then those with any
-        other text, then those without the annotation. Ties are in the order of O(names), or sorted
-        by O(kinds) and name.
+        other text, then those without the annotation. Ties are in the order of O(namespaces), or
+        sorted by namespace, and in a namespace in the order of O(kinds), and of O(names) or sorted
+        by name.
       - This is the order in which controllers are started. Unless O(concurrency) is 1, one may
         start before the previous one has finished.
     type: str
@@ -97,6 +98,23 @@ options:
       - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
         as with C(kubectl).
     type: str
+  namespaces:
+    description:
+      - Several namespaces, at most 100, instead of O(namespace). With O(names), the task is for
+        each of the names in each of the namespaces; with O(label_selectors), for all controllers in
+        them that match, of which each namespace must have at least one.
+      - O(concurrency), O(max_failures) and O(order_annotation) count across all namespaces. Each
+        controller has its Lease in its own namespace, and needs the same permissions there.
+    type: list
+    elements: str
+  namespace_selectors:
+    description:
+      - Label selectors of namespaces in the syntax of C(kubectl -l), instead of O(namespaces). The
+        task is for all namespaces that match all of them, at most 100, except those that are being
+        deleted. Needs list on namespaces, which takes a ClusterRole. With O(label_selectors), a
+        namespace without a matching controller is left out.
+    type: list
+    elements: str
   kind:
     description:
       - The kind of the controllers.
@@ -571,6 +589,20 @@ EXAMPLES = r"""
     image: registry.example.com/shop/base:v2
     concurrency: 3
     max_failures: "1"
+
+- name: Update the same controller in the namespaces of two teams
+  baton.kubernetes.rolling_update:
+    names: [foo]
+    namespaces: [team-a, team-b]
+    image: myimage:v2
+
+- name: Update all controllers that run an image from this repository, in all namespaces of shops
+  baton.kubernetes.rolling_update:
+    label_selectors:
+      - tier=backend
+    namespace_selectors:
+      - example.com/product=shop
+    image: registry.example.com/shop/base:v2
 
 - name: Replace a controller with another one, as kubectl rolling-update -f did
   baton.kubernetes.rolling_update:

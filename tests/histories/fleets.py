@@ -182,7 +182,7 @@ def _ended(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> End
             flow = choose(parse_request({**params, "name": "any", "names": None, "kind": kind}))
             gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}),
                                         params["namespace"], flow.watches, False)
-            groups[kind] = fleet.Group(flow, gateway)
+            groups[fleet.Place(params["namespace"], kind)] = fleet.Group(flow, gateway)
         if death:
             _kill(groups, *death)
         result = fleet.run(many, many.requests(params, groups), groups, Clock())

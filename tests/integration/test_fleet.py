@@ -61,7 +61,8 @@ def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
     gateway._watches_pods = False
 
     with namespace.observer() as observer:
-        groups = {Kind.REPLICATION_CONTROLLER: fleet.Group(choose(Request("foo")), gateway)}
+        place = fleet.Place(namespace.name, Kind.REPLICATION_CONTROLLER)
+        groups = {place: fleet.Group(choose(Request("foo")), gateway)}
         result = fleet.run(
             fleet_of_controllers, fleet_of_controllers.requests(params, groups), groups, Clock()
         )
@@ -153,10 +154,12 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
                "concurrency": 2, "soak": 9}
     fleet_of_controllers, lines, refusals = fleet.Fleet.from_params(params), [], []
     flows = {kind: choose(Request("shop", kind=kind)) for kind in kinds}
-    groups = {kind: fleet.Group(flow,
-                                KubernetesGateway(Connection({"kubeconfig": namespace.kubeconfig},
-                                                             {}), namespace.name,
-                                                  flow.watches)) for kind, flow in flows.items()}
+    connection = Connection({"kubeconfig": namespace.kubeconfig}, {})
+    connection.reserve(len(flows))
+    groups = {
+        fleet.Place(namespace.name, kind): fleet.Group(
+            flow, KubernetesGateway(connection, namespace.name, flow.watches))
+        for kind, flow in flows.items()}
     began = time.monotonic()
 
     def begin_earlier_version(gateway):

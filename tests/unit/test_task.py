@@ -56,7 +56,7 @@ def cluster(monkeypatch):
     def make(*items, of=Gateway):
         gateways = []
 
-        def gateway(params, request, flow, watches_pods=True):
+        def gateway(params, request, flow, watches_pods=True, access=None):
             gateways.append(of(request.namespace, *items))
             return gateways[-1]
 

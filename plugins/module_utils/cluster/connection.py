@@ -81,6 +81,7 @@ class Connection:
         #: Timeout of an exec plugin in seconds.
         self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
+        self._groups = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
         #: Incremented each time the configuration is read.
@@ -109,6 +110,7 @@ class Connection:
             # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True  # wait for a free connection
+            self._set_pool_size()
             inline = _inline_certificates(self._options, self._kubeconfig)
             if any(inline):
                 certificates.use(inline, self.pool.connection_pool_kw)
@@ -139,6 +141,16 @@ class Connection:
         why = " ".join(masking.mask(error.why, secrets).split())[:_MAX_REASON_LENGTH]
         raise RolloutError(masking.mask(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
+
+    def reserve(self, groups: int) -> None:
+        """Allow more connections at once: each group of controllers keeps watches open."""
+        with self._lock:
+            self._groups = groups
+            self._set_pool_size()
+
+    def _set_pool_size(self) -> None:
+        size = self._configuration.connection_pool_maxsize or 1
+        self.pool.connection_pool_kw["maxsize"] = size * self._groups
 
     def headers(self) -> t.Any:
         """Return the headers of a request: user agent, bearer token, impersonation.

@@ -50,6 +50,8 @@ OPTIONS: dict[str, Option] = {
     "kinds": Option(_ANY, _FLEET, is_of_fleet=True),
     "api_version": Option(_NONE, "says no more than the kind"),
     "namespace": Option(_ANY, "another namespace has other controllers"),
+    "namespaces": Option(_ANY, _FLEET, is_of_fleet=True),
+    "namespace_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
     "next_name": Option(_REPLACING, "the successor of an update in progress is found by its name; "
                                     "a migration has none"),
     "deployment_label_key": Option(_ANY, "the pods of an update in progress are told apart by it"),
@@ -94,6 +96,8 @@ OPTIONS: dict[str, Option] = {
     "order_annotation": Option(_ANY, _FLEET, is_of_fleet=True),
     "progress": Option(_ANY, "progress lines are as unwanted the next time"),
 }
+#: Options for several namespaces, in place of namespace.
+NAMESPACES = ("namespaces", "namespace_selectors")
 #: Options never repeated in a command.
 _NEVER = {"api_version"}
 #: Options with values of several lines, and src: the file can differ where the command is pasted.
@@ -134,12 +138,12 @@ def sort_options(options: Json) -> Json:
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
-def single_controller_changes(options: t.Mapping[str, t.Any], name: str) -> Json:
+def single_controller_changes(options: t.Mapping[str, t.Any], name: str, namespace: str) -> Json:
     """Return the changes from a task for several controllers to a task for one."""
-    selection: Json = {option: None
-                       for option in ("names", "label_selectors", "field_selectors", "kinds")
-                       if option in options}
-    return {"name": name, **selection} if selection else {}
+    selectors = ("names", "label_selectors", "field_selectors", "kinds", *NAMESPACES)
+    selection: Json = {option: None for option in selectors if option in options}
+    place = {"namespace": namespace} if any(option in options for option in NAMESPACES) else {}
+    return {"name": name, **place, **selection} if selection else {}
 
 
 def describe_rerun(changes: t.Mapping[str, t.Any], module: Module | None = None) -> str:

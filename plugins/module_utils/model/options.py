@@ -34,6 +34,8 @@ ARGUMENT_SPEC: Json = dict(
     max_failures=dict(type="str", default=MAX_FAILURES),
     order_annotation=dict(type="str"),
     namespace=dict(type="str"),
+    namespaces=dict(type="list", elements="str"),
+    namespace_selectors=dict(type="list", elements="str"),
     kind=dict(type="str"),
     kinds=dict(type="list", elements="str"),
     api_version=dict(type="str"),

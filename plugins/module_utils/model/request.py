@@ -232,7 +232,8 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
     module = request.module.module_for(target)
     command = shell.ansible(module, {**options, **request.connection}) if is_typed else None
     words = {option: value for option, value in by_state.items() if value and state}
-    apart = {} if is_fleet else commands.single_controller_changes(request.options, request.name)
+    apart = {} if is_fleet else commands.single_controller_changes(
+        request.options, request.name, request.namespace)
     if module is not request.module:
         return command or otherwise or commands.describe_rerun({"name": request.name}, module)
     return command or otherwise or commands.describe_rerun({**apart, **words, **changes})
@@ -254,13 +255,14 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
     target: the state whose options are repeated; None for all options.
     """
     has_kinds = is_fleet and "kinds" in request.options
+    has_namespaces = is_fleet and any(option in request.options for option in commands.NAMESPACES)
     is_usual_key = request.label_key in (Request.label_key, request.kind.server_label)
     is_usual_namespace = request.namespace == request.default_namespace == Request.namespace
     keeps_next = target is None or target in commands.OPTIONS["next_name"].states
     identifying: Json = {
         "name": None if is_fleet else request.name,
         "kind": None if has_kinds or request.kind is Request.kind else str(request.kind),
-        "namespace": None if is_usual_namespace else request.namespace,
+        "namespace": None if is_usual_namespace or has_namespaces else request.namespace,
         "next_name": request.next_name if keeps_next else None,
         "deployment_label_key": None if is_usual_key else request.label_key,
     }

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Updates of many controllers of a namespace in one task: selection, order, concurrency, failures.
+"""Updates of many controllers in one task: selection, order, concurrency, failures.
 
 The task observes all controllers before the first update begins: a wrong name is reported while
 nothing is changed yet. Then each controller has a driver and a thread: drivers wait for the API
 server, not for each other, and a driver that waits for a Lease or retries a request blocks no other
-driver. All drivers of a kind share a gateway, and with the gateway a watch.
+driver. All drivers of a kind in a namespace share a gateway, and with the gateway a watch.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from ..model.template import containers_with, repository
 from ..model.thresholds import Size
 from . import driver
 from .clock import Clock, Intervals
+from .fleet_result import LISTED_LIMIT, entry, first_names, joint_result
+from .places import Place
 from .shared import SharedCluster
 
 #: Options of a task for a single controller.
@@ -41,10 +43,6 @@ CHANGES_INTERVAL = 0.1
 #: Requests other than steps are rarer than from a single driver: many drivers would load the API
 #: server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
-#: Names, or reasons, in a sentence.
-LISTED_LIMIT = 5
-
-
 class Group(t.NamedTuple):
     """The flow and the gateway for the controllers of a kind."""
 
@@ -52,7 +50,8 @@ class Group(t.NamedTuple):
     gateway: KubernetesGateway
 
 
-Groups: t.TypeAlias = t.Mapping[Kind, Group]
+#: The groups in the order of the updates.
+Groups: t.TypeAlias = t.Mapping[Place, Group]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,17 +114,26 @@ class Fleet:
 
     def requests(self, params: Json, groups: Groups) -> list[Request]:
         """Return a request per controller, in the order of the updates. Raises RolloutError."""
-        requests = [parse_request({**params, "kind": kind, "name": name})
-                    for kind in self.kinds
-                    for name in self.names or (*self._selected_names(groups[kind].gateway),
-                                               *self._deleted_names(params, kind, groups[kind]))]
-        if not requests:
+        requests = []
+        for place, group in groups.items():
+            names = self.names or (*self._selected_names(group.gateway),
+                                         *self._deleted_names(params, place, group))
+            requests += [parse_request({**params, **place._asdict(), "name": name})
+                         for name in names]
+        self._refuse_empty(params, requests, groups)
+        controllers = {place: group.gateway.controllers() for place, group in groups.items()}
+        return sorted(requests, key=lambda request: self._sort_key(
+            controllers[Place.of(request)].get(request.name)))
+
+    def _refuse_empty(self, params: Json, requests: t.Sequence[Request], groups: Groups) -> None:
+        """Raise RolloutError where no controller is selected, in all or in a listed namespace."""
+        namespaces = list(dict.fromkeys(place.namespace for place in groups))
+        empty = [namespace for namespace in namespaces
+                 if all(request.namespace != namespace for request in requests)]
+        if empty and (params.get("namespaces") or len(empty) == len(namespaces)):
             raise RolloutError(f"no {' or '.join(self.kinds)} matches "
                                f"{','.join((*self.label_selectors, *self.field_selectors))}",
-                               where=f"namespace {params.get('namespace') or Request.namespace}")
-        controllers = {kind: groups[kind].gateway.controllers() for kind in self.kinds}
-        return sorted(requests, key=lambda request: self._sort_key(
-            controllers[request.kind].get(request.name)))
+                               where=f"namespace {first_names(empty)}")
 
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         """Return the names of the controllers that match the selectors.
@@ -143,9 +151,9 @@ class Fleet:
         return list(dict.fromkeys(name if primary in outside else primary
                                   for name, primary in stand_for.items()))
 
-    def _deleted_names(self, params: Json, kind: Kind, group: Group) -> list[str]:
+    def _deleted_names(self, params: Json, place: Place, group: Group) -> list[str]:
         """Return the names of matching controllers that an interrupted update has deleted."""
-        request = parse_request({**params, "kind": kind, "name": "any"})
+        request = parse_request({**params, **place._asdict(), "name": "any"})
         begun = group.flow.deleted_controller_labels(request, group.gateway)
         existing = group.gateway.controllers()
         return sorted(name
@@ -196,10 +204,10 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
     rolling = _Rolling(fleet, requests, groups, clock)
 
     def roll(request: Request) -> Json:
-        shared = rolling.shared[request.kind]
+        shared = rolling.shared[Place.of(request)]
+        name = rolling.name_in_namespace(request)
         return driver.run(shared.flow, request, shared.gateway_for(request.name), clock,
-                          lambda line: say(f"{request.namespace} | "
-                                           f"{rolling.display_name(request)}: {line}"),
+                          lambda line: say(f"{request.namespace} | {name}: {line}"),
                           stop, INTERVALS)
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
@@ -224,7 +232,7 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
     rolling = _Rolling(fleet, requests, groups, clock)
 
     def roll(request: Request) -> Json:
-        shared = rolling.shared[request.kind]
+        shared = rolling.shared[Place.of(request)]
         return driver.simulate(shared.flow, request, shared.gateway_for(request.name))
 
     for request in rolling.remaining:
@@ -251,20 +259,20 @@ class _Rolling:
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
         self.failures_allowed = fleet.max_failures.resolve(len(requests), round_up=False)
-        self.shared = {kind: SharedCluster(group.flow, group.gateway,
-                                           [request.name for request in requests
-                                            if request.kind is kind])
-                       for kind, group in groups.items()}
-        #: Results by kind and name; controllers that still need an update have no entry.
-        self._entries: dict[tuple[Kind, str], Json] = {}
+        self.shared = {place: SharedCluster(group.flow, group.gateway,
+                                            [request.name for request in requests
+                                             if Place.of(request) == place])
+                       for place, group in groups.items()}
+        #: Results by place and name; controllers that still need an update have no entry.
+        self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
-            flow, gateway = groups[request.kind]
+            flow, gateway = groups[Place.of(request)]
             is_idle = request.undoes and not flow.find(request, gateway).in_progress
             if why := fleet.why_skipped(request, gateway.controllers().get(request.name), is_idle):
                 self._skip(request, why)
 
         def look_at(request: Request) -> None:
-            shared = self.shared[request.kind]
+            shared = self.shared[Place.of(request)]
             self._note(request, lambda request: driver.look(
                 shared.flow, request, shared.gateway_for(request.name), clock))
 
@@ -277,7 +285,7 @@ class _Rolling:
     def remaining(self) -> list[Request]:
         """Requests that still need a write or a wait."""
         return [request for request in self.requests
-                if (request.kind, request.name) not in self._entries]
+                if _key(request) not in self._entries]
 
     @property
     def is_broken(self) -> bool:
@@ -285,7 +293,7 @@ class _Rolling:
         return all(shared.error for shared in self.shared.values())
 
     def dispatch_changes(self) -> None:
-        """Wait for changes of each kind in turn; wake the drivers of the changed controllers."""
+        """Wait for changes of each group in turn; wake the drivers of the changed controllers."""
         for shared in self.shared.values():
             shared.dispatch_changes(CHANGES_INTERVAL / len(self.shared))
 
@@ -294,9 +302,17 @@ class _Rolling:
         for shared in self.shared.values():
             shared.end(error)
 
+    def name_in_namespace(self, request: Request) -> str:
+        """Return a controller's name, with the kind where kinds may share a name."""
+        has_kinds = len({place.kind for place in self.shared}) > 1
+        return f"{request.kind} {request.name}" if has_kinds else request.name
+
     def display_name(self, request: Request) -> str:
-        """Return a controller's name in messages, with the kind where kinds may share a name."""
-        return request.name if len(self.shared) == 1 else f"{request.kind} {request.name}"
+        """Return a controller's name in messages, with the namespace where there are several."""
+        name = self.name_in_namespace(request)
+        has_namespaces = len({place.namespace for place in self.shared}) > 1
+        return name.replace(request.name, f"{request.namespace}/{request.name}"
+                            ) if has_namespaces else name
 
     def begin(self, request: Request, roll: t.Callable[[Request], Json]) -> None:
         """Update a controller, or skip the controller after more failures than max_failures."""
@@ -307,14 +323,14 @@ class _Rolling:
 
     def result(self, are: str = "are") -> Json:
         """Return the joint result of the task. Raises RolloutError for a failed controller."""
-        entries = {self.display_name(request): self._entries[request.kind, request.name]
+        entries = {self.display_name(request): self._entries[_key(request)]
                    for request in self.requests}
-        return _result(entries, self._next_command(), are)
+        return joint_result(entries, self._next_command(), are)
 
     @property
     def _failed(self) -> list[str]:
         return [self.display_name(request) for request in self.requests
-                if self._entries.get((request.kind, request.name), {}).get("failed")]
+                if self._entries.get(_key(request), {}).get("failed")]
 
     @property
     def _has_to_end(self) -> bool:
@@ -323,21 +339,22 @@ class _Rolling:
     def _next_command(self) -> list[str]:
         """Return the commands that the first failure suggests.
 
-        A suggested rollback covers all failed controllers of the kind that suggest a rollback.
+        Where the first failure suggests a rollback, a rollback for each namespace covers all
+        failed controllers of the kind that suggest a rollback.
         """
-        failed = [(request, request.command(State.ROLLED_BACK),
-                   entry["failure"]["next_command"].splitlines())
-                  for request in self.requests
-                  if (entry := self._entries[request.kind, request.name])["failed"]]
+        failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
+                  for request in self.requests if self._entries[_key(request)]["failed"]]
         if not failed:
             return []
-        first, single, lines = failed[0]
-        names = [request.name
-                 for request, back, commands in failed if request.kind is first.kind
-                 and back in commands]
-        joint = (first.command(State.ROLLED_BACK, name=None, names=names) if len(names) > 1
-                 else single)
-        return [joint if line == single else line for line in lines]
+        first, lines = failed[0]
+        by_namespace: dict[str, list[Request]] = {}
+        for request, commands in failed:
+            rollback = request.command(State.ROLLED_BACK)
+            if request.kind is first.kind and rollback in commands:
+                by_namespace.setdefault(request.namespace, []).append(request)
+        joint = [_joint_rollback(requests) for requests in by_namespace.values()][:LISTED_LIMIT]
+        single = first.command(State.ROLLED_BACK)
+        return [command for line in lines for command in (joint if line == single else [line])]
 
     def _note(self, request: Request, do: t.Callable[[Request], Json | None]) -> None:
         try:
@@ -349,8 +366,8 @@ class _Rolling:
                                                    request.command()).as_result()
                       | {"failed": True})
         if result is not None:
-            self._entries[request.kind, request.name] = entry(request.namespace, request.name,
-                                                              request.kind, result)
+            self._entries[_key(request)] = entry(request.namespace, request.name, request.kind,
+                                                 result)
 
     def _skip(self, request: Request, why: str) -> None:
         self._note(request, lambda _request: {"skipped": True, "msg": why})
@@ -359,60 +376,15 @@ class _Rolling:
         failed = self._failed
         self._skip(request,
                    f"not started, because {len(failed)} of the others failed "
-                   f"({_first_names(failed)})")
+                   f"({first_names(failed)})")
 
 
-def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
-    """Return the entry of the task's results for the result of a controller."""
-    return {"namespace": namespace, "name": name, "kind": str(kind), "changed": False,
-            "failed": False, "skipped": False, **result}
+def _key(request: Request) -> tuple[Place, str]:
+    return Place.of(request), request.name
 
 
-def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: str = "are") -> Json:
-    """Join results by controller name into the result of the task.
-
-    Raises RolloutError for a failed controller.
-    """
-    failed = {name: result["failure"] for name, result in results.items() if result["failed"]}
-    skipped = [name for name, result in results.items() if result["skipped"]]
-    well = [name for name, result in results.items()
-            if not result["failed"] and not result["skipped"]]
-    changed = sum(result["changed"] for result in results.values())
-    diffs = [{**diff, "before_header": name, "after_header": name}
-             for name, result in results.items() if (diff := result.pop("diff", {}))]
-    warnings = _join_messages((name, warning) for name, result in results.items()
-                              for warning in result.pop("warnings", ()))
-    whole = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
-    counts = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested "
-              f"({changed} changed)"]
-    if skipped:
-        counts.append(f"{len(skipped)} skipped ({_first_names(skipped)})")
-    if not failed:
-        return whole | {"msg": ", ".join(counts), "diff": diffs}
-    names, failures = list(failed), list(failed.values())
-    reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
-               for failure in failures]
-    is_one = len(set(reasons)) == 1  # the summary already has the names
-    first = failures[0]["why"].splitlines()
-    of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
-    error = RolloutError(f"{len(failed)} of {len(results)} controllers failed "
-                         f"({_first_names(names)})",
-                         why=of_one if is_one
-                         else _first_names(_join_messages(zip(names, reasons)), "\n"),
-                         next_command=next_command)
-    error.status, error.progress = ", ".join(counts), whole
-    raise error
-
-
-def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
-    """Return the messages with the controllers' names; equal messages are joined."""
-    names: dict[str, list[str]] = {}
-    for name, text in messages:
-        names.setdefault(text, []).append(name)
-    return [f"{_first_names(controllers)}: {text}" for text, controllers in names.items()]
-
-
-def _first_names(texts: list[str], between: str = ", ") -> str:
-    more = len(texts) - LISTED_LIMIT
-    return (between.join(texts[:LISTED_LIMIT])
-            + (f"{between if between.isspace() else ' '}and {more} more" if more > 0 else ""))
+def _joint_rollback(requests: t.Sequence[Request]) -> str:
+    """Return the command that rolls back controllers of one kind in one namespace."""
+    first, names = requests[0], [request.name for request in requests]
+    changes: Json = {"name": None, "names": names} if len(names) > 1 else {}
+    return first.command(State.ROLLED_BACK, **changes)

@@ -20,7 +20,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, shared
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
+    fleet,
+    fleet_result,
+    shared,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 
@@ -69,8 +73,8 @@ def controllers(*names, **annotations):
     return items
 
 
-def groups(cluster):
-    return {Kind.REPLICATION_CONTROLLER: fleet.Group(FLOW, cluster)}
+def groups(cluster, namespace="default"):
+    return {fleet.Place(namespace, Kind.REPLICATION_CONTROLLER): fleet.Group(FLOW, cluster)}
 
 
 def shared_by_one(cluster):
@@ -85,8 +89,8 @@ def run(cluster, **changes):
 
 def order(cluster, **changes):
     task = params(image="myimage:v2", **changes)
-    return [request.name for request
-            in fleet.Fleet.from_params(task).requests(task, groups(cluster))]
+    place = groups(cluster, task["namespace"] or "default")
+    return [request.name for request in fleet.Fleet.from_params(task).requests(task, place)]
 
 
 @pytest.mark.parametrize("changes, sentence", {
@@ -158,14 +162,15 @@ def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(
             "state": "migrated"}
     many, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
-    gateways = {kind: fleet.Group(flow, MigrationGateway(world.cluster, kind, flow.watches))}
+    gateway = MigrationGateway(world.cluster, kind, flow.watches)
+    gateways = {fleet.Place("default", kind): fleet.Group(flow, gateway)}
     if expected is None:
         with pytest.raises(RolloutError, match="no ReplicationController matches app=bar"):
             many.requests(params(**task), gateways)
         return
     (request,) = many.requests(params(**task), gateways)
     assert (request.name == "foo"
-            and many.why_skipped(request, gateways[kind].gateway.controllers().get("foo"), False)
+            and many.why_skipped(request, gateway.controllers().get("foo"), False)
             == "")
     assert world.go(request=request) == ALL[number:]
 
@@ -609,6 +614,6 @@ def test_the_reasons_of_several_have_a_line_each(whys, reason):
                for number, why in enumerate(whys)}
 
     with pytest.raises(RolloutError) as caught:
-        fleet._result(results, ["do this, then:", "kubectl"])
+        fleet_result.joint_result(results, ["do this, then:", "kubectl"])
 
     assert (caught.value.why, caught.value.next_command) == (reason, "do this, then:\nkubectl")

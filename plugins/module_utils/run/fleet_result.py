@@ -1,0 +1,73 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The results of many controllers, joined into the result of the task. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json
+
+#: Names, or reasons, in a sentence.
+LISTED_LIMIT = 5
+
+
+def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
+    """Return the entry of the task's results for the result of a controller."""
+    return {"namespace": namespace, "name": name, "kind": str(kind), "changed": False,
+            "failed": False, "skipped": False, **result}
+
+
+def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
+                 are: str = "are") -> Json:
+    """Join results by controller name into the result of the task.
+
+    Raises RolloutError for a failed controller.
+    """
+    failed = {name: result["failure"] for name, result in results.items() if result["failed"]}
+    skipped = [name for name, result in results.items() if result["skipped"]]
+    well = [name for name, result in results.items()
+            if not result["failed"] and not result["skipped"]]
+    changed = sum(result["changed"] for result in results.values())
+    diffs = [{**diff, "before_header": name, "after_header": name}
+             for name, result in results.items() if (diff := result.pop("diff", {}))]
+    warnings = _join_messages((name, warning) for name, result in results.items()
+                              for warning in result.pop("warnings", ()))
+    whole = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
+    counts = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested "
+              f"({changed} changed)"]
+    if skipped:
+        counts.append(f"{len(skipped)} skipped ({first_names(skipped)})")
+    if not failed:
+        return whole | {"msg": ", ".join(counts), "diff": diffs}
+    names, failures = list(failed), list(failed.values())
+    reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
+               for failure in failures]
+    is_one = len(set(reasons)) == 1  # the summary already has the names
+    first = failures[0]["why"].splitlines()
+    of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
+    error = RolloutError(f"{len(failed)} of {len(results)} controllers failed "
+                         f"({first_names(names)})",
+                         why=of_one if is_one
+                         else first_names(_join_messages(zip(names, reasons)), "\n"),
+                         next_command=next_command)
+    error.status, error.progress = ", ".join(counts), whole
+    raise error
+
+
+def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
+    """Return the messages with the controllers' names; equal messages are joined."""
+    names: dict[str, list[str]] = {}
+    for name, text in messages:
+        names.setdefault(text, []).append(name)
+    return [f"{first_names(controllers)}: {text}" for text, controllers in names.items()]
+
+
+def first_names(texts: list[str], between: str = ", ") -> str:
+    """Join the first texts, and count the others."""
+    more = len(texts) - LISTED_LIMIT
+    return (between.join(texts[:LISTED_LIMIT])
+            + (f"{between if between.isspace() else ' '}and {more} more" if more > 0 else ""))

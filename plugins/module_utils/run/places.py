@@ -1,0 +1,83 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The namespaces and kinds of a task: listed in its options, or chosen by labels."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ..cluster.connection import Connection
+from ..cluster.namespaces import selected_namespaces
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.kinds import Kind
+from ..model.options import parse_request
+from ..model.request import Request
+
+#: Upper limit for the namespaces of a task: each has a watch and an open connection for each kind.
+MAX_NAMESPACES = 100
+
+
+class Place(t.NamedTuple):
+    """A namespace, and a kind of the controllers in it."""
+
+    namespace: str
+    kind: Kind
+
+    @classmethod
+    def of(cls, request: Request) -> Place:
+        return cls(request.namespace, request.kind)
+
+
+def refuse_namespaces(params: Json) -> None:
+    """Raise RolloutError for an invalid combination of options about namespaces."""
+    options = [option for option in ("namespace", "namespaces", "namespace_selectors")
+               if params.get(option)]
+    if len(options) > 1:
+        raise RolloutError(f"{options[0]} and {options[1]} cannot be combined: give only one of "
+                           "them")
+    if options and options != ["namespace"] and params.get("name"):
+        raise RolloutError(f"{options[0]} can only be used with names or label_selectors: give "
+                           "names instead of name")
+    refuse_too_many(params.get("namespaces") or ())
+
+
+def refuse_too_many(namespaces: t.Sequence[str]) -> None:
+    """Raise RolloutError for more than MAX_NAMESPACES."""
+    if len(namespaces) > MAX_NAMESPACES:
+        raise RolloutError(f"the task is for {len(namespaces)} namespaces, and the limit is "
+                           f"{MAX_NAMESPACES}", next_command="split the task")
+
+
+def probes(params: Json, kinds: t.Iterable[t.Any],
+           namespaces: t.Sequence[str] = ()) -> list[Request]:
+    """Return a request for each namespace and kind, with any name where the task gives none.
+
+    namespaces: by default, those of the options. Raises RolloutError for invalid options.
+    """
+    places = [(namespace, kind)
+              for namespace in namespaces or params.get("namespaces") or [params.get("namespace")]
+              for kind in kinds]
+    return [parse_request({**params, "name": params.get("name") or "any", "kind": kind,
+                           "namespace": namespace}) for namespace, kind in places]
+
+
+def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
+    """Return the connection that several namespaces share, and a request for each place.
+
+    None for a task in one namespace. requests: the probes. Raises RolloutError.
+    """
+    selectors = params.get("namespace_selectors")
+    if not selectors and not params.get("namespaces"):
+        return None, requests
+    connection = Connection(params, os.environ)
+    if selectors:
+        namespaces = selected_namespaces(connection, selectors)
+        refuse_too_many(namespaces)
+        kinds = dict.fromkeys(request.kind for request in requests)
+        requests = probes(params, kinds, namespaces)
+    connection.reserve(len(requests))
+    return connection, requests

@@ -1,0 +1,205 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Fleets over several namespaces: options, order, names in messages, failures across all."""
+
+from __future__ import annotations
+
+import clusters
+import pytest
+from builders import rc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, places
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
+
+NAMESPACES, ORDER = ["b", "a"], "example.com/order"
+
+
+class Cluster(clusters.Cluster):
+    """Cluster where labels select `chosen` controllers, and writes to `refused` are forbidden."""
+
+    chosen, refused = ("bar", "foo"), frozenset()
+
+    def names(self, label_selectors, field_selectors):
+        return self.chosen
+
+    def write(self, write):
+        if write.name in self.refused:
+            raise RolloutError("the change of its size was refused (403)", where=write.name)
+        return super().write(write)
+
+
+def params(**changes):
+    """Return the module's parameters: the defaults, updated with the changes."""
+    return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | changes
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"namespace": "a", "namespaces": ["b"], "names": ["foo"]},
+     "namespace and namespaces cannot be combined: give only one of them"),
+    ({"namespaces": ["b"], "namespace_selectors": ["team=x"], "names": ["foo"]},
+     "namespaces and namespace_selectors cannot be combined: give only one of them"),
+    ({"namespaces": ["a"], "name": "foo"},
+     "namespaces can only be used with names or label_selectors: give names instead of name"),
+    ({"namespace_selectors": ["team=x"], "name": "foo"},
+     "namespace_selectors can only be used with names or label_selectors: give names instead of "
+     "name"),
+    ({"namespaces": [f"n{number}" for number in range(101)], "names": ["foo"]},
+     "the task is for 101 namespaces, and the limit is 100"),
+])
+def test_an_invalid_combination_is_refused(changes, sentence):
+    with pytest.raises(RolloutError) as error:
+        places.refuse_namespaces(changes)
+
+    assert error.value.what == sentence
+
+
+def test_each_namespace_and_kind_has_a_probe_in_the_order_of_the_task():
+    task = params(namespaces=NAMESPACES, image="myimage:v2", label_selectors=["a=b"])
+
+    probes = places.probes(task, ["Deployment", "StatefulSet"])
+
+    assert list(map(places.Place.of, probes)) == [
+        ("b", Kind.DEPLOYMENT), ("b", Kind.STATEFUL_SET),
+        ("a", Kind.DEPLOYMENT), ("a", Kind.STATEFUL_SET)]
+
+
+def test_an_invalid_namespace_is_refused_before_any_request():
+    with pytest.raises(RolloutError, match=r"'\.\./x' is not a valid namespace name"):
+        places.probes(params(namespaces=["a", "../x"], image="myimage:v2"), [None])
+
+
+class Fleet:
+    """Two namespaces with controllers of the same names."""
+
+    def __init__(self, names=("foo", "bar"), **changes):
+        self.params = params(**{"image": "myimage:v2", "namespaces": NAMESPACES,
+                                "names": list(names), **changes})
+        self.clusters = {namespace: Cluster(*map(self.controller, ("foo", "bar")))
+                         for namespace in NAMESPACES}
+        self.lines = []
+
+    @staticmethod
+    def controller(name):
+        item = rc(name)
+        item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": name}
+        return item
+
+    probe = places.probes(params(image="myimage:v2"), [None])[0]
+
+    @property
+    def groups(self):
+        flow = choose(self.probe)
+        return {places.Place(namespace, Kind.REPLICATION_CONTROLLER): fleet.Group(flow, cluster)
+                for namespace, cluster in self.clusters.items()}
+
+    @property
+    def many(self):
+        return fleet.Fleet.from_params(self.params)
+
+    @property
+    def requests(self):
+        return self.many.requests(self.params, self.groups)
+
+    def run(self, way=fleet.run, *more):
+        return way(self.many, self.requests, self.groups, Clock(), *more)
+
+    def refusal(self):
+        with pytest.raises(RolloutError) as error:
+            self.run()
+        return error.value
+
+    def images(self):
+        return {image for cluster in self.clusters.values() for item in cluster.items()
+                for image in [item["spec"]["template"]["spec"]["containers"][0]["image"]]}
+
+
+def where(entries):
+    return [(entry["namespace"], entry["name"]) for entry in entries]
+
+
+def test_controllers_of_one_name_are_updated_in_each_namespace():
+    both = Fleet()
+
+    result = both.run(fleet.run, both.lines.append)
+
+    assert where(result["results"]) == [("b", "foo"), ("b", "bar"), ("a", "foo"), ("a", "bar")]
+    assert result["msg"] == "4 of 4 controllers are as requested (4 changed)"
+    assert both.images() == {"myimage:v2"}
+    assert any(line.startswith("b | foo: ") for line in both.lines)
+    assert any(line.startswith("a | foo: ") for line in both.lines)
+    assert both.run(fleet.look)["changed"] is False
+
+
+def test_check_mode_reports_each_namespace_and_writes_nothing():
+    both = Fleet()
+
+    planned = both.run(fleet.simulate)
+
+    assert where(planned["results"]) == where(both.run()["results"])
+    assert planned["changed"]
+
+
+def test_the_annotation_orders_across_namespaces():
+    both = Fleet(label_selectors=["a=b"], names=(), order_annotation=ORDER)
+    for namespace, name, place in [("a", "bar", "1"), ("b", "foo", "2")]:
+        both.clusters[namespace].cluster.items[name]["metadata"]["annotations"] = {ORDER: place}
+
+    assert [(request.namespace, request.name) for request in both.requests] == [
+        ("a", "bar"), ("b", "foo"), ("b", "bar"), ("a", "foo")]
+
+
+def test_a_failure_counts_in_all_namespaces():
+    both = Fleet(concurrency=1)
+    both.clusters["b"].refused = {"foo"}
+
+    error = both.refusal()
+
+    assert error.what == "1 of 4 controllers failed (b/foo)"
+    entries = error.progress["results"]
+    assert [entry["skipped"] for entry in entries] == [False, True, True, True]
+    assert entries[3]["msg"] == "not started, because 1 of the others failed (b/foo)"
+
+
+def test_failures_are_counted_against_the_limit_in_all_namespaces():
+    both = Fleet(concurrency=1, max_failures="25%")
+    both.clusters["b"].refused = {"foo"}
+
+    assert [entry["skipped"] for entry in both.refusal().progress["results"]] == [False] * 4
+
+
+def test_a_rollback_of_each_namespace_is_suggested():
+    both = Fleet(max_failures="100%", progress_deadline="3")
+    for cluster in both.clusters.values():
+        cluster.happens = cluster.stall
+
+    commands = both.refusal().next_command.splitlines()
+
+    rerun, *back = [command for command in commands if command.startswith("ansible ")]
+    assert 'namespaces=' in rerun.replace('"', "") and " namespace=" not in rerun
+    assert len(back) == 2
+    for namespace, command in zip(NAMESPACES, back, strict=True):
+        assert f"namespace={namespace}" in command and "namespaces" not in command
+        assert "state=rolled_back" in command and "foo" in command and "bar" in command
+
+
+def test_a_listed_namespace_without_a_match_is_an_error():
+    both = Fleet(label_selectors=["a=b"], names=())
+    both.clusters["a"].chosen = []
+
+    with pytest.raises(RolloutError) as error:
+        assert both.requests
+    assert (error.value.what, error.value.where) == ("no ReplicationController matches a=b",
+                                                     "namespace a")
+
+
+def test_a_selected_namespace_without_a_match_is_left_out():
+    both = Fleet(label_selectors=["a=b"], names=(), namespaces=None,
+                 namespace_selectors=["team=x"])
+    both.clusters["a"].chosen = []
+
+    assert {request.namespace for request in both.requests} == {"b"}

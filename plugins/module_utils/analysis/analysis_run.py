@@ -153,8 +153,8 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
     kinds = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
              else (MAX_PODS, "", "measured") for metric in analysis.metrics}
-    return [f"{what}only {limit} of the {len(names)} {group} pods are {action}, taken from all "
-            "over the list"
+    return [f"{what}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
+            "spaced sample"
             for limit, what, action in sorted(kinds)
             for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
 

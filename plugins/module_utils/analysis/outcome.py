@@ -123,7 +123,7 @@ def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
     has_ratio = {"min_ratio_to_old", "max_ratio_to_old"} & metric.thresholds.keys()
     if math.isinf(old) or (has_ratio and old < 0):
         return (Outcome.INCONCLUSIVE,
-                f"the old pods have {number(old)}, to which nothing can be compared")
+                f"the old pods have {number(old)}, which is not comparable")
     for option, threshold in ((option, metric.thresholds[option]) for option in RELATIVE
                               if option in metric.thresholds):
         is_lower_bound = option in ("min_ratio_to_old", "max_decrease")

@@ -173,7 +173,7 @@ class Prometheus:
                                for sample in samples[:3])
             raise RolloutError(f"the query returns {len(samples)} numbers, instead of one",
                                where=self.server,
-                               why=f"the first ones have the labels {labels}",
+                               why=f"the first numbers have the labels {labels}",
                                next_command="aggregate it, by sum(), max() or avg(): "
                                             f"{_truncate(query)}")
         if not samples:

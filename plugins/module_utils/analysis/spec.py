@@ -180,7 +180,7 @@ def parse_analysis(params: Json) -> Analysis:
                            f"metrics together, not {params['count']} for {len(metrics)}")
     if params["failure_limit"] >= params["count"]:
         raise RolloutError(f"failure_limit ({params['failure_limit']}) must be less than count "
-                           f"({params['count']}): nothing could ever fail")
+                           f"({params['count']}): no metric could ever fail")
     return Analysis(
         metrics, params["window"], duration("initial_delay", params["initial_delay"]),
         params["count"], duration("interval", params["interval"]),

@@ -119,7 +119,7 @@ class Refused(Exception):
                             or "run the same task again when the API server is healthy")
         elif write:
             what = f"{_action(write)} was refused ({self.status})"
-            next_command = "fix what refuses it, then run the same task again"
+            next_command = "fix the cause of the refusal, then run the same task again"
         return RolloutError(what or f"the API server refused {self.request} ({self.status})",
                             where=where, why=self.reason, next_command=next_command)
 

@@ -193,7 +193,7 @@ def test_of_many_pods_some_from_all_over_are_asked_for():
             and pods_of_query[0] == "n0000"
             and pods_of_query[-1] > "n1190")
     assert result["warnings"] == [
-        "only 500 of the 1200 new pods are measured, taken from all over the list"]
+        "only 500 of the 1200 new pods are measured, an evenly spaced sample"]
     assert len(result["new_pods"]) == 1200
 
 
@@ -233,8 +233,8 @@ def test_of_many_pods_the_logs_of_some_from_all_over_are_read():
 
     assert len(run.asked[0][1]) == analysis_run.MAX_PODS_FOR_LOGS and run.asked[0][1][-1] == "n1140"
     assert result["warnings"] == [
-        "the logs of only 20 of the 1200 new pods are read, taken from all over the list",
-        "only 500 of the 1200 new pods are measured, taken from all over the list"]
+        "the logs of only 20 of the 1200 new pods are read, an evenly spaced sample",
+        "only 500 of the 1200 new pods are measured, an evenly spaced sample"]
 
 
 def test_what_prometheus_warns_of_is_told_once():

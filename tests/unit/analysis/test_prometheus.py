@@ -166,7 +166,7 @@ REFUSED = {
     "no number": (vector("many"), ELSE, None),
     "several": (vector("1", "2", "3", "4"),
                 "the query returns 4 numbers, instead of one",
-                "the first ones have the labels pod=p0; pod=p1; pod=p2"),
+                "the first numbers have the labels pod=p0; pod=p1; pod=p2"),
     "a range": (answer({"status": "success", "data": {"resultType": "matrix", "result": []}}),
                 "the query returns a matrix, not a number", ""),
     "no query": (failure(400, "bad_data", "parse error: \x1b[31m"), "Prometheus rejects the query",

@@ -162,7 +162,7 @@ LINES = {"type": "error_lines", "max": 1}
     ([ANY], {"interval": "nan"}, "interval 'nan' is neither"),
     ([ANY], {"initial_delay": -1}, "initial_delay '-1' is neither"),
     ([ANY], {"failure_limit": 1},
-     "failure_limit (1) must be less than count (1): nothing could ever fail"),
+     "failure_limit (1) must be less than count (1): no metric could ever fail"),
     ([ANY], {"inconclusive_limit": -1}, "inconclusive_limit must be a number"),
 ])
 def test_what_makes_no_sense_is_refused(metrics, options, message):

@@ -150,7 +150,7 @@ def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(
 
     assert (error.value.what, error.value.why) == (what, why)
     assert error.value.where == f"ReplicationController default/{write.name}"
-    assert error.value.next_command == "fix what refuses it, then run the same task again"
+    assert error.value.next_command == "fix the cause of the refusal, then run the same task again"
     assert len(api.sent) == 1
 
 

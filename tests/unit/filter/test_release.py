@@ -84,7 +84,7 @@ def test_a_release_turn_by_turn():
     ({"metricz": []}, "metricz"), ({"metrics": [{"min": 1, "typ": "latency"}]}, "typ"),
     ({"count": "many"}, "count"),
     ({"metrics": [{"type": "latency"}]}, "metric latency has no threshold"),
-    ({"metrics": [{"min": 1}], "failure_limit": 1}, "nothing could ever fail"),
+    ({"metrics": [{"min": 1}], "failure_limit": 1}, "no metric could ever fail"),
     ({"prometheus_url": "http://u:s3cret/x@prom"},
      "prometheus_url 'http://prom' is not a valid address: it must look like"),
     ({"prometheus_url": "http://x", "prometheus_username": "me"}, "must be used together"),

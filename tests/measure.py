@@ -116,7 +116,7 @@ LIMITS: dict[str, dict[str, int]] = {
     "tests": {
         "variables and parameters whose name is a pronoun or a participle": 6,
         "docstrings that open with a fragment": 0,
-        f"lines of more than {LINE} characters": 5,
+        f"lines of more than {LINE} characters": 3,
         "typing.cast": 25,
         "attributes by a computed name": 30,
     },

@@ -60,7 +60,8 @@ def test_samples_are_counted_where_some_are_demanded():
     assert rate.samples == (
         'sum(increase(http_requests_total{namespace="$namespace",pod=~"$pods"}[$window]))')
     assert latency.samples == (
-        'sum(increase(http_request_duration_seconds_count{namespace="$namespace",pod=~"$pods",job="5"}[$window]))')
+        'sum(increase(http_request_duration_seconds_count{namespace="$namespace",pod=~"$pods",'
+        'job="5"}[$window]))')
     assert latency.is_relative
 
 

@@ -53,8 +53,8 @@ def test_the_history_as_far_as_it_may_be_seen(gateway, api, uids, selector):
     api.answers += [answer(revisions), status(403)]
 
     assert [gateway.revisions(uids) for _time in range(2)] == [items[:1] if uids else items, None]
-    assert api.sent[0] == ("GET",
-                           f"/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector={selector}&limit=500")
+    path = "/apis/apps/v1/namespaces/default/controllerrevisions"
+    assert api.sent[0] == ("GET", f"{path}?labelSelector={selector}&limit=500")
 
 
 @pytest.mark.parametrize("version, expected", [

@@ -397,8 +397,8 @@ class Explorer:
         observation, needs_pods = self.seen[(wish(request), *ids)]
         key = wish(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods else ())
         if key not in self.decisions:
-            observation = dataclasses.replace(observation,
-                                              terminating=observed.Terminating(len(cluster.terminating)))
+            terminating = observed.Terminating(len(cluster.terminating))
+            observation = dataclasses.replace(observation, terminating=terminating)
             if needs_pods:
                 observation = dataclasses.replace(observation,
                                                   pods=cluster.live_pods((

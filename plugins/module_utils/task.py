@@ -144,19 +144,6 @@ def migrate(params: Json, check_mode: bool = False, diff: bool = False,
     return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, only_look)
 
 
-def refusal_of_removed(function: str, arguments: Json) -> Json | None:
-    """Return the result of a task with options of an earlier version, or None.
-
-    arguments: the options before their validation.
-    """
-    module = Module.MIGRATION if function == "migrate" else Module.ROLLING_UPDATE
-    try:
-        options.refuse_removed(module, arguments)
-    except RolloutError as error:
-        return error.as_result() | {"failed": True}
-    return None
-
-
 def _with_namespace(params: Json) -> Json:
     """Return the parameters with the namespace, and with the namespace of a task without one."""
     places.refuse_namespaces(params)

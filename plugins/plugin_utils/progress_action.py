@@ -16,8 +16,10 @@ import typing as t
 from ansible import constants as C
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils import task
+from ..module_utils.model.errors import RolloutError
 from ..module_utils.model.fields import Json
+from ..module_utils.model.kinds import Module
+from ..module_utils.model.options import refuse_removed
 from . import in_process, progress
 from .module_action import ModuleAction
 
@@ -25,6 +27,10 @@ from .module_action import ModuleAction
 SHARED_FOLDER = "/tmp"
 #: Stdout callbacks with output for programs.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
+
+
+#: Modules that change controllers, by their function of task.py.
+MODULES = {"update": Module.ROLLING_UPDATE, "migrate": Module.MIGRATION}
 
 
 class ProgressAction(ModuleAction):
@@ -35,8 +41,10 @@ class ProgressAction(ModuleAction):
 
     def update(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
         """Change controllers, or show the changes in check mode, with a function of task.py."""
-        if refusal := task.refusal_of_removed(function, self._task.args):
-            return refusal
+        try:
+            refuse_removed(MODULES[function], self._task.args)
+        except RolloutError as error:
+            return error.as_result() | {"failed": True}
         # The roles request the sizes over time for their report; no option of the module does.
         environment = {"BATON_SIZES": "1"} if self._task.args.pop("_return_sizes", False) else {}
         params, diff = self.parameters(function, task_vars), self._task.diff

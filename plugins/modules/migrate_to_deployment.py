@@ -32,7 +32,7 @@ attributes:
   idempotent:
     support: full
 options:
-  # What is migrated
+  # What to change
   name:
     description:
       - Name of the controller to migrate. Give exactly one of O(name), O(names) and selectors
@@ -95,6 +95,7 @@ options:
         O(kind=DeploymentConfig) instead.
     type: bool
     default: false
+  # How fast
   max_surge:
     description:
       - The C(maxSurge) of the Deployment's update strategy, as a number or as a percentage of its
@@ -106,7 +107,7 @@ options:
       - The C(maxUnavailable) of the Deployment's update strategy, as a number or as a percentage of
         its size. V(0) if only O(max_surge) is given.
     type: str
-  # When to give up
+  # Waiting and failure
   progress_deadline:
     description:
       - Seconds without progress after which the task fails. Progress is a step taken, or another

@@ -36,6 +36,7 @@ attributes:
     support: partial
     details: O(state=restarted) replaces all pods each time it is requested.
 options:
+  # What to change
   name:
     description:
       - Name of the controller to roll. Give exactly one of O(name), O(names) and
@@ -67,37 +68,6 @@ options:
         there are depends on the kind; all have C(metadata.name).
     type: list
     elements: str
-  concurrency:
-    description:
-      - How many controllers to roll at the same time, with O(names) or O(label_selectors).
-    type: int
-    default: 5
-  max_failures:
-    description:
-      - With O(names) or O(label_selectors), how many controllers may fail without keeping the
-        others from being started, as a number or as a percentage of all of them (rounded down).
-        Once more than that have failed, no further ones are started, and those already started run
-        to their end. By default, the first failure is one too many; with V(1), the second.
-      - Controllers that are refused before the first one is started count as well.
-      - The task fails if any controller fails, regardless of this option.
-    type: str
-    default: "0"
-  order_annotation:
-    description:
-      - Key of an annotation that gives each controller its place in the order, with O(names) or
-        O(label_selectors). Controllers whose value is a number come first, then those with any
-        other text, then those without the annotation. Ties are in the order of O(namespaces), or
-        sorted by namespace, and in a namespace in the order of O(kinds), and of O(names) or sorted
-        by name.
-      - This is the order in which controllers are started. Unless O(concurrency) is 1, one may
-        start before the previous one has finished.
-    type: str
-  namespace:
-    description:
-      - Namespace of the controllers.
-      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
-        as with C(kubectl).
-    type: str
   namespaces:
     description:
       - Several namespaces, at most 100, instead of O(namespace). With O(names), the task is for
@@ -115,6 +85,12 @@ options:
         namespace without a matching controller is left out.
     type: list
     elements: str
+  namespace:
+    description:
+      - Namespace of the controllers.
+      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
+        as with C(kubectl).
+    type: str
   kind:
     description:
       - The kind of the controllers.
@@ -230,13 +206,6 @@ options:
         configmaps and secrets.
     type: list
     elements: str
-  next_name:
-    description:
-      - Name for the successor, which then replaces the controller for good. The controller is
-        deleted at the end of the update.
-      - By default, the successor is temporary. Its name is the controller's name with a hash added,
-        and at the end of the update it hands its pods over to the controller and is deleted.
-    type: str
   to_revision:
     description:
       - Number of the revision to return to with O(state=rolled_back). This also works when no
@@ -251,24 +220,14 @@ options:
         revision. An update in progress to any other template is rolled back first.
       - By default, O(state=rolled_back) undoes the update in progress.
     type: str
-  revision_history_limit:
+  next_name:
     description:
-      - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that
-        O(to_revision) can return to them. Each is stored in a ControllerRevision (C(apps/v1)). The
-        oldest are deleted first. With V(0), previous templates are not kept.
-      - If the task is not allowed to write ControllerRevisions, it warns and continues
-        without them.
-      - The history of a Deployment, a StatefulSet or a DaemonSet is kept by the cluster, up to its
-        own C(revisionHistoryLimit).
-    type: int
-    default: 10
-  deployment_label_key:
-    description:
-      - Key of the label that distinguishes the old pods from the new ones. Not used with
-        O(kind=Deployment), O(kind=StatefulSet) and O(kind=DaemonSet), where the cluster adds a
-        label of its own.
+      - Name for the successor, which then replaces the controller for good. The controller is
+        deleted at the end of the update.
+      - By default, the successor is temporary. Its name is the controller's name with a hash added,
+        and at the end of the update it hands its pods over to the controller and is deleted.
     type: str
-    default: kubernetes.io/deployment
+  # How fast
   max_surge:
     description:
       - How many replicas may exist above the current size during the update, as a number or as a
@@ -321,57 +280,7 @@ options:
         starts as soon as the new pods are available.
     type: str
     default: "0"
-  progress_deadline:
-    description:
-      - Seconds without progress after which the task fails. Progress is a step taken, or another
-        pod that becomes available, or, with O(pod_replacement_policy=TerminationComplete), another
-        pod that has terminated.
-      - Nothing is undone. Run the task again to resume, or run it with O(state=rolled_back) to roll
-        back.
-    type: str
-    default: "600"
-  wait:
-    description:
-      - Whether to wait until the update has ended. With V(false), the task ends as soon as the
-        controller in the cluster replaces the pods, and RV(rollout.phase) is V(progressing).
-      - A later task, the same one without this option, follows the update in progress to its end,
-        and restores settings (O(max_surge)) that it has changed.
-      - Only for one Deployment, StatefulSet or DaemonSet (O(name)), which the cluster updates by
-        itself. Not with O(pause_at), O(soak) and O(on_failure=rollback), nor for the rollback of a
-        StatefulSet or a DaemonSet, all of which the task does itself. A HorizontalPodAutoscaler is
-        not frozen.
-    type: bool
-    default: true
-  timeout:
-    description:
-      - Seconds after which the task fails, however much progress it makes. No limit by default, but
-        O(progress_deadline) always applies.
-    type: str
-    aliases: [wait_timeout]
-  failure_grace:
-    description:
-      - Seconds for which a problem that waiting cannot cure must persist before the task fails, for
-        example an image that cannot be pulled, a container that keeps crashing, or a missing
-        ConfigMap.
-      - Pods that their nodes reject are not waited for that long, because they are replaced without
-        end. After three for each that is missing the task fails, and the successor makes no more of
-        them.
-      - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe,
-        are shown while the task waits, and only count towards O(progress_deadline).
-    type: str
-    default: "10"
-  on_failure:
-    description:
-      - What to do if the new pods do not become available, whether the task gives up because of
-        O(failure_grace), O(progress_deadline) or O(timeout), or if they do not pass O(soak).
-      - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The
-        task fails in both cases.
-      - Nothing is undone once the handover has begun, because all new pods were available by then.
-      - Nothing is undone either if the task had nothing to change and only waited for pods that are
-        not available.
-    type: str
-    choices: [stop, rollback]
-    default: stop
+  # Canary
   pause_at:
     description:
       - End the task successfully once this many pods are new, as a number or as a percentage of the
@@ -420,6 +329,103 @@ options:
     type: str
     choices: [warn, fail, ignore]
     default: warn
+  # Waiting and failure
+  wait:
+    description:
+      - Whether to wait until the update has ended. With V(false), the task ends as soon as the
+        controller in the cluster replaces the pods, and RV(rollout.phase) is V(progressing).
+      - A later task, the same one without this option, follows the update in progress to its end,
+        and restores settings (O(max_surge)) that it has changed.
+      - Only for one Deployment, StatefulSet or DaemonSet (O(name)), which the cluster updates by
+        itself. Not with O(pause_at), O(soak) and O(on_failure=rollback), nor for the rollback of a
+        StatefulSet or a DaemonSet, all of which the task does itself. A HorizontalPodAutoscaler is
+        not frozen.
+    type: bool
+    default: true
+  progress_deadline:
+    description:
+      - Seconds without progress after which the task fails. Progress is a step taken, or another
+        pod that becomes available, or, with O(pod_replacement_policy=TerminationComplete), another
+        pod that has terminated.
+      - Nothing is undone. Run the task again to resume, or run it with O(state=rolled_back) to roll
+        back.
+    type: str
+    default: "600"
+  timeout:
+    description:
+      - Seconds after which the task fails, however much progress it makes. No limit by default, but
+        O(progress_deadline) always applies.
+    type: str
+    aliases: [wait_timeout]
+  failure_grace:
+    description:
+      - Seconds for which a problem that waiting cannot cure must persist before the task fails, for
+        example an image that cannot be pulled, a container that keeps crashing, or a missing
+        ConfigMap.
+      - Pods that their nodes reject are not waited for that long, because they are replaced without
+        end. After three for each that is missing the task fails, and the successor makes no more of
+        them.
+      - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe,
+        are shown while the task waits, and only count towards O(progress_deadline).
+    type: str
+    default: "10"
+  on_failure:
+    description:
+      - What to do if the new pods do not become available, whether the task gives up because of
+        O(failure_grace), O(progress_deadline) or O(timeout), or if they do not pass O(soak).
+      - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The
+        task fails in both cases.
+      - Nothing is undone once the handover has begun, because all new pods were available by then.
+      - Nothing is undone either if the task had nothing to change and only waited for pods that are
+        not available.
+    type: str
+    choices: [stop, rollback]
+    default: stop
+  # Several controllers
+  concurrency:
+    description:
+      - How many controllers to roll at the same time, with O(names) or O(label_selectors).
+    type: int
+    default: 5
+  max_failures:
+    description:
+      - With O(names) or O(label_selectors), how many controllers may fail without keeping the
+        others from being started, as a number or as a percentage of all of them (rounded down).
+        Once more than that have failed, no further ones are started, and those already started run
+        to their end. By default, the first failure is one too many; with V(1), the second.
+      - Controllers that are refused before the first one is started count as well.
+      - The task fails if any controller fails, regardless of this option.
+    type: str
+    default: "0"
+  order_annotation:
+    description:
+      - Key of an annotation that gives each controller its place in the order, with O(names) or
+        O(label_selectors). Controllers whose value is a number come first, then those with any
+        other text, then those without the annotation. Ties are in the order of O(namespaces), or
+        sorted by namespace, and in a namespace in the order of O(kinds), and of O(names) or sorted
+        by name.
+      - This is the order in which controllers are started. Unless O(concurrency) is 1, one may
+        start before the previous one has finished.
+    type: str
+  # Advanced
+  deployment_label_key:
+    description:
+      - Key of the label that distinguishes the old pods from the new ones. Not used with
+        O(kind=Deployment), O(kind=StatefulSet) and O(kind=DaemonSet), where the cluster adds a
+        label of its own.
+    type: str
+    default: kubernetes.io/deployment
+  revision_history_limit:
+    description:
+      - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that
+        O(to_revision) can return to them. Each is stored in a ControllerRevision (C(apps/v1)). The
+        oldest are deleted first. With V(0), previous templates are not kept.
+      - If the task is not allowed to write ControllerRevisions, it warns and continues
+        without them.
+      - The history of a Deployment, a StatefulSet or a DaemonSet is kept by the cluster, up to its
+        own C(revisionHistoryLimit).
+    type: int
+    default: 10
   autoscaler:
     description:
       - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere

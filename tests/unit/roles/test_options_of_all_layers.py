@@ -70,7 +70,8 @@ class Difference(t.NamedTuple):
 
 def documented_differences() -> list[Difference]:
     """Return the rows of docs/options.md, a row for each option and layer."""
-    lines = (ROOT / "docs" / "options.md").read_text("utf-8").splitlines()
+    page = (ROOT / "docs" / "options.md").read_text("utf-8")
+    lines = page.partition("\n## Options by purpose\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
             if line.startswith("| ")][1:]
     assert all(why for *_row, why in rows)
@@ -242,6 +243,28 @@ def test_a_module_documents_its_options_as_they_are(module, spec):
 
     assert documented.keys() == spec.keys()
     assert list(differences("documentation", spec, documented)) == []
+
+
+def grouped_options() -> list[str]:
+    """Return the options in the order of the table of groups in docs/options.md."""
+    page = (ROOT / "docs" / "options.md").read_text("utf-8")
+    section = page.partition("\n## Options by purpose\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][1:]
+    return [option for row in rows for option in re.findall(r"`(\w+)`", row)]
+
+
+@pytest.mark.parametrize("module", [rolling_update, migrate_to_deployment])
+def test_the_options_of_a_module_are_in_the_order_of_the_groups(module):
+    options = yaml.safe_load(module.DOCUMENTATION)["options"]
+
+    assert list(options) == [option for option in grouped_options() if option in options]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_options_of_a_role_are_in_the_order_of_the_groups(role):
+    options = role_options(role)
+
+    assert list(options) == [option for option in grouped_options() if option in options]
 
 
 def first_words(option: Json) -> str:

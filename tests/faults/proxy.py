@@ -109,7 +109,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.is_closed = False
         self._upstream = proxy.connect()
         with proxy.track(self), contextlib.closing(self._upstream):
-            super().__init__(connection, address, None)  # type: ignore[arg-type]  # serves until the connection is closed
+            super().__init__(connection, address, None)  # type: ignore[arg-type]
 
     def _any(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -155,7 +155,7 @@ def test_check_mode_lists_the_steps_and_stores_no_revision(namespace):
 @pytest.mark.parametrize("params", [{}, {"next_name": "bar"}], ids=["handover", "next_name"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(namespace, after, params):
-    """With a limit of 1, the rollback deletes a revision."""
+    """The rollback deletes a revision, because the limit is 1."""
     params_of_rollback = rollback_params(1, revision_history_limit=1, **params)
     name = params.get("next_name", "foo")
     for number in range(1, MAX_WRITES):

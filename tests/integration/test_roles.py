@@ -340,9 +340,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
 
 @pytest.mark.full
 def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
-    """With an image, completed updates of controllers with that image repository are also rolled
-    back.
-    """
+    """The option image also selects completed updates of controllers with that image repository."""
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
         namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
         namespace.roll(name=name, image=f"{image}:v2",

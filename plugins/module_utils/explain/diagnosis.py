@@ -198,7 +198,7 @@ class _Subject:
         for row in rows:
             for symptom in symptoms:
                 match = re.search(row.pattern, f"{symptom.reason}: {symptom.message}")
-                if match and symptom.times >= row.times:
+                if match and symptom.occurrences >= row.min_count:
                     return [self._cause(row, symptom, match.groupdict())]
         return []
 
@@ -242,7 +242,7 @@ def _commands(request: Request) -> dict[str, str]:
 def _advice(request: Request) -> dict[str, str]:
     """Return the advice to delete old pods first, unless the update always does so."""
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
-    return {"or_gently": advice if request.may_surge else ""}
+    return {"or_delete_first": advice if request.may_surge else ""}
 
 
 def _controller_causes(controller: Controller, events: list[Json],
@@ -397,7 +397,7 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
         restarts = _number(status, "restartCount")
         failed_probes = [symptom._replace(message=f"{symptom.message}; {restart_text(restarts)}")
                          for probe, symptom in probes.items()
-                         if restarts and symptom.times >= probe_threshold(spec, probe)]
+                         if restarts and symptom.occurrences >= probe_threshold(spec, probe)]
         causes += subject.causes(TERMINATED, [termination(reason, end, restarts), *failed_probes])
     if "running" in _map(status, "state"):
         causes += subject.causes(RUNNING, list(probes.values()))

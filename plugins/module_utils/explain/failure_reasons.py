@@ -43,7 +43,7 @@ class Row(t.NamedTuple):
     #: pod.
     suggestion: str
     #: Minimum count of the Event.
-    times: int = 1
+    min_count: int = 1
     has_log: bool = False
 
 
@@ -56,7 +56,7 @@ REPLICA_FAILURE = (
     Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
         "add to resources in the template what the quota {name} requires: {what}"),
     Row("quota", r"exceeded quota: (?P<name>[^,]{1,253}),", Fatal.NO,
-        "raise the quota{or_gently}\n{kubectl} edit quota {name}"),
+        "raise the quota{or_delete_first}\n{kubectl} edit quota {name}"),
     Row("quota", r"insufficient quota", Fatal.NO, "{kubectl} describe quota"),
     Row("limit-range", r"(minimum|maximum) \S{1,253} usage per|max limit to request ratio per",
         Fatal.YES,
@@ -105,12 +105,12 @@ UNSCHEDULABLE = (
         "check where its volume is, because no node there takes the pod:\n{kubectl} describe pvc "
         "{claims}"),
     Row("unschedulable", r"Insufficient cpu", Fatal.NO,
-        "add nodes, lower resources.requests.cpu ({cpu}){or_gently}"),
+        "add nodes, lower resources.requests.cpu ({cpu}){or_delete_first}"),
     Row("unschedulable", r"Insufficient memory", Fatal.NO,
-        "add nodes, lower resources.requests.memory ({requested_memory}){or_gently}"),
+        "add nodes, lower resources.requests.memory ({requested_memory}){or_delete_first}"),
     Row("unschedulable", r"Insufficient (?P<what>\S{1,253}?)[,.]?(\s|$)|(?P<pods>Too many pods)",
         Fatal.NO,
-        "add nodes{or_gently}"),
+        "add nodes{or_delete_first}"),
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
         "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
@@ -201,7 +201,7 @@ NOT_STARTED = (
         "{pod}"),
     Row("sandbox", r"^FailedCreatePodSandBox", Fatal.NO,
         "see why the network or the container runtime of node {node} fails:\n{cluster} describe "
-        "node {node}", times=2),
+        "node {node}", min_count=2),
 )
 #: Any other waiting reason of the kubelet.
 OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
@@ -239,10 +239,10 @@ TERMINATED = (
 
 #: A container runs, but is not ready. A single failed probe is normal during a start.
 RUNNING = (
-    _STARTUP._replace(times=2),
-    _LIVENESS._replace(times=2),
+    _STARTUP._replace(min_count=2),
+    _LIVENESS._replace(min_count=2),
     Row("readiness", r"^Unhealthy: .*Readiness probe", Fatal.NO,
-        "see how the container responds to its readinessProbe ({readiness}):\n{logs}", times=2,
+        "see how the container responds to its readinessProbe ({readiness}):\n{logs}", min_count=2,
         has_log=True),
 )
 
@@ -282,7 +282,8 @@ TERMINATING = (
         "{kubectl} patch pod {pod} --type=merge -p "
         """'{{"metadata": {{"finalizers": null}}}}'"""),
     Row("terminating", r"^FailedKillPod", Fatal.NO,
-        "see why node {node} cannot stop its containers:\n{cluster} describe node {node}", times=2),
+        "see why node {node} cannot stop its containers:\n{cluster} describe node {node}",
+        min_count=2),
     Row("grace", r"^Terminating: its grace period", Fatal.NO,
         "see what keeps pod {pod} from terminating:\n{kubectl} describe pod {pod}\n"
         "or create new pods without waiting: pod_replacement_policy=TerminationStarted"),

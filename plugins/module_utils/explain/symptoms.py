@@ -22,7 +22,8 @@ class Symptom(t.NamedTuple):
 
     reason: str
     message: str
-    times: int = 1
+    #: Number of times that the Event occurred.
+    occurrences: int = 1
     #: Whether the symptom comes from an Event, which is less reliable than the status.
     is_from_event: bool = False
 
@@ -82,8 +83,8 @@ def termination(waiting: str, terminated: Json, restarts: int) -> Symptom:
     return Symptom(reason, ": ".join(filter(None, (details, _text(terminated, "message")))))
 
 
-def restart_text(times: int) -> str:
-    return {0: "not restarted yet", 1: "restarted once"}.get(times, f"restarted {times} times")
+def restart_text(count: int) -> str:
+    return {0: "not restarted yet", 1: "restarted once"}.get(count, f"restarted {count} times")
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
@@ -93,8 +94,8 @@ def probe_failures(events: list[Json]) -> dict[str, Symptom]:
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
         if match and symptom.reason == "Unhealthy":
             probe = match[1].lower()
-            earlier = symptoms[probe].times if probe in symptoms else 0
-            symptoms[probe] = symptom._replace(times=symptom.times + earlier)
+            earlier = symptoms[probe].occurrences if probe in symptoms else 0
+            symptoms[probe] = symptom._replace(occurrences=symptom.occurrences + earlier)
     return symptoms
 
 
@@ -112,9 +113,9 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
     for event in sorted(events, key=lambda event: (
             _text(event, "lastTimestamp") or _text(event, "eventTime"))):
         message = _text(event, "message").removeprefix("(combined from similar events): ")
-        times = _number(event, "count") or _number(_map(event, "series"), "count") or 1
+        count = _number(event, "count") or _number(_map(event, "series"), "count") or 1
         if not re.fullmatch(r"Error: \w+", message):
-            symptoms.append(Symptom(_text(event, "reason"), message, times, is_from_event=True))
+            symptoms.append(Symptom(_text(event, "reason"), message, count, is_from_event=True))
     return symptoms
 
 

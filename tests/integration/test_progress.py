@@ -24,7 +24,7 @@ from proc import alive, ancestors, descendants, with_environment
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
-STEP = re.compile(rf"(?P<host>[^ ]+) \| (?P<line>({'|'.join(Action)}) .*)")
+STEP = re.compile(rf"(?P<host>[^ ]+) \| [^ ]+ \| (?P<line>({'|'.join(Action)}) .*)")
 #: Number of steps in the update of one pod.
 STEPS = 11
 #: A callback plugin that prints JSON, with the name of the plugin in ansible.posix.

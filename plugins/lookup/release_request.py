@@ -108,6 +108,8 @@ class Variables:
                 "check_mode": bool(self.value("ansible_check_mode", default=False)),
                 "host": "" if self._is_only_host
                 else str(self.variables.get("inventory_hostname", "")),
+                "job_template": str(self.value("awx_job_template_name")) if self.layer == "awx"
+                else "",
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
     def _removed(self) -> t.Iterator[str]:

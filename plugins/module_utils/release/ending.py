@@ -91,7 +91,9 @@ class Ending:
             return ""
         first_line = text(event.failure, "gist") or text(event.failure, "reason").partition("\n")[0]
         task = text(event.failure, "task")
-        above = ([f"The reason and the next command are shown above, at the failed task {task!r}."]
+        # The commands of a failed task are for a shell, which a user of AWX does not have.
+        shown = "reason is" if self.request.layer == "awx" else "reason and the next command are"
+        above = ([f"The {shown} shown above, at the failed task {task!r}."]
                  if text(event.failure, "gist") else [])
         rollback = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
@@ -211,10 +213,13 @@ class Ending:
             return [f"Rolled back: {', '.join(names) or 'none'}.", *not_rolled_back]
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback}.", *not_rolled_back]
-        if event.turn.purpose in ("check", "approval") and self._is_in_progress:
+        is_awx = self.request.layer == "awx"
+        unfinished = self.history.summary.unfinished if self.request.role != "rollback" else []
+        if (self._is_in_progress if event.turn.purpose in ("check", "approval")
+                else is_awx and unfinished):
             return ["The update is left at that stage.",
                     f"Next: {again} to resume, or {rollback_command(self.request)} to roll back."]
-        return not_rolled_back
+        return not_rolled_back or ([f"Next: {again}."] if is_awx else [])
 
     @property
     def _failed_hooks(self) -> list[str]:
@@ -233,8 +238,10 @@ def command_for_this_cluster(request: Request) -> list[str]:
 
 def run_again(request: Request) -> str:
     """Return the instruction to repeat the run, in the words of the layer."""
-    return ("launch the same job template again" if request.layer == "awx"
-            else "run the same task again")
+    if request.layer == "awx":
+        return (f"relaunch the job, or launch the job template *{request.job_template}* again"
+                if request.job_template else "launch the same job template again")
+    return "run the same task again"
 
 
 def rollback_command(request: Request) -> str:

@@ -70,6 +70,8 @@ class Request:
     host: str
     #: An error message for each invalid value.
     errors: list[str]
+    #: The name of the job template that AWX has launched, or "".
+    job_template: str = ""
 
     @classmethod
     def of(cls, variables: Json) -> Request:
@@ -108,7 +110,7 @@ class Request:
                    report=text(variables, "report"), has_page=bool(variables.get("has_page")),
                    has_artifacts=bool(variables.get("has_artifacts")),
                    check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
-                   errors=errors)
+                   errors=errors, job_template=text(variables, "job_template"))
 
     @property
     def name(self) -> str:

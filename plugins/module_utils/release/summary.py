@@ -63,6 +63,12 @@ class Summary:
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
 
     @property
+    def unfinished(self) -> list[str]:
+        """Return the names of the controllers with an update in progress, failed or not."""
+        return [name for name, rollout in self.rollouts.items()
+                if text(rollout, "phase") in IN_PROGRESS]
+
+    @property
     def outcome(self) -> str:
         return "updated" if set(self.phases.values()) <= {"complete"} else "paused"
 

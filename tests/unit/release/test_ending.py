@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from releases import NOW, variables
 from results import failed, paused, rollout, single, updated
@@ -374,6 +376,22 @@ def test_the_next_command_is_in_the_words_of_the_layer(layer, again, back):
 
     assert f"Next: {again} to resume, or {back} to roll back." in error
     assert ("--limit lyon" in error) is (layer == "playbook")
+
+
+def test_in_awx_the_next_step_is_a_launch_by_the_name_of_the_job_template():
+    ended = failure("update", failed(), layer="awx", gist="no pods.")
+    ended = Ending(dataclasses.replace(ended.request, job_template="Update shop"), ended.history)
+
+    assert ("Next: relaunch the job, or launch the job template *Update shop* again to resume, or "
+            "launch the job template *Rollback* with controller shop, controller_namespace shop "
+            "to roll back.") in ended.error
+    assert "The reason is shown above" in ended.error and "ansible" not in ended.error
+
+
+def test_in_awx_a_failed_job_without_an_update_in_progress_is_launched_again():
+    error = failure("update", {"changed": False, "failed": True}, layer="awx", gist="no.").error
+
+    assert "Next: launch the same job template again." in error
 
 
 def test_a_selection_that_a_shell_would_evaluate_is_not_typed():

@@ -47,7 +47,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.s
     SimulatedMigration,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.observed import (
-    most_missing,
+    max_unavailable_pods,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
@@ -475,7 +475,8 @@ class Guarded(SimulatedGateway):
             self.judge_autoscaler(write)
             return
         self.judge_target(write)
-        missing = daemonset.most_missing if self.kind == Kind.DAEMON_SET else most_missing
+        missing = (daemonset.max_unavailable_pods if self.kind == Kind.DAEMON_SET
+                   else max_unavailable_pods)
         body = write.manifest if isinstance(write, Create) else {}
         spec = body.get("spec") or {}
         for path, value in operations(write, spec):
@@ -517,7 +518,7 @@ class Guarded(SimulatedGateway):
                 raise Broken(f"deletes the pod {write.name}: {write}")
             return
         name, _dash, number = write.name.rpartition("-")
-        ready = ([pod.number for pod in self.world.model.pods(name) if pod.ready]
+        ready = ([pod.ordinal for pod in self.world.model.pods(name) if pod.ready]
                  if name == self.request.name else None)
         if not isinstance(write, Delete) or ready is None or int(number) in ready:
             raise Broken(f"deletes the pod {write.name}: {write}")

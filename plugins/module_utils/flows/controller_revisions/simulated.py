@@ -36,7 +36,7 @@ class Pod(t.NamedTuple):
     generation: str = ""
 
     @property
-    def number(self) -> int:
+    def ordinal(self) -> int:
         return pod_ordinal(self.name)
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""DaemonSets: the pods of an update, and the warnings before it. Pure."""
+"""The flow of DaemonSets: permissions, pods, and the warnings before an update. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from ..controller_revisions.flow import HISTORY, RevisionsCaches, RevisionsFlow,
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
 from ..provenance import Match
 from ..server_driven import recorded
-from .observed import DaemonPod, DaemonSetObserved, find, miscounted, most_missing
+from .observed import DaemonPod, DaemonSetObserved, find, max_unavailable_pods, miscounted
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
-#: Seconds until the pods are listed again although the status of the DaemonSet is unchanged: after
-#: a list with changes, and after one without.
-LOOK_AGAIN, LOOK_AT_THE_SAME_AGAIN = 2.0, 30.0
+#: Seconds between two lists of pods while the status of the DaemonSet is unchanged.
+LIST_INTERVAL = 2.0
+#: The same, after a list without a difference to the list before.
+UNCHANGED_LIST_INTERVAL = 30.0
 
 
 @dataclasses.dataclass
@@ -40,7 +41,7 @@ class Caches(RevisionsCaches):
 
 
 class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
-    """Flow of one DaemonSet: the server creates a pod on each node."""
+    """The flow of one DaemonSet."""
 
     caches_type = Caches
     watches = (Kind.DAEMON_SET,)
@@ -62,10 +63,10 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
 
     def needs_history(self, request: Request, observed: DaemonSetObserved, desired: Json | None,
                       memory: Memory) -> bool:
-        """Whether a decision depends on the ControllerRevisions.
+        """Return whether a decision depends on the ControllerRevisions.
 
-        The first write of an update names the present ControllerRevision; a converged task needs
-        none.
+        The record of an update names the current ControllerRevision. A task that changes nothing
+        needs no history.
         """
         primary = observed.primary
         if primary is None:
@@ -77,20 +78,20 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                     and self.match(request, observed, desired) is not Match.EXACT))
 
     def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
-        """Return whether the ControllerRevisions have to be listed again: after each new template.
+        """Return whether the ControllerRevisions have to be listed again.
 
-        The server creates or renumbers the present ControllerRevision before the status shows the
-        change.
+        The DaemonSet controller changes the ControllerRevisions before observedGeneration, so they
+        are up to date once the status is.
         """
         last = memory.observed.primary
-        is_news = last is None or not last.is_observed or last.generation != primary.generation
-        return primary.is_observed and (is_news or super().is_out_of_date(primary, memory))
+        has_changed = last is None or not last.is_observed or last.generation != primary.generation
+        return primary.is_observed and (has_changed or super().is_out_of_date(primary, memory))
 
     def with_pods(self, request: Request, observed: DaemonSetObserved, cluster: Cluster,
                   memory: Memory) -> DaemonSetObserved:
         """Return the observation with all pods, if the task may have to delete a pod.
 
-        A changed status shows that another list is worth its cost. Raises RolloutError.
+        The pods are listed again after a change of the status. Raises RolloutError.
         """
         primary, last = observed.primary, memory.observed
         if primary is None:
@@ -100,8 +101,9 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         if not recorded.pauses(request, primary):
             return _with_miscounted(observed, primary, cluster, memory)
         former = last.by_node if isinstance(last, DaemonSetObserved) else None
-        is_news = last.primary is None or last.primary.resource_version != primary.resource_version
-        if former is not None and not is_news and memory.seconds < memory.look_at_pods_from:
+        has_changed = (
+            last.primary is None or last.primary.resource_version != primary.resource_version)
+        if former is not None and not has_changed and memory.seconds < memory.look_at_pods_from:
             return _with_by_node(observed, primary, former, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
@@ -114,14 +116,14 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
             caches.nodes = cluster.nodes(request.nodes)
         by_node = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
                                key=lambda pod: (pod.node, pod.name)))
-        memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == former
-                                                     else LOOK_AGAIN)
+        memory.look_at_pods_from = memory.seconds + (UNCHANGED_LIST_INTERVAL if by_node == former
+                                                     else LIST_INTERVAL)
         return _with_by_node(observed, primary, by_node, memory)
 
     def note(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
         version, pods = caches.miscounted
-        memory.look_at_pods_from = memory.seconds + LOOK_AGAIN if pods else 0
+        memory.look_at_pods_from = memory.seconds + LIST_INTERVAL if pods else 0
         # Until the next list, a deleted pod counts as terminating.
         caches.miscounted = version, tuple(
             pod._replace(is_going=True) if pod.name == step.write.name else pod for pod in pods)
@@ -149,7 +151,7 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
-    """Return the observation with the revisions of the pods, if the last one is not certain."""
+    """Return the observation with the revisions of the pods, if the previous one is uncertain."""
     is_back = observed.record and observed.record.is_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_back:
         return observed
@@ -165,7 +167,7 @@ def _with_by_node(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[D
 
 
 def _are_counted_as_new(primary: DaemonSet) -> bool:
-    """Return whether status and labels agree that all pods are new."""
+    """Return whether all pods are new according to the status."""
     return primary.is_observed and 0 < primary.current <= primary.updated
 
 
@@ -173,9 +175,9 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
                      memory: Memory) -> DaemonSetObserved:
     """Return the observation with the old pods that the status counts as new.
 
-    Without permission to list pods or revisions, the status is believed. The status is unchanged if
-    the new pod is ready before the server writes the status; then as many pods are ready as the
-    status counts, and no deletion is left to wait for.
+    Without permission to list pods or ControllerRevisions, there are none. After a deletion, the
+    status may stay the same, because the new pod can be ready before the status is written. The
+    deletion is complete once as many pods are ready as the status counts.
     """
     if observed.present is None or not _are_counted_as_new(primary):
         return observed
@@ -183,7 +185,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     version, wrong = caches.miscounted
     is_same, present = version == primary.resource_version, observed.present.pods
     if not is_same or (wrong and memory.seconds >= memory.look_at_pods_from):
-        memory.look_at_pods_from = memory.seconds + LOOK_AGAIN
+        memory.look_at_pods_from = memory.seconds + LIST_INTERVAL
         items = cluster.all_pods(primary, "" if is_same else present) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready = sum(pod.is_ready and not pod.is_going for pod in pods)
@@ -203,12 +205,13 @@ def _rollback_warnings(request: Request, observed: DaemonSetObserved) -> t.Itera
     settings = DaemonSetSettings(request, observed, primary)
     if settings.is_surge_blocked:
         yield (f"pods of both templates of DaemonSet {primary.name} use the same port of their "
-               "node, which rules out a surge: to go back, the cluster replaces one pod at a "
-               "time; the strategy is restored at the end")
+               "node, which rules out a surge: during the rollback, the cluster replaces one pod at "
+               "a time; the strategy is restored at the end")
     if (settings.baseline["updateStrategy"] or {}).get("type") == "OnDelete":
-        yield (f"updateStrategy of DaemonSet {primary.name} was OnDelete before this update: to go "
-               "back, the cluster replaces all pods that do not have the template of before, also "
-               "those that had another one already; OnDelete is restored at the end")
+        yield (f"updateStrategy of DaemonSet {primary.name} was OnDelete before this update: "
+               "during the rollback, the cluster replaces all pods that do not have the previous "
+               "template, also pods that had another template before the update; OnDelete is "
+               "restored at the end")
 
 
 def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
@@ -221,7 +224,7 @@ def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
                f"instance: if one of these is deleted for this update, no new one comes")
     most = (request.max_unavailable.for_api if request.overrides_strategy
             else primary.rolling_update["maxUnavailable"])
-    if most_missing({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
+    if max_unavailable_pods({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
         yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} "
                "pods: all of them may be missing at "
                f"the same time during this update. To keep some of them, give max_unavailable")

@@ -4,8 +4,8 @@
 
 """A DaemonSet and its history, and the evidence for the record of an update. Pure.
 
-The record (object_meta.Rollout) is an annotation: a user with annotate permission can write any
-text there. So the record is believed as follows:
+A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
+status or ControllerRevisions. Each claim of the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -15,13 +15,9 @@ text there. So the record is believed as follows:
 | the template of before | pods have it; or the record names the highest number but the present |
 | updateStrategy before | the present one is that of the update; at most one more missing pod |
 
-The status counts the pods with the present template. The labels of the pods show the new pods, and
-a comparison of templates shows the present ControllerRevision.
-
-With a forged record, a user can make the next task set OnDelete at its end, a maxSurge, or a
-revisionHistoryLimit of 0 instead of 1. A rolled_back then takes an ended update for an update
-without its last write, because the client died, and rolls back by one revision. The same holds for
-an update to a template that has come back for a rollback.
+A forged record can still have these effects: the next task sets OnDelete or a maxSurge at its end,
+or a revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update,
+since the record looks like the record of a killed task.
 """
 
 from __future__ import annotations
@@ -45,12 +41,12 @@ from ..controller_revisions.observed import (
     with_rolling_update,
 )
 
-#: Seconds after the grace period until a terminating pod counts as overdue.
-LATE = 60.0
+#: Seconds after the grace period after which a terminating pod is overdue.
+OVERDUE_AFTER = 60.0
 
 
 class DaemonPod(t.NamedTuple):
-    """A pod on a node, or scheduled for a node."""
+    """A pod of a DaemonSet."""
 
     name: str
     uid: str
@@ -59,11 +55,11 @@ class DaemonPod(t.NamedTuple):
     #: The label with the ControllerRevision of the pod.
     revision: str
     is_ready: bool
-    #: Whether the pod terminates or has ended, and the server replaces the pod.
+    #: Whether the pod terminates or has ended, so that the DaemonSet controller replaces it.
     is_going: bool
     #: The end of the grace period, in RFC 3339, or "".
     due: str = ""
-    #: The number of the pod's template.
+    #: The label with the generation of the pod's template.
     generation: str = ""
 
     @classmethod
@@ -83,15 +79,16 @@ class DaemonPod(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSetObserved(RevisionsObserved):
-    """DaemonSet with ControllerRevisions and pods."""
+    """The observation of a DaemonSet."""
 
     primary: DaemonSet | None
-    #: All pods by node, and the nodes to replace pods on first; None before the first list.
+    #: All pods, sorted by node; None before the pods are listed.
     by_node: tuple[DaemonPod, ...] | None = None
+    #: The nodes on which pods are replaced first; None before the nodes are listed.
     nodes: frozenset[str] | None = None
-    #: The labels of the ControllerRevisions of the pods; None before the first list.
+    #: The ControllerRevision labels of the pods; None before the pods are listed.
     in_use: frozenset[str] | None = None
-    #: The pods of another template that the status counts as new.
+    #: The old pods that the status counts as new.
     miscounted: tuple[DaemonPod, ...] = ()
 
     @property
@@ -100,18 +97,19 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the status counts old pods as new: the server never replaces these pods."""
+        """Whether the status counts old pods as new: they are never replaced without a deletion."""
         return bool(self.miscounted)
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the record alone claims more missing pods than now and than one."""
+        """Whether the record restores a maxUnavailable greater than 1 and than the current one."""
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
-        numbers, size = daemon_set_numbers(mapping(record.original,
-                                                   "updateStrategy")), max(1, primary.replicas)
-        return most_missing(numbers, size) > max(1, most_missing(primary.rolling_update, size))
+        size = max(1, primary.replicas)
+        before = daemon_set_numbers(mapping(record.original, "updateStrategy"))
+        return (max_unavailable_pods(before, size)
+                > max(1, max_unavailable_pods(primary.rolling_update, size)))
 
     @property
     def is_rolling(self) -> bool:
@@ -119,7 +117,7 @@ class DaemonSetObserved(RevisionsObserved):
         return bool(primary and primary.is_observed and primary.is_replaced_by_server
                     and primary.updated < primary.current)
 
-    @functools.cached_property  # a comparison of templates, requested by many decisions
+    @functools.cached_property  # Many decisions need this comparison of templates.
     def present(self) -> Revision | None:
         primary = self.primary
         return next((revision for revision in self.history if primary
@@ -128,7 +126,7 @@ class DaemonSetObserved(RevisionsObserved):
 
     @functools.cached_property
     def before(self) -> Revision | None:
-        """The last ControllerRevision, if the record agrees; else the pods' (see contested)."""
+        """The newest other ControllerRevision, if record or pods confirm it (see contested)."""
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
             return None
@@ -141,10 +139,9 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Return the recorded revision and the last one, if no pod has either.
+        """Return the recorded and the newest other revision, if they differ and no pod decides.
 
-        Another client may have written either of the two, or have changed the template during the
-        update.
+        Another client has written the record, or has changed the template during the update.
         """
         before, other_revisions = self.before, self.other_revisions
         if before is None or before is other_revisions[0] or self.in_use is None:
@@ -153,7 +150,7 @@ class DaemonSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
-    """Return a DaemonSet with its history; revisions may contain other controllers' entries."""
+    """Return the observation of a DaemonSet, with its history from these ControllerRevisions."""
     if not isinstance(primary, DaemonSet):
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)
@@ -162,29 +159,26 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Daemon
 
 
 def is_overdue(pod: DaemonPod, server_time: float) -> bool:
-    """Return whether a terminating pod is overdue, and may never end."""
+    """Return whether a terminating pod is overdue; its node may be dead."""
     due = seconds(pod.due)
-    return due is not None and server_time - due > LATE
+    return due is not None and server_time - due > OVERDUE_AFTER
 
 
 def miscounted(primary: DaemonSet, revision: str,
                pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:
-    """Return the pods of other revisions that the server counts as new (IsPodUpdated)."""
+    """Return the old pods that the DaemonSet controller counts as new (IsPodUpdated)."""
     generation = object_meta.template_generation(primary.annotations)
     return tuple(pod for pod in pods if generation and pod.generation == generation
                  and pod.revision != revision)
 
 
-def most_missing(numbers: Json, size: int) -> int:
-    """Return how many pods may be missing at a time.
-
-    Percentages are rounded up (UnavailableCount).
-    """
+def max_unavailable_pods(numbers: Json, size: int) -> int:
+    """Return maxUnavailable in pods, rounded up (UnavailableCount)."""
     return Size.from_api(numbers["maxUnavailable"]).resolve(size, round_up=True)
 
 
 def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
-    """Return the observation without the claims of the record known to be wrong."""
+    """Return the observation without the claims of the record that are certainly wrong."""
     record = observed.record
     if record is None:
         return observed
@@ -199,7 +193,7 @@ def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObser
 
 
 def _node_of(spec: Json) -> str:
-    """Return the node of a pod; before scheduling, the node of its affinity."""
+    """Return the node of a pod, or the node of its affinity before the pod is scheduled."""
     required = mapping(spec, "affinity", "nodeAffinity",
                        "requiredDuringSchedulingIgnoredDuringExecution")
     names = [value for term in objects(required, "nodeSelectorTerms")

@@ -2,14 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""State table of a DaemonSet: the server's own controller replaces the pods. Pure.
+"""The settings and rows of a DaemonSet. Pure.
 
-Most rows are in server_driven/planner.py and controller_revisions/planner.py.
+server_driven/planner.py and controller_revisions/planner.py have the common rows.
 
-A pause is exact because of updateStrategy.type OnDelete, under which the server replaces no running
-pod. The task deletes old pods, each by uid and resourceVersion, and the server creates new pods on
-the nodes. minReadySeconds, which pauses a Deployment, does not stop a DaemonSet: a pod ready for a
-shorter time counts as unavailable, and the server replaces unavailable old pods at once.
+A pause uses updateStrategy.type OnDelete, with which the DaemonSet controller replaces no running
+pod. The task itself deletes old pods, with preconditions on uid and resourceVersion, and the
+DaemonSet controller creates new pods on their nodes. minReadySeconds, which pauses a Deployment,
+would not pause a DaemonSet: old pods that are ready for a shorter time are unavailable, and
+unavailable old pods are replaced at once.
 """
 
 from __future__ import annotations
@@ -26,32 +27,31 @@ from .. import provenance
 from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
 from ..provenance import Match
 from ..server_driven import recorded
-from .observed import DaemonPod, DaemonSetObserved, is_overdue, miscounted, most_missing
+from .observed import DaemonPod, DaemonSetObserved, is_overdue, max_unavailable_pods, miscounted
 
 
 class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
-    """OnDelete up to a pause, else surge or missing pods."""
+    """OnDelete before a pause; otherwise maxSurge or maxUnavailable."""
 
     primary: DaemonSet
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Surge and missing pods, either of them 0.
+        """The surge and the number of unavailable pods. One of them is 0.
 
-        In a rollback at least one pod may be missing, whatever a budget says: the update may be
-        broken.
+        During a rollback at least one pod may be unavailable, even if a budget allows none.
         """
         numbers, size = self._numbers, self.primary.replicas
         surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
         if surge and not self.pauses:
             return surge, 0
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
-                                            most_missing(numbers, size))
+                                            max_unavailable_pods(numbers, size))
         return 0, max(allowed, self.request.state.undoes)
 
     @property
     def _numbers(self) -> Json:
-        """maxSurge and maxUnavailable of task or DaemonSet; in a rollback, no values that block."""
+        """maxSurge and maxUnavailable of the task or the DaemonSet, without a blocked surge."""
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -63,7 +63,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def is_surge_blocked(self) -> bool:
-        """Whether a rollback with a surge never ends: old and new pods need the same node port."""
+        """Whether a rollback cannot surge, because old and new pods use the same host port."""
         if not (self.request.undoes and Size.from_api(self._requested_numbers["maxSurge"]).value):
             return False
         present, before = self.primary.template, self.observed.before
@@ -80,12 +80,12 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
             self._refuse_surge(numbers)
         else:
             budgets.refuse_standstill(self.request, self.observed.budgets, size, surge, missing)
-            if most_missing(numbers, size) != missing:
+            if max_unavailable_pods(numbers, size) != missing:
                 numbers = {"maxSurge": 0, "maxUnavailable": missing}
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
     def _refuse_surge(self, numbers: Json) -> None:
-        """Raise RolloutError if no new pod may start on a node next to the old pod."""
+        """Raise RolloutError if an old and a new pod cannot run on the same node."""
         request = self.request
         if request.waits_for_termination:
             raise RolloutError("pod_replacement_policy=TerminationComplete cannot be used, "
@@ -100,16 +100,16 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}",
                                where=request.where,
                                next_command="give max_unavailable=1, and no max_surge, so that an "
-                                            "old pod goes before the new one comes")
+                                            "old pod is deleted before its replacement is created")
 
     def _refuse_to_pause(self, numbers: Json) -> None:
-        """Raise RolloutError if the task may delete no pod, or no pod is on the requested nodes."""
+        """Raise RolloutError if the task may not delete a pod, or if the nodes have no pods."""
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at`, and no pod may be missing | error |
-        if not most_missing(numbers, max(1, size)):
+        if not max_unavailable_pods(numbers, max(1, size)):
             raise RolloutError("pause_at cannot be used, because its updateStrategy lets no pod be "
                                "missing (maxUnavailable is 0), "
-                               "and an old pod has to go before the new one of its node can come",
+                               "and an old pod is deleted before its replacement is created",
                                where=request.where,
                                next_command="add max_unavailable=1 to the task")
         budgets.refuse_standstill(request, observed.budgets, size, 0, self.bounds[1],
@@ -133,15 +133,16 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
 
 class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
-    """Rows of a DaemonSet alone: pods to be deleted by the task, and their nodes."""
+    """The rows of a DaemonSet: the pods that the task deletes, and their nodes."""
 
     primary: DaemonSet
     settings_type = DaemonSetSettings
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
-        """Return the present revision, or the previous one during an update by another client.
+        """Return the revision to which a rollback of the new update returns.
 
-        An update to the previous revision itself gets the present one.
+        This is the current revision. During an update by another client, it is the revision before
+        that update, unless the new update has the template of that revision.
         """
         before, observed = self.observed.newest_other, self.observed
         has_template = not is_back and (observed.is_rolling
@@ -172,7 +173,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             may_lack = unavailable < self.settings.bounds[1]
             return self._delete(self._next(live, present.pods, may_lack), may_lack,
                                 record) or self._wait(late)
-        # The status counts the pod of a deleted node for a while.
+        # For a while, the status still counts the pod of a deleted node.
         is_counted = primary.available + primary.misscheduled >= min(ready, size)
         is_reached = sum(pod.is_ready for pod in new) >= goal and is_counted
         return self.pause(record, len(new), size) if is_reached else self._wait(late)
@@ -180,21 +181,21 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def _is_counted(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
         """Return whether the status counts exactly the observed new pods.
 
-        A status without some new pods does not show the number of available pods among them. A
-        status with more new pods than observed is wrong too: a label may have been changed.
+        Otherwise the number of available pods in the status is not up to date, or another client
+        has changed the label of a pod.
         """
         primary = self.primary
-        # The status does not tell new from old pods on nodes that take no pods: any pod there may
+        # updatedNumberScheduled does not count pods on nodes that are not eligible; these pods may
         # be new.
         updated = primary.updated - len(miscounted(primary, revision, pods))
         observed = sum(pod.revision == revision for pod in pods)
         return new <= updated + primary.misscheduled and updated <= observed
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
-        """Return the deletion of an old pod that the status counts as new; None without such a pod.
+        """Return the deletion of an old pod that the status counts as new, or None.
 
-        The server replaces the pod only after a deletion, and never surges: one pod may be missing
-        even if the strategy is a surge.
+        The DaemonSet controller replaces this pod only after its deletion, so one pod may be
+        unavailable even with a surge.
         """
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
@@ -206,16 +207,16 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         return self._delete(first, may_lack, record) or (self.progress() if pods else None)
 
     def _wait(self, late: list[DaemonPod]) -> Wait:
-        """Return the wait for pods; overdue ones are named, because their node may be dead."""
+        """Return the wait for the pods, with the names of overdue pods."""
         what = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
                        for pod in late)
         return Wait(f"{self.progress().until}{what}")
 
     def _next(self, live: list[DaemonPod], present: str, may_lack: bool) -> DaemonPod | None:
-        """Return the old pod to replace next, on a requested node first.
+        """Return the old pod to replace next; the requested nodes come first.
 
-        While one more pod may be missing, a ready pod is replaced first, since the pod's node
-        evidently works. After that an unready pod is replaced, at no cost.
+        While one more pod may be unavailable, ready pods come first, because their nodes work. Then
+        unready pods are replaced, which does not reduce the number of available pods.
         """
         first = self.observed.nodes or ()
         old = (pod for pod in live if pod.revision != present)
@@ -223,7 +224,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                                          pod.node, pod.name), default=None)
 
     def _delete(self, pod: DaemonPod | None, may_lack: bool, record: Rollout) -> Step | None:
-        """Return the deletion of a pod; None if the pod is ready and no other may be missing."""
+        """Return the deletion of a pod; None if it is ready and no pod may become unavailable."""
         primary = self.primary
         if pod is None or (pod.is_ready and not may_lack):
             return None
@@ -240,13 +241,13 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
 
 
 def _host_ports(template: Json) -> list[int]:
-    """Return the ports of the node used by a pod of this template."""
+    """Return the host ports that a pod of this template uses."""
     spec = mapping(template, "spec")
     sidecars = [container for container in objects(spec, "initContainers")
                 if container.get("restartPolicy") == "Always"]
     ports = [port for container in (*objects(spec, "containers"), *sidecars)
              for port in objects(container, "ports")]
-    # With hostNetwork, each container port is a host port; only some API servers fill hostPort in.
+    # With hostNetwork, each container port is a host port. Not every API server sets hostPort.
     occupied = [port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork")
                                          else None) for port in ports]
     return [port for port in occupied if port]

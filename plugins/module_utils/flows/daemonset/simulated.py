@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""DaemonSets in memory, for check mode. Pure.
+"""Simulated DaemonSets, for check mode. Pure.
 
-A small model of the server's DaemonSet controller (manage and rollingUpdate in
-pkg/controller/daemon): one change of a pod per sync, and the status after it. Nodes are names, and
-each node takes a pod.
+A small model of the DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon). Each
+sync changes one pod, and then the status. Nodes are only names, and every node is eligible.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from ..controller_revisions.simulated import (
     without,
 )
 from ..simulated import MAX_PODS, LookUpRevisions
-from .observed import DaemonPod, most_missing
+from .observed import DaemonPod, max_unavailable_pods
 
 LookUpPods: t.TypeAlias = "t.Callable[[Controller], list[Json] | None]"
 
 
 class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
-    """The DaemonSets of a namespace, their pods and their ControllerRevisions."""
+    """The simulated DaemonSets of a namespace."""
 
     kind = Kind.DAEMON_SET
 
@@ -45,10 +44,10 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                  look_up_pods: LookUpPods = lambda _controller: None,
                  nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset(),
                  ) -> None:
-        """Take over the state of a cluster; the functions return the real objects."""
+        """Create a simulated cluster. The functions return objects of the real cluster."""
         super().__init__(items, look_up_revisions)
         self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
-        #: Nodes by the name of their DaemonSet, read on first use.
+        #: Nodes by name of the DaemonSet, set on first use.
         self._nodes: dict[str, tuple[str, ...]] = {}
         self._syncs = 0
 
@@ -94,7 +93,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         return pods
 
     def _as_counted(self, controller: DaemonSet) -> tuple[Pod, ...]:
-        """Return as many pods as the status counts, without the permission to list them."""
+        """Return as many pods as the status counts, for a user without permission to list pods."""
         present, revisions = revision_of(controller, self._kept(controller.uid))
         old = next((revision for revision in revisions if revision is not present), present)
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -125,16 +124,16 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
 
 
 def label_of(revision: Json) -> str:
-    """Return the label on pods with the name of their ControllerRevision."""
+    """Return the value of the ControllerRevision label of pods."""
     parsed = object_meta.server_revision(revision)
     return parsed.pods if parsed else ""
 
 
 def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], update: str,
                name: str) -> tuple[Pod, ...]:
-    """Return the pods after one change: fill an empty node, or replace an old pod.
+    """Return the pods after the creation or deletion of at most one pod.
 
-    update, name: the revision and the name of a pod that is created.
+    A created pod has the ControllerRevision `update` and this name.
     """
     generation = object_meta.template_generation(controller.annotations)
     created = Pod(name, f"uid of {name}", update, ready=False, generation=generation)
@@ -152,7 +151,7 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
 
 def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, created: Pod,
                 ) -> tuple[Pod, ...]:
-    """Delete an old pod next to a ready new pod, or create a new pod next to an old pod."""
+    """Return the pods after one change of a rolling update with a surge."""
     old, new = _old_and_new(controller, pods, created.revision)
     by_node = {pod.node: pod for pod in new}
     doubled = [pod for pod in old if pod.node in by_node]
@@ -167,17 +166,17 @@ def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, create
 
 def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, update: str,
                    ) -> tuple[Pod, ...]:
-    """Delete an unready old pod, or any old pod if maxUnavailable allows the deletion."""
+    """Return the pods after the deletion of an old pod, if maxUnavailable allows a deletion."""
     old, _new = _old_and_new(controller, pods, update)
     deleted = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)
-    if deleted is None and unavailable < most_missing(controller.rolling_update, size):
+    if deleted is None and unavailable < max_unavailable_pods(controller.rolling_update, size):
         deleted = next(iter(old), None)
     return without(pods, deleted)
 
 
 def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Delete the younger pod of a node with two, which only a surge allows."""
+    """Return the pods without the second pod of a node, which only a surge allows."""
     first = {pod.node: pod for pod in reversed(pods)}
     return without(pods, next((pod for pod in pods if first[pod.node] is not pod), None))
 
@@ -192,13 +191,13 @@ def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], update: str,
 
 
 def _is_updated(controller: DaemonSet, pod: Pod, update: str) -> bool:
-    """Return whether the server counts a pod as updated (IsPodUpdated)."""
+    """Return whether the DaemonSet controller counts a pod as updated (IsPodUpdated)."""
     generation = object_meta.template_generation(controller.annotations)
     return pod.revision == update or (generation != "" and pod.generation == generation)
 
 
 def _with_template_generation(item: Json, is_changed: bool) -> Json:
-    """Return the object with the next template number, if numbered and changed."""
+    """Return the object, with the next template generation after a change of the template."""
     annotations = item["metadata"].get("annotations") or {}
     number = object_meta.template_generation(annotations)
     if not (number.isdecimal() and is_changed):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Deployments: the ReplicaSets of an update, and its status. Pure."""
+"""The flow of Deployments: permissions, ReplicaSets and status. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .planner import DeploymentPlanner
 
 
 class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
-    """Flow of one Deployment: the server creates and scales the ReplicaSets."""
+    """The flow of one Deployment."""
 
     watches = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
     planner = DeploymentPlanner
@@ -63,7 +63,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
     def server_steps(self, before: DeploymentObserved,
                      now: DeploymentObserved) -> tuple[Step, ...]:
-        """Return the steps reported by the Deployment controller in Events."""
+        """Return the sizes that the Deployment controller has changed as steps."""
         sizes = {replica_set.uid: replica_set.replicas
                  for replica_set in before.sets} if before.primary else {}
         return tuple(Step(Action.SCALE, replica_set.name,
@@ -74,7 +74,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
 
 def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:
-    """Return old and new pods: during an update, those of the ReplicaSets."""
+    """Return the old and the new pods of an update."""
     record, present, other_sets = observed.rollout, observed.successor, observed.other_sets
     if record is None:
         return Side.of(primary), None

@@ -4,9 +4,9 @@
 
 """A Deployment and its ReplicaSets, and the evidence for the record of an update. Pure.
 
-The record (object_meta.Rollout) is an annotation: a user with annotate permission can write any
-text there, but cannot change the spec or the ReplicaSets. The server copies annotations to the
-newest ReplicaSet, except the number of the template. So the record is believed as follows:
+A user with annotate permission can write the record (object_meta.Rollout), but cannot change the
+spec or the ReplicaSets. The Deployment controller copies annotations to the newest ReplicaSet, but
+never the revision. Each claim of the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -16,9 +16,8 @@ newest ReplicaSet, except the number of the template. So the record is believed 
 | the settings before | the present settings are those of the record, field by field |
 | minReadySeconds before | a ReplicaSet has the value: the server copies it with a template |
 
-During an update, nothing but the record has strategy and progressDeadlineSeconds of before. The
-values are those of a rolling update within the API's bounds (object_meta.rollout), and none that
-only an update sets.
+During an update, only the record has the previous strategy and progressDeadlineSeconds. They are
+restored if they are valid in the API (object_meta.rollout) and are not the values of an update.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
 from ..server_driven.observed import ServerDrivenObserved
 
-#: minReadySeconds possibly set by a task, and not yet in any ReplicaSet.
-LONGEST_READY = 3600
+#: Maximum minReadySeconds that is restored without evidence in a ReplicaSet.
+MAX_UNPROVEN_READY_SECONDS = 3600
 
 
 @dataclasses.dataclass(frozen=True)
 class DeploymentObserved(ServerDrivenObserved):
-    """Deployment with its ReplicaSets; the successor has the present template."""
+    """The observation of a Deployment; the successor is the ReplicaSet of the current template."""
 
     primary: Deployment | None
-    #: ReplicaSets of the Deployment, oldest first.
+    #: The ReplicaSets of the Deployment, oldest first.
     sets: tuple[Controller, ...] = ()
 
     @property
     def other_sets(self) -> tuple[Controller, ...]:
-        """The ReplicaSets with another template than the present one, the oldest first."""
+        """The ReplicaSets with other templates, oldest first."""
         return tuple(replica_set for replica_set in self.sets if replica_set is not self.successor)
 
     @property
     def old_pods(self) -> int:
-        """The number of pods with another template than the present one."""
+        """The number of pods of the other ReplicaSets."""
         return sum(replica_set.current for replica_set in self.other_sets)
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record while the settings are those of an update."""
+        """The record, if the settings of the Deployment are the settings of an update."""
         return self.record if self._is_signed else None
 
     @property
@@ -67,9 +66,9 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether every requested pod, and no other, is to have the present template.
+        """Whether the ReplicaSet of the current template has all replicas.
 
-        The last change need not be observed: a Deployment's generation counts annotations too.
+        observedGeneration is not checked: a change of annotations increments the generation, too.
         """
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
@@ -81,8 +80,8 @@ class DeploymentObserved(ServerDrivenObserved):
                     and self.successor.available >= self.successor.replicas)
 
     @property
-    def has_come_back(self) -> bool:
-        """Whether the present template was in use before the last update."""
+    def is_restored(self) -> bool:
+        """Whether the current template was in use before the last update."""
         return bool(self.former_numbers
                     or (self.successor and revision_of(self.successor) < self.newest))
 
@@ -90,14 +89,14 @@ class DeploymentObserved(ServerDrivenObserved):
     def is_template_restored(self) -> bool:
         return bool(self.is_proven and self.record and self.successor
                     and self.successor.name == self.record.set
-                    and self.has_come_back)
+                    and self.is_restored)
 
     @property
     def before(self) -> Revision | None:
-        """The template of the recorded ReplicaSet, if no newer one exists except the present one.
+        """The template of the recorded ReplicaSet, if that is the newest other ReplicaSet.
 
-        A template edited by another client during a pause has no ReplicaSet: then the recorded
-        ReplicaSet may be the second newest.
+        If another client has changed the template during a pause, the current template has no
+        ReplicaSet. Then the recorded ReplicaSet may be the second newest.
         """
         if self.record is None:
             return None
@@ -121,13 +120,13 @@ class DeploymentObserved(ServerDrivenObserved):
         return object_meta.former_revisions(successor.annotations) if successor else frozenset()
 
     def numbered(self, number: int | None) -> list[Revision]:
-        """Return the revision with the number, now or, for the present template, formerly."""
+        """Return the revision with this number; also with a former number of the current one."""
         return super().numbered(self.present_number if number in self.former_numbers
                                 else number)[:1]
 
     @property
     def stamp(self) -> Json:
-        """The time for a record; the author would be copied to each ReplicaSet."""
+        """The time for a record. Annotations are copied to ReplicaSets, so the user is left out."""
         return {"time": self.now}
 
     @property
@@ -136,9 +135,9 @@ class DeploymentObserved(ServerDrivenObserved):
 
 
 def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> DeploymentObserved:
-    """Return a Deployment with its ReplicaSets.
+    """Return the observation of a Deployment with its ReplicaSets.
 
-    The oldest ReplicaSet with the present template is the server's choice too (FindNewReplicaSet).
+    If several ReplicaSets have the current template, the oldest is used (FindNewReplicaSet).
     """
     if not isinstance(primary, Deployment):
         return DeploymentObserved(None, None)
@@ -152,28 +151,28 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
     record = _credible(primary.rollout, own_sets)
     observed = DeploymentObserved(primary, present, sets=tuple(own_sets), history=tuple(history))
     observed = dataclasses.replace(observed, record=record)
-    if record and record.is_back and present and not observed.has_come_back:
+    if record and record.is_back and present and not observed.is_restored:
         return dataclasses.replace(observed,
                                    record=dataclasses.replace(record, outcome=Rollout.UPDATING))
     return observed
 
 
 def _revision(replica_set: Controller) -> Revision:
-    """Return the entry of the history that a ReplicaSet keeps."""
+    """Return the revision that a ReplicaSet stores."""
     return Revision(revision_of(replica_set),
                     without_label(replica_set.template, object_meta.HASH_LABEL),
                     replica_set.created)
 
 
 def _credible(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
-    """Return the record with possible settings, or else None."""
+    """Return the record if its settings are possible, or None."""
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
     recorded = record.original.get("minReadySeconds") or 0
     newest_first = sorted(sets, key=revision_of, reverse=True)
     former = [replica_set.min_ready_seconds
               for replica_set in newest_first if replica_set.min_ready_seconds != NEVER_AVAILABLE]
-    if recorded > LONGEST_READY and former and recorded not in former:
+    if recorded > MAX_UNPROVEN_READY_SECONDS and former and recorded not in former:
         return dataclasses.replace(record, original={**record.original, "minReadySeconds": former[0]
                                                      or None})
     return None if recorded >= NEVER_AVAILABLE else record

@@ -2,18 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a Deployment: the server's own controller changes the sizes. Pure.
+"""The settings and rows of a Deployment. Pure.
 
-Most rows are those of server_driven/planner.py.
+server_driven/planner.py has the common rows.
 
-A pause is exact because minReadySeconds is 68 years: no new pod ever counts as available. The
-server's controller stops by its own rules then, with
-    old pods = desired - maxUnavailable    (reconcileOldReplicaSets: at least so many available)
+A pause sets minReadySeconds to 68 years, so that no new pod counts as available. The Deployment
+controller then stops at
+    old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
     new pods = maxSurge + maxUnavailable   (NewRSNewReplicas: at most desired + maxSurge in all)
-Both numbers move as the new pods become ready: the first patch brings as many as the surge allows,
-the last one has maxUnavailable at the requested number and maxSurge at 0. Nothing depends on how
-fast the task looks. At last the Deployment is paused too, so that `kubectl rollout status` shows
-the pause, and no edit of the template is rolled out by accident.
+The first patch allows as many new pods as the surge. Further patches follow as the new pods become
+ready, until maxUnavailable is the number of the pause and maxSurge is 0. The number of new pods is
+exact, even if the task is slow. Finally, spec.paused is set: `kubectl rollout status` then shows
+the pause, and a change of the template by another client is not rolled out.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ DEFAULT = "25%"
 
 
 class DeploymentSettings(Settings[DeploymentObserved]):
-    """strategy, and the two numbers of a pause."""
+    """The strategy of an update, and the settings of a pause."""
 
     primary: Deployment
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Surge and unavailable of task or Deployment, as far as the PodDisruptionBudgets allow.
+        """Surge and unavailable of the task or the Deployment, limited by PodDisruptionBudgets.
 
-        All pods may be missing where they are recreated.
+        With the strategy Recreate, all pods may be unavailable.
         """
         desired = self.primary.replicas
         if self._recreates:
@@ -86,14 +86,14 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                              request.command(State.ROLLED_BACK)))
         if is_canary and not self.is_settled():
             return primary.settings
-        # The server's controller shares a new size of the Deployment out to old and new pods.
-        present = new.replicas if new else 0
-        target = max(self.size_of_pause(), present)
-        is_reached = present == target
-        unavailable = present if is_reached else min(target, present + missing)
+        # After a scale-up, the Deployment controller scales old and new pods in proportion.
+        current = new.replicas if new else 0
+        target = max(self.size_of_pause(), current)
+        is_reached = current == target
+        unavailable = current if is_reached else min(target, current + missing)
         numbers = {"maxSurge": 0 if is_reached else min(surge, target - unavailable),
                    "maxUnavailable": unavailable}
-        # A `kubectl rollout resume` of a pause changes this flag alone.
+        # `kubectl rollout resume` changes only spec.paused.
         paused = primary.settings["paused"] if is_reached else None
         return {**recorded.with_history(self.baseline), "paused": paused,
                 "minReadySeconds": NEVER_AVAILABLE,
@@ -101,14 +101,14 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
 
     def size_of_pause(self) -> int:
-        """Return the number of new pods to pause at."""
+        """Return the number of new pods at the pause."""
         size, pause = self.primary.replicas, self.request.pause_at
         return min(size, pause.resolve(size, round_up=True)) if pause else size
 
     def is_settled(self) -> bool:
-        """Return whether the server has done all that the settings of a pause allow.
+        """Return whether the Deployment controller has reached the limits of the pause settings.
 
-        The new pods are ready then.
+        All new pods are ready then.
         """
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _resolved(primary.settings, primary.replicas)
@@ -123,9 +123,9 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                    primary.replicas) and size <= primary.replicas + surge
 
     def _strategy(self) -> Json:
-        """Return the strategy of task or Deployment, within the PodDisruptionBudgets.
+        """Return the strategy of the task or the Deployment, limited by PodDisruptionBudgets.
 
-        Raises RolloutError if the budgets let no pod go.
+        Raises RolloutError if the budgets allow no progress.
         """
         request, strategy, desired = self.request, self.baseline["strategy"], self.primary.replicas
         if request.overrides_strategy:
@@ -159,7 +159,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 f"max_unavailable {numbers.get('maxUnavailable')}")
 
     def set_of(self, desired: Json) -> Controller | None:
-        """Return the ReplicaSet that has the desired template already."""
+        """Return the ReplicaSet with the desired template, or None."""
         return next((replica_set for replica_set in self.observed.sets
                      if same_template(replica_set.template, desired, object_meta.HASH_LABEL)), None)
 
@@ -179,12 +179,12 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 or is_restored):
             return ""
         return (f"another client set progressDeadlineSeconds of the Deployment {primary.name} "
-                "during the update, so that nothing but an annotation says what its strategy was; "
+                "during the update, so that only an annotation says what its strategy was; "
                 f"it is left as it is: {self.describe(self.baseline)}")
 
 
 class DeploymentPlanner(Planner[DeploymentObserved]):
-    """The rows of a Deployment alone: its ReplicaSets."""
+    """The rows of a Deployment."""
 
     primary: Deployment
     settings: DeploymentSettings
@@ -197,12 +197,12 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     @property
     def is_rolled_back(self) -> bool:
-        return super().is_rolled_back and self.observed.has_come_back
+        return super().is_rolled_back and self.observed.is_restored
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Whether the template is the one of the record.
+        """Whether the template is unchanged since the record was written.
 
-        The server's controller numbers the templates, except those of a paused Deployment.
+        The revisions show that, except for a paused Deployment, whose templates get no revision.
         """
         if record.template:
             return record.template == recorded.digest(self.primary)
@@ -212,7 +212,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return self._is_newest(record) and super().has_task_template(record)
 
     def _is_newest(self, record: Rollout) -> bool:
-        """Return whether no template came after the one of the record."""
+        """Return whether no other template was rolled out since the record was written."""
         return self.observed.newest <= record.revision + 1
 
     def refuse(self) -> None:
@@ -236,15 +236,15 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                      future.annotations if future else {})
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
-        """Return the present ReplicaSet; "" if to_revision replaces an update in progress.
+        """Return the current ReplicaSet; "" if to_revision replaces an update in progress.
 
-        A rollback never restores the template of a half-finished update.
+        A rollback must not restore the template of an unfinished update.
         """
-        is_half_way = self.request.revision is not None and self.observed.is_proven
-        return "" if is_half_way else _name_of(self.observed.successor)
+        replaces_update = self.request.revision is not None and self.observed.is_proven
+        return "" if replaces_update else _name_of(self.observed.successor)
 
     def digest_at_begin(self, desired: Json) -> str:
-        """Return "": the server's controller numbers the templates."""
+        """Return "", since the revisions show whether the template is unchanged."""
         return ""
 
     def proceed(self, record: Rollout) -> Decision | None:
@@ -279,9 +279,9 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return f"{new.name}, {new.available} of {self.primary.replicas} available"
 
     def _is_complete(self) -> bool:
-        """Return whether the update is complete, as `kubectl rollout status` defines it.
+        """Return whether the update is complete, as in `kubectl rollout status`.
 
-        The ReplicaSets have to agree: their changes arrive in another watch.
+        The ReplicaSets must confirm the status, because they have a watch of their own.
         """
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
@@ -311,7 +311,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
 
 def _resolved(settings: Json, desired: int) -> tuple[int, int]:
-    """Return surge and unavailable in replicas."""
+    """Return maxSurge and maxUnavailable in pods."""
     if settings["strategy"].get("type") == "Recreate":
         return 0, desired
     numbers = settings["strategy"].get("rollingUpdate") or {}

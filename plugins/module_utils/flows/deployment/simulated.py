@@ -2,12 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Deployments in memory, for check mode. Pure.
+"""Simulated Deployments, for check mode. Pure.
 
-A small model of the server's Deployment controller above the simulated ReplicaSets: one change per
-sync, in the order and with the arithmetic of rolloutRolling (pkg/controller/deployment/rolling.go).
-A paused Deployment changes nothing. The real controller scales it in proportion; the model does
-not, because a pause of a task leaves nothing to scale.
+A small model of the Deployment controller, above the simulated ReplicaSets. Each sync makes one
+change, in the order of rolloutRolling (pkg/controller/deployment/rolling.go). The proportional
+scaling of a paused Deployment is left out, because a task does not scale.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .observed import find
 
 
 class SimulatedDeployments(Model):
-    """The Deployments of a namespace, their ReplicaSets and pods."""
+    """The simulated Deployments of a namespace."""
 
     def __init__(self, items: t.Iterable[Json], sets: t.Iterable[Json]) -> None:
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
@@ -40,14 +39,14 @@ class SimulatedDeployments(Model):
         return {name: Deployment.from_api(item) for name, item in self.items.items()}
 
     def write(self, write: Write) -> bool:
-        """Carry out a patch; False if its preconditions fail."""
+        """Apply a patch; return False if a precondition fails."""
         changed = changed_by(write, self.items.get(write.name), _version)
         if changed is not None:
             self.items[write.name] = changed
         return changed is not None
 
     def settle(self) -> bool:
-        """Let everything happen that can, for instance every pod become ready."""
+        """Run the controllers until the cluster is stable; return whether anything has changed."""
         has_changed = self.sets.settle()
         while name := next(self._unsynced(), None):
             self._sync(name)
@@ -56,12 +55,12 @@ class SimulatedDeployments(Model):
         return has_changed
 
     def _unsynced(self) -> t.Iterator[str]:
-        """Iterate over the names of the Deployments whose next sync would change something."""
+        """Iterate over the names of the Deployments that are not up to date."""
         return (name for name, item in sorted(self.items.items())
                 if self._change(name) or self._status(name) != item.get("status", {}))
 
     def _sync(self, name: str) -> None:
-        """Let the Deployment controller change a ReplicaSet, and write the status."""
+        """Sync a Deployment: change one ReplicaSet, and write the status."""
         if change := self._change(name):
             self.sets.write(change)
         item = self.items[name]
@@ -72,7 +71,7 @@ class SimulatedDeployments(Model):
                             "status": self._status(name)}
 
     def _change(self, name: str) -> Write | None:
-        """Return the controller's next change to the ReplicaSets of a Deployment, or None."""
+        """Return the next change of a ReplicaSet, or None."""
         primary = Deployment.from_api(self.items[name])
         observed = find(primary, self.sets.controllers())
         new = observed.successor
@@ -96,7 +95,7 @@ class SimulatedDeployments(Model):
 
     def _resize(self, primary: Deployment, new: Controller, old: t.Sequence[Controller],
                 ) -> Patch | None:
-        """Return the patch of the first ReplicaSet whose size changes, or None."""
+        """Return the patch that changes the size of a ReplicaSet, or None."""
         old_sets = [_OldSet(replica_set.name, replica_set.replicas,
                             self._available(replica_set.name)) for replica_set in old]
         sizes = _sizes(primary, new.replicas, self._available(new.name), old_sets,
@@ -133,7 +132,7 @@ class SimulatedDeployments(Model):
 
 
 class _OldSet(t.NamedTuple):
-    """An old ReplicaSet: name, size, and number of available pods."""
+    """The numbers of an old ReplicaSet."""
 
     name: str
     size: int
@@ -141,14 +140,14 @@ class _OldSet(t.NamedTuple):
 
 
 def _version(item: Json) -> tuple[Json, Json | None]:
-    """Return the parts of a Deployment that count in its generation."""
+    """Return the fields of a Deployment whose changes increment metadata.generation."""
     return item["spec"], item["metadata"].get("annotations")
 
 
 def _surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
     """Return the deletion of the oldest ReplicaSet beyond revisionHistoryLimit, or None.
 
-    As cleanupDeployment in sync.go.
+    Source: cleanupDeployment (pkg/controller/deployment/sync.go).
     """
     empty = [replica_set for replica_set in old if replica_set.is_empty]
     limit = primary.settings["revisionHistoryLimit"]
@@ -160,7 +159,7 @@ def _surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
 
 def _sizes(primary: Deployment, new: int, new_available: int, old: list[_OldSet], *,
            is_old_gone: bool) -> tuple[int, dict[str, int]]:
-    """Return the sizes of the new and the old ReplicaSets, after at most one change."""
+    """Return the sizes of the new and the old ReplicaSets after at most one change."""
     desired, strategy = primary.replicas, primary.settings["strategy"]
     total = new + sum(size for _name, size, _available in old)
     if strategy.get("type") == "Recreate":
@@ -174,14 +173,14 @@ def _sizes(primary: Deployment, new: int, new_available: int, old: list[_OldSet]
         return desired, {}
     if new < desired and total < desired + surge:
         return new + min(desired + surge - total, desired - new), {}
-    least = desired - unavailable
-    may_go = total - least - (new - new_available)
+    min_available = desired - unavailable
+    max_deleted = total - min_available - (new - new_available)
     sizes = {}
-    for name, size, available in old:  # pods that are not available are deleted first
-        deleted = max(0, min(may_go, size - available))
-        sizes[name], may_go = size - deleted, may_go - deleted
+    for name, size, available in old:  # Unavailable pods are deleted first.
+        deleted = max(0, min(max_deleted, size - available))
+        sizes[name], max_deleted = size - deleted, max_deleted - deleted
     available = new_available + sum(old_set.available for old_set in old)
-    surplus = available - least if may_go > 0 else 0
+    surplus = available - min_available if max_deleted > 0 else 0
     for name, size in sizes.items():
         deleted = max(0, min(surplus, size))
         sizes[name], surplus = size - deleted, surplus - deleted

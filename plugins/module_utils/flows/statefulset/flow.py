@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""StatefulSets: the pods of an update, and the warnings before it. Pure."""
+"""The flow of StatefulSets: permissions, pods, and the warnings before an update. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .planner import StatefulSetPlanner
 
 
 class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
-    """Flow of one StatefulSet: the server creates and replaces the numbered pods."""
+    """The flow of one StatefulSet."""
 
     watches = (Kind.STATEFUL_SET,)
     planner = StatefulSetPlanner
@@ -42,7 +42,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
 
     def with_pods(self, request: Request, observed: StatefulSetObserved, cluster: Cluster,
                   memory: Memory) -> StatefulSetObserved:
-        """Return the observation with the unready pods, if a rollback may delete some."""
+        """Return the observation with the unready pods, if a rollback may delete them."""
         primary = observed.primary
         if primary is None or not primary.is_observed:
             return observed
@@ -50,7 +50,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
             return observed
         pods = map(StatefulSetPod.from_api, own_pods(primary, cluster.troubled_pods(primary)))
         observed = dataclasses.replace(observed,
-                                       troubled=tuple(sorted(pods, key=lambda pod: pod.number)))
+                                       troubled=tuple(sorted(pods, key=lambda pod: pod.ordinal)))
         if not observed.stuck:
             return observed
         live = frozenset(pod_ordinal(pod.name)
@@ -80,8 +80,8 @@ def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str
         yield (f"updateStrategy of StatefulSet {primary.name} has the partition "
                f"{primary.partition}, which keeps pods from being "
                f"updated: this update sets its own, and restores {primary.partition} at the end")
-    most_missing = request.max_unavailable.resolve(primary.replicas, round_up=False)
-    if (request.overrides_strategy and most_missing > 1
+    max_unavailable_pods = request.max_unavailable.resolve(primary.replicas, round_up=False)
+    if (request.overrides_strategy and max_unavailable_pods > 1
             and "maxUnavailable" not in primary.rolling_update):
         yield ("max_unavailable has no effect: this cluster replaces the pods of a StatefulSet "
                "one at a time, since it does not have the feature gate MaxUnavailableStatefulSet, "
@@ -89,7 +89,7 @@ def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str
 
 
 def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
-    """Yield a warning of a definition's volumes: an update takes the pod template alone."""
+    """Yield the warning that an update does not change volumeClaimTemplates."""
     spec = request.definition["spec"] if request.definition else {}
     stored, requested = (_by_name(claims)
                          for claims in (primary.claims, objects(spec, "volumeClaimTemplates")))
@@ -105,7 +105,7 @@ def _by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value is the requested one, apart from the server's defaults."""
+    """Return whether the stored value has all requested fields. The API server adds defaults."""
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

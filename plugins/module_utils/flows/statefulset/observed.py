@@ -4,9 +4,8 @@
 
 """A StatefulSet and its history, and the evidence for the record of an update. Pure.
 
-The record (object_meta.Rollout) is an annotation: a user with annotate permission can write any
-text there, but cannot change spec, status or ControllerRevisions. So the record is believed as
-follows:
+A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
+status or ControllerRevisions. Each claim of the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -16,10 +15,9 @@ follows:
 | the template of before | the status names the revision; or the highest number but the present |
 | updateStrategy before | the present one is that of the update; never one with more missing pods |
 
-With a forged record, a user can make the next task set another partition, OnDelete, or a
-revisionHistoryLimit of 0 instead of 1. A rolled_back then takes an ended update for an update
-without its last write, because the client died, and rolls back by one revision. The same holds for
-an update to a template that has come back for a rollback.
+A forged record can still have these effects: the next task sets another partition, OnDelete, or a
+revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update, since
+the record looks like the record of a killed task.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from ..controller_revisions.observed import (
 
 
 class StatefulSetPod(t.NamedTuple):
-    """Pod that is not ready, or terminates."""
+    """A pod that is unready, restarted or terminating."""
 
     name: str
     uid: str
@@ -64,19 +62,18 @@ class StatefulSetPod(t.NamedTuple):
                    ready == ["True"], "deletionTimestamp" in metadata)
 
     @property
-    def number(self) -> int:
-        """The number in the pod's name."""
+    def ordinal(self) -> int:
         return pod_ordinal(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
 class StatefulSetObserved(RevisionsObserved):
-    """A StatefulSet with ControllerRevisions and unready pods."""
+    """The observation of a StatefulSet."""
 
     primary: StatefulSet | None
-    #: The unready or terminating pods, by number; empty before the first list.
+    #: The unready or terminating pods, by ordinal; empty before the pods are listed.
     troubled: tuple[StatefulSetPod, ...] = ()
-    #: The numbers of the live pods; None before they have been read.
+    #: The ordinals of the live pods; None before the pods are listed.
     live: frozenset[int] | None = None
 
     @property
@@ -90,9 +87,10 @@ class StatefulSetObserved(RevisionsObserved):
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
-        numbers, size = mapping(record.original, "updateStrategy",
-                                "rollingUpdate"), max(1, primary.replicas)
-        return most_missing(numbers, size) > most_missing(primary.rolling_update, size)
+        size = max(1, primary.replicas)
+        before = mapping(record.original, "updateStrategy", "rollingUpdate")
+        return (max_unavailable_pods(before, size)
+                > max_unavailable_pods(primary.rolling_update, size))
 
     @property
     def present_name(self) -> str:
@@ -113,10 +111,10 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Return the recorded revision and the last one, for a StatefulSet without pods.
+        """Return the recorded and the newest other revision, if either can be the previous one.
 
-        A user has changed the template during the update. The status names the previous template as
-        long as pods have the template.
+        This happens if another client changes the template during the update and no pod has the
+        previous template, so that the status does not name the revision.
         """
         recorded = self.recorded_revision
         is_contested = recorded and self.is_proven and not self.before
@@ -124,10 +122,10 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def stuck(self) -> tuple[StatefulSetPod, ...]:
-        """The unready pods of another template than the present one.
+        """The unready pods with another template than the current one.
 
-        With podManagementPolicy OrderedReady the server never replaces unready pods (kubernetes
-        issue 67250).
+        With podManagementPolicy OrderedReady, the controller manager never replaces unready pods
+        (kubernetes issue 67250).
         """
         primary = self.primary
         if primary is None or not primary.is_observed:
@@ -138,38 +136,35 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether pods are stuck without an update; with OnDelete, pods may have any template."""
+        """Whether pods are stuck without an update in progress. With OnDelete that is no error."""
         return bool(not self.is_rolling and self.stuck and self.primary
                     and self.primary.is_replaced_by_server)
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
-    """Return a StatefulSet with its history; revisions may contain other controllers' entries."""
+    """Return the observation of a StatefulSet, with its history from these ControllerRevisions."""
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))
     return dataclasses.replace(observed, record=_credible(primary, observed))
 
 
-def most_missing(numbers: Json, replicas: int) -> int:
-    """Return how many pods may be missing at a time.
-
-    Percentages are rounded down (getStatefulSetMaxUnavailable).
-    """
+def max_unavailable_pods(numbers: Json, replicas: int) -> int:
+    """Return maxUnavailable in pods: rounded down, at least 1 (getStatefulSetMaxUnavailable)."""
     return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).resolve(replicas, round_up=False))
 
 
 def _credible(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
-    """Return the record without the claims known to be wrong."""
+    """Return the record without the claims that are certainly wrong."""
     record = primary.rollout
     if record is None:
         return None
     if observed.is_doubted:
-        present = {field: value for field,
-                   value in primary.rolling_update.items() if field == "maxUnavailable"}
+        current = {field: value for field, value in primary.rolling_update.items()
+                   if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
-        record = with_rolling_update(record, {"partition": partition, **present})
-    # The status names the previous revision until all pods have the rolled back one.
+        record = with_rolling_update(record, {"partition": partition, **current})
+    # During a rollback, currentRevision and updateRevision are both the restored revision.
     is_restored = (primary.update_revision == primary.current_revision
                   or may_be_restored(observed.present, record.set, observed.history))
     if record.is_back and primary.is_observed and observed.history and not is_restored:

@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""State table of a StatefulSet: the server's own controller replaces the pods. Pure.
+"""The settings and rows of a StatefulSet. Pure.
 
-Most rows are in server_driven/planner.py and controller_revisions/planner.py.
+server_driven/planner.py and controller_revisions/planner.py have the common rows.
 
-A pause is exact because of updateStrategy.rollingUpdate.partition: a pod with a number below the
-partition keeps the previous template, even if the pod dies and is created again. The server
-replaces the others from the highest number down, one at a time.
+A pause uses updateStrategy.rollingUpdate.partition: a pod with an ordinal less than the partition
+keeps the previous template, even if the pod is recreated. The controller manager replaces the other
+pods from the highest ordinal down.
 
-The server replaces no unready pod, even after the template has been restored (kubernetes issue
-67250): with OrderedReady, the default, a StatefulSet with a broken template stays broken. A
-rollback deletes exactly the unready pods, one after the other.
+With OrderedReady, the default, the controller manager never replaces an unready pod, even after the
+template has been restored (kubernetes issue 67250). A rollback therefore deletes the unready pods,
+one after the other.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ from .. import provenance
 from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
 from ..provenance import Match
 from ..server_driven import recorded
-from .observed import StatefulSetObserved, most_missing
+from .observed import StatefulSetObserved, max_unavailable_pods
 
 
 class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
-    """The partition, and maxUnavailable if the server has the field."""
+    """The partition, and maxUnavailable if the API server supports the field."""
 
     primary: StatefulSet
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """No pod beyond the size; missing pods as provided, or 1 without the feature gate.
+        """No surge; max_unavailable, or 1 without the feature gate MaxUnavailableStatefulSet.
 
-        In a rollback at least one pod may be missing, whatever a budget says: the update may be
-        broken.
+        During a rollback at least one pod may be unavailable, even if a budget allows none.
         """
         request, size = self.request, self.primary.replicas
         strategy = self.baseline["updateStrategy"] or {}
-        most = most_missing(strategy.get("rollingUpdate") or {}, size)
+        limit = max_unavailable_pods(strategy.get("rollingUpdate") or {}, size)
         if request.overrides_strategy:
-            most = max(1, request.max_unavailable.resolve(size, round_up=False))
-        limit = most if "maxUnavailable" in self.primary.rolling_update else 1
+            limit = max(1, request.max_unavailable.resolve(size, round_up=False))
+        limit = limit if "maxUnavailable" in self.primary.rolling_update else 1
         allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
         return 0, max(allowed, request.state.undoes)
 
@@ -56,18 +55,19 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         numbers = {**primary.rolling_update, "partition": self._partition(has_template)}
         budgets.refuse_standstill(
             self.request, self.observed.budgets, primary.replicas, 0, missing, may_surge=False)
-        if "maxUnavailable" in numbers and most_missing(numbers, primary.replicas) != missing:
+        limit = max_unavailable_pods(numbers, primary.replicas)
+        if "maxUnavailable" in numbers and limit != missing:
             numbers["maxUnavailable"] = missing
         if primary.is_replaced_by_server and numbers == {"partition": 0, **primary.rolling_update}:
             return primary.settings["updateStrategy"]
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
     def _partition(self, has_template: bool) -> int:
-        """Return how many pods keep the previous template; no pod loses the new template."""
+        """Return the partition: a pause never takes the new template from a pod."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Before the update, pods of another template may have any number.
+        # Before the update, any pods may have been updated, so their number is no ordinal.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         paused = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(paused, updated))
@@ -77,21 +77,22 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
         numbers = strategy.get("rollingUpdate") or {}
-        most = (f", max_unavailable {numbers['maxUnavailable']}"
-                if "maxUnavailable" in numbers else "")
-        return f"{max(0, self.primary.replicas - numbers.get('partition', 0))} new pods{most}"
+        limit = (f", max_unavailable {numbers['maxUnavailable']}"
+                 if "maxUnavailable" in numbers else "")
+        return f"{max(0, self.primary.replicas - numbers.get('partition', 0))} new pods{limit}"
 
 
 class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
-    """Rows of a StatefulSet alone: unready pods that the server does not replace."""
+    """The rows of a StatefulSet: unready pods that the controller manager does not replace."""
 
     primary: StatefulSet
     settings_type = StatefulSetSettings
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
-        """Return the present revision, or the previous one during an update by another client.
+        """Return the revision to which a rollback of the new update returns.
 
-        An update to the previous revision itself gets the present one.
+        This is the current revision. During an update by another client, it is the revision before
+        that update, unless the new update has the template of that revision.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck and self.match(desired) is Match.EXACT:
@@ -105,10 +106,10 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         return primary.update_revision if is_target else primary.current_revision
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
-        """Return the pace under which the server brings its status up to date, before a pause.
+        """Return the step that lets the controller manager update currentRevision before a pause.
 
-        The server makes a pod that keeps its template from the revision that the status names.
-        Raises RolloutError.
+        With OnDelete the controller manager does not update currentRevision, and during a pause it
+        would recreate old pods from that revision. Raises RolloutError.
         """
         # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
         primary, request = self.primary, self.request
@@ -147,18 +148,18 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
                           primary.replicas) if is_reached else self.progress()
 
     def _replace_stuck(self) -> Decision | None:
-        """Return the deletion of an unready pod, if no pod with a lower number is missing.
+        """Return the deletion of the unready pod with the lowest ordinal, or None.
 
-        The pod is deleted by uid and resourceVersion: only as observed, not ready. The lowest
-        number is first: the server creates no pod as long as a pod with a lower number is not
-        ready, so pods with higher numbers may be missing.
+        The preconditions on uid and resourceVersion fail if the pod has become ready. The pod with
+        the lowest ordinal comes first, because the controller manager creates no pod while a pod
+        with a lower ordinal is unready.
         """
         observed, primary = self.observed, self.primary
         first = next((pod for pod in observed.troubled if not pod.is_ready), None)
         if first not in observed.stuck or first is None:
             return None
-        lower = sum(primary.start <= number < first.number for number in observed.live or ())
-        if lower < first.number - primary.start or any(pod.is_going and pod.number < first.number
+        lower = sum(primary.start <= number < first.ordinal for number in observed.live or ())
+        if lower < first.ordinal - primary.start or any(pod.is_going and pod.ordinal < first.ordinal
                                                        for pod in observed.troubled):
             return self.progress()
         write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},

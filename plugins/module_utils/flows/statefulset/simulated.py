@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""StatefulSets in memory, for check mode. Pure.
+"""Simulated StatefulSets, for check mode. Pure.
 
-A small model of the server's StatefulSet controller (updateStatefulSet in
-pkg/controller/statefulset/stateful_set_control.go): one change of a pod per sync, and the status
-after it. Without the feature gate MaxUnavailableStatefulSet.
+A small model of the StatefulSet controller (updateStatefulSet in
+pkg/controller/statefulset/stateful_set_control.go) without the feature gate
+MaxUnavailableStatefulSet. Each sync changes one pod, and then the status.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from .observed import StatefulSetPod
 
 
 class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
-    """The StatefulSets of a namespace, their pods by number, and their ControllerRevisions."""
+    """The simulated StatefulSets of a namespace."""
 
     kind = Kind.STATEFUL_SET
 
     def __init__(self, items: t.Iterable[Json],
                  look_up_revisions: LookUpRevisions = lambda _uids: [],
                  troubled: t.Callable[[Controller], list[Json]] = lambda _controller: []) -> None:
-        """Take over the state of a cluster; troubled returns a controller's pods not ready."""
+        """Create a simulated cluster. troubled returns the unready pods of a controller."""
         super().__init__(items, look_up_revisions)
         self._troubled = troubled
 
     def _first_pods(self, controller: StatefulSet) -> tuple[Pod, ...]:
         pods_shown = map(StatefulSetPod.from_api, self._troubled(controller))
-        troubled = {pod.number: pod for pod in pods_shown if not pod.is_ready}
+        troubled = {pod.ordinal: pod for pod in pods_shown if not pod.is_ready}
         count = controller.current if controller.current <= MAX_PODS else 0
         first_new = controller.start + count - controller.updated
         pods = []
@@ -64,8 +64,8 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
         names = {revision["metadata"]["name"] for revision in revisions}
         current = controller.current_revision if controller.current_revision in names else update
         is_parallel = item["spec"].get("podManagementPolicy") == "Parallel"
-        pods = _next_pods(controller, {pod.number: pod for pod in self.pods(name)}, current, update,
-                          is_parallel)
+        pods_by_ordinal = {pod.ordinal: pod for pod in self.pods(name)}
+        pods = _next_pods(controller, pods_by_ordinal, current, update, is_parallel)
         ready = sum(pod.ready for pod in pods)
         updated = sum(pod.revision == update for pod in pods)
         is_complete = updated == ready == len(pods) == controller.replicas
@@ -82,7 +82,7 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
 
 def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current: str, update: str,
                is_parallel: bool) -> tuple[Pod, ...]:
-    """Return the pods after one change: a created, surplus or replaced pod."""
+    """Return the pods after the creation or deletion of at most one pod."""
 
     def result(*, without: int | None = None) -> tuple[Pod, ...]:
         return tuple(pod for number, pod in sorted(pods.items()) if number != without)

@@ -270,7 +270,7 @@ def stuck(*unready):
     v2 = model.pods("foo")[3].revision
     go(BACK, model, until="update")
     model.make(model.moves()[0])
-    model._pods["foo"] = tuple(pod._replace(revision=v2, ready=False) if pod.number in unready else
+    model._pods["foo"] = tuple(pod._replace(revision=v2, ready=False) if pod.ordinal in unready else
                                pod._replace(revision=primary(model).update_revision, ready=True)
                                for pod in model.pods("foo"))
     model.settle()
@@ -414,7 +414,7 @@ def test_a_number_that_is_huge_takes_no_memory(monkeypatch):
 
 def by_hand(model, *numbers):
     """Delete pods as another client, with OnDelete."""
-    model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.number not in numbers)
+    model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.ordinal not in numbers)
     model.settle()
 
 
@@ -422,7 +422,7 @@ def test_with_on_delete_a_pod_that_is_not_ready_is_no_sign_of_an_update():
     model = cluster(strategy=ON_DELETE)
     set_by_somebody(model, "/spec/template", template("myimage:v2"))
     model.settle()
-    model._pods["foo"] = tuple(pod._replace(ready=pod.number != 0) for pod in model.pods("foo"))
+    model._pods["foo"] = tuple(pod._replace(ready=pod.ordinal != 0) for pod in model.pods("foo"))
     model.items["foo"]["status"] |= {"readyReplicas": 2, "availableReplicas": 2}
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
         decide(BACK, model)
@@ -482,7 +482,7 @@ def test_seconds_are_asked_for_in_an_update_of_somebody_else_too():
 def test_pods_that_do_not_begin_with_0():
     model = cluster(3, ordinals={"start": 5})
     go(CANARY, model)
-    assert ([pod.number for pod in model.pods("foo")] == [5, 6, 7]
+    assert ([pod.ordinal for pod in model.pods("foo")] == [5, 6, 7]
             and versions(model) == ["v1", "v1", "v2"])
     go(BACK, model)
     broken(model, "myimage:v3")

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From the options of a task to its result, for the modules and the action plugins.
+"""The entry points of the modules and the action plugins: options in, result out.
 
-Everything here is wiring. All of module_utils is private to this collection, and may change in any
-release; public are the modules, roles, playbooks, filters and lookups.
+This module only connects the packages. All of module_utils is private to this collection and may
+change in any release. The modules, roles, playbooks, filters and lookups are public.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
-#: The options by the function of this file that carries out the task.
+#: The options of each entry point of this module.
 OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
            "analysis": ANALYSIS_OPTIONS}
 
 
 def answer(work: t.Callable[[Json], Json | None], params: Json,
            warn: t.Callable[[str], None]) -> Json | None:
-    """Return the result or the error of update(), info() or analysis(), without any secret.
+    """Return the result or the error of an entry point, without secrets.
 
-    warn: called for each warning. None where the work returns None.
+    Calls warn for each warning. Returns None if the entry point returns None.
     """
     try:
         result = work(params)
     except RolloutError as error:
         result = error.as_result() | {"failed": True}
-    except ImportError as missing:
-        result = _not_installed(missing).as_result() | {"failed": True}
-    except Exception as surprise:
-        result = InternalError.from_exception(surprise).as_result() | {"failed": True}
+    except ImportError as error:
+        result = _not_installed(error).as_result() | {"failed": True}
+    except Exception as exception:
+        result = InternalError.from_exception(exception).as_result() | {"failed": True}
     if result is None:
         return None
-    # remove_values() replaces booleans as well; AnsibleModule exempts them, too.
+    # remove_values() also replaces booleans, so restore them, as AnsibleModule does.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Texts of the cluster are escaped when they are read, except data (templates).
+    # Texts from the cluster are already escaped, except in data such as templates.
     visible_result: Json = map_texts(remove_values(result, _secrets(params)),
                                      lambda text: escape_unprintable(text, but="\n\t")) | booleans
     for warning in visible_result.pop("warnings", ()):
@@ -91,14 +91,14 @@ def answer(work: t.Callable[[Json], Json | None], params: Json,
 
 
 def invocation(params: Json) -> Json:
-    """Return the options of the task as a result shows them, without any secret."""
+    """Return the options of the task for the result, without secrets."""
     arguments = {"module_args": secrets.visible(params)}
     visible_arguments: Json = remove_values(arguments, _secrets(params))
     return visible_arguments
 
 
 def _not_installed(missing: ImportError) -> RolloutError:
-    """Return the error for a missing Python package, in Ansible's words."""
+    """Return the error for a missing Python package, with Ansible's message."""
     from ansible.module_utils.basic import missing_required_lib
 
     name = (missing.name or "kubernetes").partition(".")[0]
@@ -108,8 +108,8 @@ def _not_installed(missing: ImportError) -> RolloutError:
 
 
 def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
-    """End a module (an AnsibleModule) with its answer, without secrets in AnsibleModule's part."""
-    # Ansible has taken each word of a kubeconfig for a secret.
+    """Run an entry point, and end the module (an AnsibleModule) with its result."""
+    # With no_log, Ansible counts every string in a kubeconfig as a secret.
     module.no_log_values = _secrets(module.params)
     result = answer(work, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json
@@ -123,9 +123,10 @@ def _secrets(params: Json) -> set[str]:
 
 def update(params: Json, check_mode: bool = False, diff: bool = False,
            only_look: bool = False) -> Json | None:
-    """Carry out the task of the module rolling_update. Raises RolloutError.
+    """Run the module rolling_update. Raises RolloutError.
 
-    only_look: write nothing and wait for nothing; return None where the task needs either.
+    With only_look, the task writes nothing and waits for nothing, and returns None if it would have
+    to.
     """
     params = _with_namespace(params)
     try:
@@ -140,12 +141,12 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 def migrate(params: Json, check_mode: bool = False, diff: bool = False,
             only_look: bool = False) -> Json | None:
-    """Carry out the task of the module migrate_to_deployment, as update() does."""
+    """Run the module migrate_to_deployment, as update() does."""
     return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, only_look)
 
 
 def _with_namespace(params: Json) -> Json:
-    """Return the parameters with the namespace, and with the namespace of a task without one."""
+    """Return the parameters with namespace, and with the default of namespace."""
     places.refuse_namespaces(params)
     default = connection.default_namespace(params, os.environ)
     return {**params, "namespace": params.get("namespace") or default,
@@ -153,13 +154,13 @@ def _with_namespace(params: Json) -> Json:
 
 
 def _entry(params: Json, result: Json) -> Json:
-    """Return the entry of the results for the result of a single controller."""
+    """Return the entry of `results` for the result of a single controller."""
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
     return entry(params.get("namespace") or "", params["name"], params.get("kind") or "", outcome)
 
 
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
-    """Update a controller, of its only kind where the task gives no kind."""
+    """Update a controller. If the task has no kind, the only kind with this name is used."""
     try:
         return _update(params, check_mode, diff, only_look)
     except NoSuchController as error:
@@ -176,7 +177,7 @@ def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json
               # The action plugin sets the variable for a task of a role that writes a report.
               "return_sizes": "BATON_SIZES" in os.environ}
     many = fleet.Fleet.from_params(params)
-    # Invalid options are refused before the first request.
+    # Reject invalid options before the first request to the API server.
     requests = places.probes(params, many.kinds if many else [params.get("kind")])
     access, requests = places.expand(params, requests)
     watches_pods = many is None and not only_look
@@ -203,7 +204,7 @@ def _roll(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: 
         return driver.simulate(flow, request, gateway)
     with ParentProcess() as parent:
         return driver.run(flow, request, gateway, Clock(),
-                          lambda line: parent.say(f"{request.namespace} | {line}"),
+                          lambda line: parent.print_line(f"{request.namespace} | {line}"),
                           parent.reason_to_stop)
 
 
@@ -215,7 +216,7 @@ def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode
     if check_mode:
         return fleet.simulate(many, requests, groups, Clock())
     with ParentProcess() as parent:
-        return fleet.run(many, requests, groups, Clock(), parent.say, parent.reason_to_stop)
+        return fleet.run(many, requests, groups, Clock(), parent.print_line, parent.reason_to_stop)
 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
@@ -227,7 +228,7 @@ def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_
 
 
 def info(params: Json) -> Json:
-    """Carry out the task of the module rolling_update_info. Raises RolloutError."""
+    """Run the module rolling_update_info. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
     kinds = params.get("kinds") or [params.get("kind")]
     conflicts = [option for option in ("kind", "name", "names") if params.get(option)]
@@ -253,7 +254,7 @@ def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
 
 
 def analysis(params: Json) -> Json:
-    """Carry out the task of the module rollout_analysis. Raises RolloutError."""
+    """Run the module rollout_analysis. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
     try:
         return _analysis(params)
@@ -264,7 +265,7 @@ def analysis(params: Json) -> Json:
 
 
 def _analysis(params: Json) -> Json:
-    # Invalid options are refused before the first request.
+    # Reject invalid options before the first request.
     spec, request = analyses.parse_analysis(params), _look_only(params)
     query = _query_source(spec, params)
     flow = choose(request)
@@ -281,7 +282,8 @@ def _analysis(params: Json) -> Json:
         sources = analysis_run.Sources(lambda text: query(text, stop), logs.read)
         return analysis_run.run(request.name, request.namespace, spec,
                                 lambda: _subject(flow, request, gateway), sources, Clock(),
-                                lambda line: parent.say(f"{request.namespace} | {line}"), stop)
+                                lambda line: parent.print_line(f"{request.namespace} | {line}"),
+                                stop)
 
 
 def _query_source(spec: analyses.Analysis,
@@ -296,7 +298,7 @@ def _query_source(spec: analyses.Analysis,
 
 
 def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subject:
-    """Return the new and the old pods of an update in progress; without an update, all are new.
+    """Return the new and the old pods of a controller. Without an update, all pods are new.
 
     Raises RolloutError.
     """
@@ -321,7 +323,7 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
 
 
 def _look_only(params: Json) -> Request:
-    """Return a request that changes nothing, for the named controller or for all."""
+    """Return a request that changes nothing, for one controller or for all controllers."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
@@ -331,9 +333,9 @@ def _look_only(params: Json) -> Request:
 
 
 def _only_kind(params: Json) -> str | None:
-    """Return the kind of the only object of another kind with the task's name.
+    """Return the kind of the only controller with the task's name, whatever its kind.
 
-    None where the task gives a kind, and for several objects or none. Raises RolloutError.
+    Returns None if the task has a kind, and for several controllers or none. Raises RolloutError.
     """
     if params.get("kind") or not params.get("name"):
         return None
@@ -350,7 +352,7 @@ def _gateway(params: Json, request: Request, flow: Flow, watches_pods: bool = Tr
 
 
 class _Overview:
-    """Rollouts of a kind, for the module rolling_update_info."""
+    """The rollouts of one kind, for the module rolling_update_info."""
 
     def __init__(self, flow: Flow, request: Request, gateway: KubernetesGateway,
                  params: Json) -> None:
@@ -367,7 +369,7 @@ class _Overview:
         return [rollout for rollout in rollouts if rollout]
 
     def _names(self) -> list[str]:
-        """Return the requested names, or the names that match the labels, or all names."""
+        """Return the names in the options, or the names that match the selectors, or all names."""
         params, controllers = self._params, self._controllers
         names = [params["name"]] if params["name"] else params.get("names")
         if names:
@@ -404,7 +406,7 @@ class _Overview:
 
 
 def _migrations(flow: Flow, request: Request, gateway: KubernetesGateway) -> dict[str, Halfway]:
-    """Return migrations in progress by the name of each object that has the task's kind."""
+    """Return the migrations in progress, by the name of their object of the task's kind."""
     kind = request.kind
     if not flow.takes_part_in_migrations:
         return {}
@@ -415,16 +417,13 @@ def _migrations(flow: Flow, request: Request, gateway: KubernetesGateway) -> dic
 
 
 def _primary(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """Return the name of the user's controller for a successor, and any other name as it is."""
+    """Return the name of the primary if this is the name of a successor, or else the name."""
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
 def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
                only: Controller | None) -> dict[str, list[Json]]:
-    """Return the ControllerRevisions of one controller, or of all, by the controller's uid.
-
-    Empty where ControllerRevisions may not be listed.
-    """
+    """Return the ControllerRevisions by uid of their controller; {} without permission."""
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):
         for item in gateway.revisions([only.uid] if only else []) or []:
@@ -433,7 +432,7 @@ def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
 
 
 def _pods(gateway: KubernetesGateway, status: RolloutStatus) -> list[Json]:
-    """Return the pods of a controller and of its successor without the terminating pods."""
+    """Return the pods of a controller and of its successor, except terminating pods."""
     return [report.pod(item, holder.is_new(labels_of(item))) for holder in status.holders
             for item in gateway.pods(holder.controller)
             if "deletionTimestamp" not in item["metadata"]]

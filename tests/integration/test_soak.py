@@ -224,7 +224,7 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
     result = roll(soak="4", pause_at="1", say=lines.append)
 
     assert result["rollout"]["phase"] == "paused"
-    assert any(re.search(r"for 4 s, of which [2-4] s before this task, by what the pods say", line)
+    assert any(re.search(r"for 4 s, of which [2-4] s before this task, according to", line)
                for line in lines), lines
 
 

@@ -154,4 +154,4 @@ def troubled(*items, trouble="ErrImagePull"):
 def fails(cluster, **options):
     """Return the error of a failing update; record progress lines with times."""
     return cluster.refusal(dataclasses.replace(UPDATE, **options),
-                           say=lambda line: cluster.lines.append((cluster.clock.now, line)))
+                           print_line=lambda line: cluster.lines.append((cluster.clock.now, line)))

@@ -41,7 +41,7 @@ def test_each_picture_is_current(name, drawn):
 
 def test_the_terminal_picture_shows_the_current_lines():
     lines: list[str] = []
-    result = Cluster(rc(replicas=4)).run(UPDATE, say=lines.append)
+    result = Cluster(rc(replicas=4)).run(UPDATE, print_line=lines.append)
 
     pictured = [line.removeprefix("localhost | default | ") for line in TERMINAL.splitlines()
                 if line.startswith("localhost | default | ")]

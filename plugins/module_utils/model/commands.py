@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options that a suggested ad-hoc command repeats from the task. Pure.
+"""The options that a suggested ad-hoc command repeats from the task. Pure.
 
-A command without the task's `pause_at` would update every pod to the version that just failed: a
-command repeats all provided options, except options without meaning after the change.
+A command repeats all options that the user has provided, except options that do not apply to its
+state. Without `pause_at`, for example, a command would update every pod to the version that has
+just failed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from . import shell
 from .fields import Json
 from .kinds import Module, State
 
-#: States with tasks that replace pods by new pods, and states with tasks that replace pods at all.
+#: States whose tasks create new pods.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
+#: States whose tasks replace pods.
 _REPLACING = _FORWARD | {State.ROLLED_BACK}
 _ANY = frozenset(State)
 _UPDATE = frozenset({State.UPDATED})
@@ -26,12 +28,13 @@ _NONE: frozenset[State] = frozenset()
 
 
 class Option(t.NamedTuple):
-    """Rule for repeating an option in a command."""
+    """The rule whether a command repeats an option."""
 
-    #: States for which a command repeats the option.
+    #: The states of the commands that repeat the option.
     states: frozenset[State]
+    #: The reason for the rule.
     why: str
-    #: Whether the option is for several controllers, and omitted from a command for a single one.
+    #: Whether the option is only for tasks with several controllers.
     is_of_fleet: bool = False
 
 
@@ -98,27 +101,27 @@ OPTIONS: dict[str, Option] = {
 }
 #: Options for several namespaces, in place of namespace.
 NAMESPACES = ("namespaces", "namespace_selectors")
-#: Options never repeated in a command.
+#: Options that no command repeats.
 _NEVER = {"api_version"}
-#: Options with values of several lines, and src: the file can differ where the command is pasted.
+#: Options with values of several lines; and src, whose path may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Options to leave out of a command with images.
+#: Options that a command with images leaves out.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
-#: Changes for a single controller, even in a task for several.
+#: Changes that make a command apply to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
-#: Advice without a command to paste safely.
+#: The advice if there is no command that is safe to paste.
 RERUN_TASK = "run the same task again"
 
 
 def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a command with the changes is for all controllers of the task."""
+    """Return whether a command with these changes applies to all controllers of the task."""
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
         OPTIONS[option].is_of_fleet for option in options)
 
 
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
-    """Return the options repeated in a command; state: the new state, or None."""
+    """Return the options that a command repeats. state is the new state, or None."""
     return {option: value for option, value in options.items()
             if option not in _NEVER
             and (state is None or state in OPTIONS[option].states)
@@ -126,7 +129,7 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
 
 
 def image_options(images: t.Mapping[str, str]) -> Json:
-    """Return the options for images by container; "" is the container of the image's repository."""
+    """Return the options for these images by container (see Request.images)."""
     if len(images) != 1:
         return {"images": dict(images) or None}
     ((container, image),) = images.items()
@@ -139,7 +142,7 @@ def sort_options(options: Json) -> Json:
 
 
 def single_controller_changes(options: t.Mapping[str, t.Any], name: str, namespace: str) -> Json:
-    """Return the changes from a task for several controllers to a task for one."""
+    """Return the changes that turn a task for several controllers into a task for one."""
     selectors = ("names", "label_selectors", "field_selectors", "kinds", *NAMESPACES)
     selection: Json = {option: None for option in selectors if option in options}
     place = {"namespace": namespace} if any(option in options for option in NAMESPACES) else {}
@@ -147,10 +150,10 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, namespa
 
 
 def describe_rerun(changes: t.Mapping[str, t.Any], module: Module | None = None) -> str:
-    """Describe the task with changes: "run the same task again with state=rolled_back".
+    """Return the advice to run the task with changes, in place of a command.
 
-    module: another module to run instead. Values from the cluster are only shown if they are safe
-    to type.
+    An example is "run the same task again with state=rolled_back". Values that are not safe to type
+    are left out.
     """
     rerun = f"run the module {module}" if module else RERUN_TASK
     changed = " ".join(f"{option}={value}" for option,

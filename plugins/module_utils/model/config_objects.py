@@ -23,11 +23,11 @@ from .identity import canonical, is_name
 
 #: Value of roll_on for all objects that the pod template reads.
 AUTO = "auto"
-#: Upper limit for the objects of a task.
+#: Maximum number of objects of a task.
 MAX_OBJECTS = 100
 #: Hexadecimal digits of a checksum.
 CHECKSUM_LENGTH = 16
-#: The kinds by the words of kubectl.
+#: The kinds by their names in kubectl.
 _KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
           "secret": "Secret", "secrets": "Secret"}
 #: Fields of an environment variable, of envFrom and of a projected volume, by kind.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Refusal of requests with valid options that no cluster could fulfil together. Pure."""
+"""Refuse requests whose options are valid, but cannot be fulfilled together. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationCo
 
 
 def refuse_impossible(request: Request) -> None:
-    """Refuse a request that no cluster could fulfil."""
+    """Refuse a request that cannot be fulfilled. Raises RolloutError."""
     _refuse_pods_of_kind(request)
     if not request.waits:
         _refuse_options_that_wait(request)
@@ -43,7 +43,7 @@ def refuse_impossible(request: Request) -> None:
 
 
 def _refuse_pods_of_kind(request: Request) -> None:
-    """Refuse numbers of surge and unavailable pods that the kind does not support."""
+    """Refuse values of max_surge and max_unavailable that the kind does not support."""
     if request.kind.replaces_in_place and (request.max_surge.value
                                            or not request.max_unavailable.value):
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"
@@ -68,7 +68,7 @@ def _refuse_pods_of_kind(request: Request) -> None:
 
 
 def _refuse_options_that_wait(request: Request) -> None:
-    """Refuse wait=false where the task itself takes steps, or decides at a later time."""
+    """Refuse wait=false if the task has to apply steps during the update."""
     needed_for = {
         f"kind={request.kind}, because the task itself scales the pods":
             not request.kind.is_server_driven,

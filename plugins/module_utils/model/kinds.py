@@ -23,7 +23,7 @@ class StrEnum(str, enum.Enum):
 
 
 class Kind(StrEnum):
-    """A kind of controller, by its name in a manifest."""
+    """A kind of controller, with its name in a manifest."""
 
     REPLICATION_CONTROLLER = "ReplicationController"
     DEPLOYMENT = "Deployment"
@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
     @property
     def short(self) -> str:
-        """Return the name to type after kubectl."""
+        """Return the short name for kubectl."""
         names = {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs",
                  Kind.DEPLOYMENT: "deployment", Kind.DEPLOYMENT_CONFIG: "dc",
                  Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}
@@ -57,42 +57,42 @@ class Kind(StrEnum):
 
     @property
     def is_usually_owned(self) -> bool:
-        """Return whether another object usually manages controllers of this kind."""
+        """Return whether another object usually owns controllers of this kind."""
         return self is Kind.REPLICA_SET
 
     @property
     def may_change_selector(self) -> bool:
-        """Return whether the selector of an existing object may change."""
+        """Return whether the selector of an existing object is mutable."""
         return self is Kind.REPLICATION_CONTROLLER
 
     @property
     def is_server_driven(self) -> bool:
-        """Return whether the server's controller scales: the object has no successor."""
+        """Return whether the controller manager replaces the pods, without a successor."""
         return self not in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)
 
     @property
     def replaces_in_place(self) -> bool:
-        """Return whether an old pod has to end before the new pod of its name: no surge."""
+        """Return whether a new pod has the name of its old pod, so that no surge is possible."""
         return self is Kind.STATEFUL_SET
 
     @property
     def uses_controller_revisions(self) -> bool:
-        """Return whether ControllerRevisions keep the templates, with no ReplicaSet between."""
+        """Return whether ControllerRevisions store the templates, and not ReplicaSets."""
         return self in (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 
     @property
     def has_exclusive_surge(self) -> bool:
-        """Return whether the API server refuses maxSurge and maxUnavailable together."""
+        """Return whether the API server rejects maxSurge together with maxUnavailable."""
         return self is Kind.DAEMON_SET
 
     @property
     def has_pods_by_node(self) -> bool:
-        """Return whether each node has one pod, so that a pause can select the first nodes."""
+        """Return whether each eligible node has one pod, so that a pause can select nodes."""
         return self is Kind.DAEMON_SET
 
     @property
     def server_label(self) -> str:
-        """Return the pod label by which the server's controller separates templates, or ""."""
+        """Return the label of pods that distinguishes templates, set by the server; or ""."""
         labels = {
             Kind.DEPLOYMENT: object_meta.HASH_LABEL,
             Kind.DEPLOYMENT_CONFIG: object_meta.ROLLOUT_LABEL,
@@ -103,7 +103,7 @@ class Kind(StrEnum):
 
     @property
     def history_label(self) -> str:
-        """Return the label of the ControllerRevisions that keep the templates."""
+        """Return the label of the ControllerRevisions that store the templates."""
         labels = {Kind.STATEFUL_SET: object_meta.SERVER_HISTORY,
                   Kind.DAEMON_SET: object_meta.POD_REVISION}
         return labels.get(self, object_meta.HISTORY)
@@ -129,11 +129,11 @@ class Kind(StrEnum):
         return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:
-        """Return the labels that a manifest's selector requires, or None."""
+        """Return the labels in the selector of a manifest, or None."""
         return selector if self in _SELECT_BY_LABELS else selector.get("matchLabels")
 
     def selector(self, labels: dict[str, str]) -> dict:
-        """Return a manifest's selector for these labels."""
+        """Return the selector of a manifest with these labels."""
         return labels if self in _SELECT_BY_LABELS else {"matchLabels": labels}
 
     def collection(self, namespace: str) -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of the modules, validated and turned into a Request: the only reader of parameters."""
+"""The options of the modules: their validation, and the Request built from them. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
 
-#: Number of simultaneous updates, and tolerated failures (a number or a percentage).
+#: The defaults of concurrency and max_failures.
 CONCURRENCY, MAX_FAILURES = 5, "0"
-#: Options of a rollout, documented in plugins/modules/rolling_update.py. Most defaults come from
-#: Request.
+#: The options of the module rolling_update, documented in plugins/modules/rolling_update.py.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str"),
     names=dict(type="list", elements="str"),
@@ -74,7 +73,7 @@ ARGUMENT_SPEC: Json = dict(
     progress=dict(type="bool", default=True),
 )
 
-#: Options of a migration, documented in plugins/modules/migrate_to_deployment.py.
+#: The options of the module migrate_to_deployment.
 MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
     "name", "names", "label_selectors", "field_selectors", "namespace", "kind", "kinds",
     "max_surge", "max_unavailable", "progress_deadline", "timeout", "failure_grace",
@@ -86,13 +85,13 @@ MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
     release_owner=dict(type="bool", default=Request.releases_owner),
 )
 _MIGRATION = f"use the module baton.kubernetes.{Module.MIGRATION}"
-#: Removed options of rolling_update, with the new way.
+#: Options that rolling_update no longer has, with their replacement.
 REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
     "return_sizes": "the roles get the sizes for their report by themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
 }
-#: Removed options of the roles and playbooks, likewise.
+#: Options that the roles and playbooks no longer have, with their replacement.
 REMOVED_FROM_ROLES = {
     "max_steps": "stages end at numbers of new pods, and timeout ends a task after a time",
 }
@@ -101,8 +100,8 @@ SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 
 #: Mutually exclusive options for the desired template.
 CHANGES = ("image", "images", "template", "definition", "src")
-#: Upper limit of revision_history_limit.
-HISTORY_LIMIT = 100
+#: Maximum of revision_history_limit.
+MAX_HISTORY_LIMIT = 100
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,18})?)"
@@ -111,16 +110,17 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def parse_request(params: Json) -> Request:
-    """Return the request of a module's parameters; an empty text (from AWX) counts as absent.
+    """Return the request for the parameters of a module.
 
-    Raises RolloutError for invalid values and combinations.
+    An empty string, which AWX passes for an empty field, counts as no value. Raises RolloutError
+    for invalid values and combinations.
     """
     provided = {key: value for key,
                 value in params.items() if value is not None and value not in ("", {}, [])}
     module = Module(provided.get("module", Request.module))
     state = State(provided.get("state", module.default_state))
     kind = kind_from("kind", provided.get("kind", Request.kind), module)
-    if state.undoes:  # a rollback of the same task, whose template is irrelevant
+    if state.undoes:  # A rollback of the same task does not use the template.
         provided = {key: value for key, value in provided.items()
                     if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(module, state, kind, provided)
@@ -145,7 +145,7 @@ def parse_request(params: Json) -> Request:
         waits=provided.get("wait", Request.waits),
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         options=_provided(params, SPECS[module]),
-        **{option: provided[option] for option in _TAKEN if option in provided},
+        **{option: provided[option] for option in _UNCHECKED if option in provided},
         **_fenceposts(kind, provided)
         | {option: check(option, provided[option]) for option,
            check in _CHECKED.items() if option in provided},
@@ -155,9 +155,9 @@ def parse_request(params: Json) -> Request:
 
 
 def refuse_removed(module: Module, arguments: t.Mapping[str, t.Any]) -> None:
-    """Refuse options and values of an earlier version. Raises RolloutError with the new name.
+    """Refuse options and values of an earlier version. Raises RolloutError with the replacement.
 
-    arguments: the options of a task before their validation, which would only call them unknown.
+    arguments has the options before Ansible's validation, which would only report them as unknown.
     """
     if module is not Module.ROLLING_UPDATE:
         return
@@ -170,13 +170,13 @@ def refuse_removed(module: Module, arguments: t.Mapping[str, t.Any]) -> None:
 
 
 def _provided(params: Json, options: Json) -> Json:
-    """Return the user's options for commands, without defaults."""
+    """Return the options that differ from their defaults, for commands."""
     return {option: params[option] for option, spec in options.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
 
 def _fenceposts(kind: Kind, provided: Json) -> dict[str, Size]:
-    """Return defaults of max_surge and max_unavailable for kinds other than Request's defaults."""
+    """Return the defaults of max_surge and max_unavailable for kinds that cannot surge freely."""
     if not (kind.replaces_in_place or kind.has_exclusive_surge):
         return {}
     surges = kind.has_exclusive_surge and size("max_surge", provided.get("max_surge", 0)).value > 0
@@ -210,7 +210,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
 
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                                   definition: Json | None) -> None:
-    """Refuse options without meaning for controllers that the server updates in place."""
+    """Refuse options that apply only to client-driven updates."""
     period = duration("update_period", provided.get("update_period", 0))
     values = {"next_name": provided.get("next_name"), "update_period": period}
     for option in filter(values.get, values):
@@ -223,7 +223,7 @@ def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
 
 
 def _next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
-    """Return the user's name for the successor, from the option or the definition."""
+    """Return the name of a permanent successor, from the option or the definition."""
     if kind.is_server_driven:
         _refuse_client_driven_options(name, kind, provided, definition)
         return None
@@ -289,8 +289,8 @@ def _revision(_option: str, value: t.Any) -> int:
 
 
 def _history_limit(_option: str, value: int) -> int:
-    if not 0 <= value <= HISTORY_LIMIT:
-        raise RolloutError(f"revision_history_limit must be between 0 and {HISTORY_LIMIT}, not "
+    if not 0 <= value <= MAX_HISTORY_LIMIT:
+        raise RolloutError(f"revision_history_limit must be between 0 and {MAX_HISTORY_LIMIT}, not "
                            f"{value}")
     return value
 
@@ -303,7 +303,7 @@ def _pause(option: str, value: t.Any) -> Size:
 
 
 def size(option: str, value: t.Any) -> Size:
-    """Read a number or a percentage. Raises RolloutError."""
+    """Return the number or percentage in a text. Raises RolloutError."""
     text = str(value).strip()
     number = text.removesuffix("%")
     if not (number.isascii() and number.isdigit()) or len(number) > 9:
@@ -314,9 +314,9 @@ def size(option: str, value: t.Any) -> Size:
 
 
 def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UPDATE) -> Kind:
-    """Read a kind by its name in any case, or by kubectl's short name. Raises RolloutError.
+    """Return the kind with this name or short name, in any case. Raises RolloutError.
 
-    module: the module that is to change the controller; None for any kind.
+    The module must be able to change the kind; None allows any kind.
     """
     kind, kinds = kind_named(str(value)), KINDS if module is None else module.kinds
     if kind and kind.may_only_be_migrated and kind not in kinds:
@@ -331,9 +331,9 @@ def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UP
 
 
 def with_kinds(params: Json, module: Module | None = None) -> Json:
-    """Return the parameters with the kinds by their names in a manifest. Raises RolloutError.
+    """Return the parameters with the names of the kinds as in a manifest. Raises RolloutError.
 
-    module: the module that is to change the controllers; None for any kind.
+    The module must be able to change the kinds; None allows any kind.
     """
     kind = kind_from("kind", params["kind"], module) if params.get("kind") else None
     kinds = [kind_from("kinds", word, module) for word in params.get("kinds") or ()]
@@ -343,7 +343,7 @@ def with_kinds(params: Json, module: Module | None = None) -> Json:
 
 
 def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None]) -> None:
-    """Refuse an API version that is not the version of each kind."""
+    """Refuse an api_version that does not match the kinds."""
     for kind in kinds if api_version else ():
         if kind is None:
             raise RolloutError(f"api_version {api_version} does not say which kind: give kind")
@@ -384,7 +384,7 @@ def duration(option: str, value: t.Any) -> float:
 def refuse_invalid(option: str, name: str, value: t.Any) -> None:
     """Raise RolloutError if the value of an option is invalid, regardless of other options.
 
-    name: the name of the option in the error, such as the variable of a role.
+    The error shows the option as `name`, for example as the variable of a role.
     """
     check = {**_CHECKED, "kind": kind_from}.get(option)
     is_previous = option == "to_revision" and str(value).strip() == PREVIOUS
@@ -392,10 +392,10 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
         check(name, value)
 
 
-#: Fields of a Request copied unchanged: options, and the connection as resolved by task.py.
-_TAKEN = ("nodes", "image_drift", "autoscaler", "record_events", "return_sizes", "lock",
+#: Fields of a Request that need no check.
+_UNCHECKED = ("nodes", "image_drift", "autoscaler", "record_events", "return_sizes", "lock",
           "connection", "default_namespace")
-#: Fields of a Request with the checks of their options.
+#: Fields of a Request with the functions that check and convert their options.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,
     "template": refuse_non_json,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Request of a task, created from a module's parameters by options.py. Pure."""
+"""The request of a task; options.py creates it from the parameters of a module. Pure."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from .kinds import Kind, Module, State
 from .template import is_image, with_image, without_label
 from .thresholds import Size
 
-#: Value of to_revision for the template before the last update.
+#: The value of to_revision for the template before the last update.
 PREVIOUS = "previous"
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Request of one task: controller, desired template and pace."""
+    """The request of one task: the controller, the desired template and the limits."""
 
     name: str
     namespace: str = "default"
-    #: Namespace of a task without one: a command may leave it out.
+    #: The namespace of a task without the option namespace; commands leave this value out.
     default_namespace: str = "default"
     module: Module = Module.ROLLING_UPDATE
     state: State = State.UPDATED
     kind: Kind = Kind.REPLICATION_CONTROLLER
-    #: User's name for the successor, which then stays: the primary is deleted, without a handover.
+    #: The name of a permanent successor. The update then deletes the primary, without a handover.
     next_name: str | None = None
-    #: Images by container name; "" for the container that runs the image's repository.
+    #: Images by container name; "" stands for the container that runs the image's repository.
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: Partial pod template, merged by the API server (strategic merge patch).
+    #: A partial pod template, merged by the API server (strategic merge patch).
     template: Json | None = None
-    #: Whole successor, as in `kubectl rolling-update -f`.
+    #: The manifest of the successor, as in `kubectl rolling-update -f`.
     definition: Json | None = None
-    #: ConfigMaps and Secrets whose data the pods read, or "auto": all that the template names.
+    #: The ConfigMaps and Secrets whose changes replace the pods; "auto" for all in the template.
     roll_on: tuple[Reference | str, ...] = ()
     #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
-    #: Target revision of a rollback; None rolls back the update in progress.
+    #: The revision to roll back to; None rolls back the update in progress.
     to_revision: int | None = None
-    #: Whether the target is the revision before the last update (flows/previous.py).
+    #: Whether to_revision is `previous` (flows/previous.py).
     is_previous: bool = False
-    #: Template of the target revision, once resolved (of a Deployment, from its ReplicaSets).
+    #: The template of to_revision; None before it is read from the history.
     revision: Json | None = None
-    #: Number of stored previous templates.
+    #: The maximum number of stored previous templates.
     revision_history_limit: int = 10
-    #: Whether a migration may remove the controller's owner reference.
+    #: Whether a migration may remove the owner reference of the controller.
     releases_owner: bool = False
     label_key: str = object_meta.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
     #: Whether terminating pods count towards the size and max_surge (pod_replacement_policy).
     waits_for_termination: bool = False
-    #: Whether max_surge or max_unavailable was provided; else a Deployment uses its own strategy.
+    #: Whether the user has provided max_surge or max_unavailable, in place of the strategy in spec.
     overrides_strategy: bool = False
-    #: Seconds of readiness before a new pod is available; None keeps the controller's value.
+    #: minReadySeconds of the controller; None keeps its value.
     min_ready_seconds: int | None = None
-    #: Whether the task waits for the end of the update; else the task ends once the server replaces
-    #: the pods.
+    #: Whether the task waits for the end of the update. If not, the task ends when the controller
+    #: manager has begun to replace the pods.
     waits: bool = True
     #: Seconds between two steps.
     update_period: float = 0
@@ -71,51 +71,51 @@ class Request:
     progress_deadline: float = 600
     #: Seconds for the whole task; None for no limit.
     timeout: float | None = None
-    #: Seconds that a fatal cause must last before the task fails.
+    #: Seconds for which a fatal cause must last before the task fails.
     failure_grace: float = 10
     #: Whether the task rolls back a failed update.
     rolls_back: bool = False
-    #: New pods, or percent of the desired size (rounded up), at which to pause; None for no pause.
+    #: The number or percentage (rounded up) of new pods at which to pause; None for no pause.
     pause_at: Size | None = None
-    #: Seconds for which new pods are watched at a pause and before the end.
+    #: Seconds for which the new pods are watched at a pause and at the end.
     soak: float = 0
-    #: Label selector of the nodes whose pods come first before a pause; "" for any node.
+    #: Label selector of the nodes whose pods are replaced before a pause; "" for any node.
     nodes: str = ""
-    #: Treatment of new pods with different versions of an image: "warn", "fail" or "ignore".
+    #: What to do if the new pods run different versions of an image: "warn", "fail" or "ignore".
     image_drift: str = "warn"
-    #: Treatment of a HorizontalPodAutoscaler of the controller: "freeze", "refuse" or "ignore".
+    #: What to do with a HorizontalPodAutoscaler: "freeze", "refuse" or "ignore".
     autoscaler: str = "freeze"
-    #: Whether each step is also recorded as an Event.
+    #: Whether each step creates an Event.
     record_events: bool = True
     #: Whether the result contains the sizes over time.
     return_sizes: bool = False
-    #: Whether to hold the controller's Lease while working.
+    #: Whether the task acquires the Lease of the controller.
     lock: bool = True
     #: Seconds to wait for another holder of the Lease.
     lock_timeout: float = 0
-    #: Provided context, kubeconfig and host, for commands; None for a value that cannot be typed.
+    #: The connection options, for commands; None for a value that cannot be typed.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    #: The user's other options without defaults, for commands.
+    #: The other options that the user has provided, for commands.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def where(self) -> str:
-        """User's controller, for errors."""
+        """The controller, for error messages."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
     def kubectl(self) -> str:
-        """Beginning of a kubectl command for the namespace."""
+        """The beginning of a kubectl command for the namespace."""
         return shell.kubectl(self.connection, self.namespace)
 
     @property
     def oc(self) -> str:
-        """Beginning of a command of OpenShift's client, with the flags of kubectl."""
+        """The beginning of a command of OpenShift's client."""
         return f"oc{self.kubectl.removeprefix('kubectl')}"
 
     @property
     def cluster_kubectl(self) -> str:
-        """Beginning of a kubectl command without a namespace."""
+        """The beginning of a kubectl command without a namespace."""
         return shell.kubectl(self.connection)
 
     @property
@@ -130,7 +130,7 @@ class Request:
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether the template of to_revision is not resolved yet."""
+        """Whether the template of to_revision is not read yet."""
         return self.undoes and (self.to_revision is not None or self.is_previous)
 
     @property
@@ -139,31 +139,31 @@ class Request:
         return not self.kind.replaces_in_place
 
     def unresolved(self) -> Request:
-        """Return the task without facts of the cluster: revision and checksums."""
+        """Return the request as provided by the user, without data from the cluster."""
         return dataclasses.replace(self, to_revision=None if self.is_previous else self.to_revision,
                                    revision=None, checksums=None)
 
     @property
     def needs_dry_run(self) -> bool:
-        """Whether the desired template, as stored, needs a dry run of the API server."""
+        """Whether only a dry run shows the desired template."""
         return self.state.changes_template and (self.template is not None
                                                 or self.definition is not None)
 
     def rollback_request(self) -> Request:
-        """Return the task's rollback, without a time limit."""
+        """Return the request that rolls back the update, without a timeout."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
                                    is_previous=False, revision=None, timeout=None,
                                    roll_on=(), checksums=None)
 
     def apply_to(self, template: Json) -> Json:
-        """Return the desired template for images, checksums or a restart, without a dry run.
+        """Return the desired template for a request that needs no dry run.
 
         Raises RolloutError for a missing or ambiguous container.
         """
         if self.revision is not None:
             return self.revision
         if self.state.restarts:
-            # No timestamp: every rerun must find the same successor (design section 3).
+            # With a timestamp, a task that runs again would not recognize the update in progress.
             digest = identity.digest(without_label(template, self.label_key))
             return object_meta.with_annotation(template, object_meta.RESTART, digest)
         desired = template
@@ -179,7 +179,7 @@ class Request:
         return object_meta.with_annotation(template, object_meta.CHECKSUMS, checksums)
 
     def content(self, template: Json, selector: Json) -> Json:
-        """Return the input of the successor's hash: the request applied to a template."""
+        """Return the content for the hash in the successor's name and label."""
         labels = {key: value for key, value in selector.items() if key != self.label_key}
         content: Json = {"selector": labels}
         if self.definition is not None:
@@ -193,27 +193,25 @@ class Request:
 
     @property
     def fingerprint(self) -> str:
-        """Hash that is equal for requests of the same pods, in any state of the controller."""
+        """The hash of the desired pods, independent of the state of the controller."""
         if self.is_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
                                 *filter(None, [self.revision, self.checksums])])
 
     def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
-        """Return the ad-hoc command for the task with another state or changed options.
+        """Return the ad-hoc command of this task with another state or other options.
 
-        changes: options and values; None leaves an option out.
-
-        A change of state also leaves out options without meaning in the new state
-        (commands.OPTIONS). images are by container. A command that changes a controller's outcome
-        is for one controller; any other command repeats the task for all controllers. Without a
-        command that is safe to paste, return otherwise or words.
+        In changes, None leaves an option out, and images are by container. A command with another
+        state repeats only the options that apply to that state (commands.OPTIONS). A command
+        without a change repeats the task for all its controllers, any other command is for this
+        controller alone. If no command is safe to paste, the result is otherwise, or advice.
         """
         return _command(self, state, otherwise, changes)
 
 
 def _command(request: Request, state: State | None, otherwise: str, changes: Json) -> str:
-    """Return the command or the words of Request.command()."""
+    """Return the command or the advice of Request.command()."""
     if request.state != request.options.get("state", request.module.default_state):
         state = state or request.state  # rollback_request()
     target = state or request.state
@@ -240,7 +238,7 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
 
 
 def _options_of(request: Request, target: State, state: State | None) -> Json:
-    """Return the options of a command for the target state; None for options to leave out."""
+    """Return state and to_revision for a command; None leaves an option out."""
     revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
     return {
         "state": None if target is request.module.module_for(target).default_state
@@ -250,9 +248,9 @@ def _options_of(request: Request, target: State, state: State | None) -> Json:
 
 
 def _command_options(request: Request, target: State | None, is_fleet: bool, changes: Json) -> Json:
-    """Return the options of a command in the documentation's order, without those left out.
+    """Return all options of a command, in the order of the documentation.
 
-    target: the state whose options are repeated; None for all options.
+    target is the state whose options are repeated; None repeats all options.
     """
     has_kinds = is_fleet and "kinds" in request.options
     has_namespaces = is_fleet and any(option in request.options for option in commands.NAMESPACES)

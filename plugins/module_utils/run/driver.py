@@ -52,18 +52,18 @@ def run(
     request: Request,
     gateway: Gateway,
     clock: Clock,
-    say: t.Callable[[str], None] = lambda line: None,
+    print_line: t.Callable[[str], None] = lambda line: None,
     stop: t.Callable[[], str] = lambda: "",
     intervals: Intervals = ALONE,
 ) -> Json:
     """Update the controllers to the requested state, and return the task's result.
 
     Holds the Lease of the controller from the first write to the end, unless the request disables
-    the lock. say prints a progress line. stop returns why the task has to stop, or ""; the driver
-    calls stop before each step, and several times a second during a wait. Raises RolloutError with
-    the steps so far.
+    the lock. print_line prints a progress line. stop returns why the task has to stop, or ""; the
+    driver calls stop before each step, and several times a second during a wait. Raises
+    RolloutError with the steps so far.
     """
-    runner = _Run(flow, request, gateway, clock, say, stop, intervals)
+    runner = _Run(flow, request, gateway, clock, print_line, stop, intervals)
     # Tests raise a BaseException in place of a kill, after which the client must send no request.
     try:
         result = runner.run()
@@ -108,15 +108,16 @@ class _State:
     """The state of a run, which the report and the deadlines use."""
 
     def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
-                 say: t.Callable[[str], None], stop: t.Callable[[], str],
+                 print_line: t.Callable[[str], None], stop: t.Callable[[], str],
                  intervals: Intervals) -> None:
         self.flow, self.request, self.gateway = flow, request, gateway
         self.clock, self.stop = clock, stop
-        self.recorder = Recorder(request, gateway, clock, say, intervals)
+        self.recorder = Recorder(request, gateway, clock, print_line, intervals)
         self.deadlines = Deadlines(gateway, clock, intervals)
         self.attempts, self.memory = Attempts(), Memory(who=user_and_host())
-        self.soaking = _soaking(request, gateway, clock, say, self.memory.warnings)
-        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
+        self.soaking = _soaking(request, gateway, clock, print_line, self.memory.warnings)
+        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, print_line,
+                           intervals.renew)
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.start: Observed | None = None
         self.is_watching = False
@@ -124,7 +125,7 @@ class _State:
     def warn(self, warning: str) -> None:
         """Add a warning to the result, and print it as a progress line."""
         self.memory.warnings.append(warning)
-        self.recorder.say(f"warning: {warning}")
+        self.recorder.print_line(f"warning: {warning}")
 
     def observe(self) -> Observed:
         memory = self.memory
@@ -273,7 +274,7 @@ class _Run(_State):
             self.memory.revisions = None
         for warning in preflight.store_related(
                 self.flow, self.request, self.gateway, self.memory, observed, responses):
-            self.recorder.say(f"warning: {warning}")
+            self.recorder.print_line(f"warning: {warning}")
         self.memory.has_begun = True
         self.deadlines.reset()
 
@@ -356,7 +357,7 @@ class _Run(_State):
         if self.status(self.observe()).is_past_return:
             return
         error.next_command = next_commands(self.request, error, is_undone=True)
-        self.recorder.say(f"{error.what}: rolling back")
+        self.recorder.print_line(f"{error.what}: rolling back")
         self.request = self.request.rollback_request()
         self.deadlines.reset()
         self.attempts = Attempts()
@@ -384,7 +385,7 @@ class _NoSoak:
         return decide(flow, request, observed)
 
 
-def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
+def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
              warnings: list[str]) -> Soaking | _NoSoak:
     """Return the soak of a request.
 
@@ -394,7 +395,7 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[
         return _NoSoak()
     from .soaking import Soaking
 
-    return Soaking(gateway, clock, say, warnings)
+    return Soaking(gateway, clock, print_line, warnings)
 
 
 def _read_controllers(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> None:

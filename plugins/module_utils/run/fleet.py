@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Updates of many controllers in one task: selection, order, concurrency, failures.
+"""The update of several controllers by one task: selection, order, concurrency, failures.
 
-The task observes all controllers before the first update begins: a wrong name is reported while
-nothing is changed yet. Then each controller has a driver and a thread: drivers wait for the API
-server, not for each other, and a driver that waits for a Lease or retries a request blocks no other
-driver. All drivers of a kind in a namespace share a gateway, and with the gateway a watch.
+The task observes all controllers before the first update, so that a wrong name is reported before
+anything is changed. Each controller has a driver in a thread of its own: a driver that waits for a
+Lease or retries a request does not block the other drivers. All drivers of a kind in a namespace
+share a gateway with one watch.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
 SELECTORS = ("label_selectors", "field_selectors")
 #: Seconds between two reads of the watch.
 CHANGES_INTERVAL = 0.1
-#: Requests other than steps are rarer than from a single driver: many drivers would load the API
-#: server.
+#: Longer intervals than for a single controller, to limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
 class Group(t.NamedTuple):
     """The flow and the gateway for the controllers of a kind."""
@@ -56,27 +55,26 @@ Groups: t.TypeAlias = t.Mapping[Place, Group]
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    """The selection of a task's controllers, with the order and concurrency of the updates."""
+    """The controllers of a task, with the order and the concurrency of their updates."""
 
-    #: Names in the order of the list; empty if label selectors choose the controllers.
+    #: The names in order; empty if selectors choose the controllers.
     names: tuple[str, ...]
-    #: Label selectors in kubectl's syntax; a controller must match all selectors.
+    #: Label selectors in kubectl's syntax. A controller must match all of them.
     label_selectors: tuple[str, ...]
-    #: Field selectors in kubectl's syntax, likewise.
+    #: Field selectors in kubectl's syntax. A controller must match all of them.
     field_selectors: tuple[str, ...]
-    #: Controllers updated at the same time.
+    #: The maximum number of simultaneous updates.
     concurrency: int
-    #: Failures, or percent of the controllers (rounded down), up to which the task begins further
-    #: updates.
+    #: The number or percentage (rounded down) of failures after which no further update begins.
     max_failures: Size
-    #: Annotation with the place in the order, or None.
+    #: The annotation that contains the position in the order, or None.
     order_annotation: str | None
-    #: Kinds in the order of their updates.
+    #: The kinds, in order.
     kinds: tuple[Kind, ...]
 
     @classmethod
     def from_params(cls, params: Json) -> Fleet | None:
-        """Read a module's parameters; None for a task that names one controller.
+        """Return the fleet of a module's parameters, or None for a task with the option name.
 
         Raises RolloutError for an invalid combination of options.
         """
@@ -138,35 +136,33 @@ class Fleet:
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         """Return the names of the controllers that match the selectors.
 
-        A successor stands for the primary of the update if labels chose the primary too, or if the
-        primary is deleted. With several kinds, controllers that belong to another object are left
-        out.
+        A successor is replaced by its primary, unless the primary exists and does not match. With
+        several kinds, controllers with an owner are left out.
         """
         controllers = gateway.controllers()
-        chosen = [name for name in sorted(gateway.names(self.label_selectors, self.field_selectors))
-                  if name in controllers and not (
-            len(self.kinds) > 1 and controllers[name].is_part_of_owner)]
-        stand_for = {name: controllers[name].primary(controllers) or name for name in chosen}
-        outside = controllers.keys() - set(chosen)
-        return list(dict.fromkeys(name if primary in outside else primary
-                                  for name, primary in stand_for.items()))
+        matching = gateway.names(self.label_selectors, self.field_selectors)
+        selected = [name for name in sorted(matching) if name in controllers
+                    and not (len(self.kinds) > 1 and controllers[name].is_part_of_owner)]
+        primaries = {name: controllers[name].primary(controllers) or name for name in selected}
+        not_selected = controllers.keys() - set(selected)
+        return list(dict.fromkeys(name if primary in not_selected else primary
+                                  for name, primary in primaries.items()))
 
     def _deleted_names(self, params: Json, place: Place, group: Group) -> list[str]:
         """Return the names of matching controllers that an interrupted update has deleted."""
         request = parse_request({**params, **place._asdict(), "name": "any"})
-        begun = group.flow.deleted_controller_labels(request, group.gateway)
+        labels_by_name = group.flow.deleted_controller_labels(request, group.gateway)
         existing = group.gateway.controllers()
         return sorted(name
-                      for name, labels in begun.items() if name not in existing
+                      for name, labels in labels_by_name.items() if name not in existing
                       and matches(self.label_selectors, labels)
                       and matches(self.field_selectors, {"metadata.name": name,
                                                          "metadata.namespace": request.namespace}))
 
     def _sort_key(self, controller: Controller | None) -> tuple[float, str]:
-        """Return the sort key of a controller.
+        """Return the sort key of a controller: numbers, then texts, then a missing annotation.
 
-        Numbers come first, by value; then texts (nan and inf count as texts); then controllers
-        without the annotation.
+        nan and inf count as texts.
         """
         text = controller.annotations.get(self.order_annotation or "", "") if controller else ""
         try:
@@ -176,11 +172,10 @@ class Fleet:
         return (number, "") if math.isfinite(number) else (math.inf, text or "\U0010ffff")
 
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
-        """Return the reason to skip a controller that labels chose, or "".
+        """Return why a selected controller is skipped, or "".
 
-        A request for an image applies to controllers with a container from the image's repository,
-        a rollback to controllers with an update in progress. The update of an owner includes the
-        controllers that belong to the owner.
+        Controllers with an owner are skipped, since the owner updates them. An image applies only
+        to controllers that run its repository, and a rollback only to updates in progress.
         """
         if self.names or controller is None:
             return ""
@@ -195,48 +190,48 @@ class Fleet:
 
 
 def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
-        say: t.Callable[[str], None] = lambda line: None,
+        print_line: t.Callable[[str], None] = lambda line: None,
         stop: t.Callable[[], str] = lambda: "") -> Json:
-    """Run the update of every controller with driver.run() and return the task's result.
+    """Update every controller with driver.run(), and return the task's result.
 
     Raises RolloutError with all results if the update of a controller fails.
     """
-    rolling = _Rolling(fleet, requests, groups, clock)
+    rolling = _FleetRun(fleet, requests, groups, clock)
 
-    def roll(request: Request) -> Json:
+    def update(request: Request) -> Json:
         shared = rolling.shared[Place.of(request)]
         name = rolling.name_in_namespace(request)
         return driver.run(shared.flow, request, shared.gateway_for(request.name), clock,
-                          lambda line: say(f"{request.namespace} | {name}: {line}"),
+                          lambda line: print_line(f"{request.namespace} | {name}: {line}"),
                           stop, INTERVALS)
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-        futures = [executor.submit(rolling.begin, request, roll) for request in rolling.remaining]
+        futures = [executor.submit(rolling.begin, request, update) for request in rolling.remaining]
         try:
             for future in futures:
                 while concurrent.futures.wait([future], CHANGES_INTERVAL if rolling.is_broken
                                               else 0).not_done:
                     rolling.dispatch_changes()
         finally:
-            rolling.end(RolloutError("stopped"))  # before the executor waits for the threads
+            rolling.end(RolloutError("stopped"))  # Wake the threads for the executor's exit.
         for future in futures:
             future.result()
     return rolling.result()
 
 
 def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json:
-    """Run the task in check mode: each update in turn, on a simulated copy of the real cluster.
+    """Run the task in check mode, one simulated update after another.
 
     Raises RolloutError as run() does.
     """
-    rolling = _Rolling(fleet, requests, groups, clock)
+    rolling = _FleetRun(fleet, requests, groups, clock)
 
-    def roll(request: Request) -> Json:
+    def update(request: Request) -> Json:
         shared = rolling.shared[Place.of(request)]
         return driver.simulate(shared.flow, request, shared.gateway_for(request.name))
 
     for request in rolling.remaining:
-        rolling.begin(request, roll)
+        rolling.begin(request, update)
     return rolling.result("would be")
 
 
@@ -245,16 +240,12 @@ def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) ->
 
     Raises RolloutError as run() does.
     """
-    rolling = _Rolling(fleet, requests, groups, clock)
+    rolling = _FleetRun(fleet, requests, groups, clock)
     return None if rolling.remaining else rolling.result()
 
 
-class _Rolling:
-    """The controllers of a task, with the result for each.
-
-    The constructor observes all controllers, so that a wrong name is reported before the first
-    write.
-    """
+class _FleetRun:
+    """The controllers of a task, with the result of each. The constructor observes them all."""
 
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
@@ -263,7 +254,7 @@ class _Rolling:
                                             [request.name for request in requests
                                              if Place.of(request) == place])
                        for place, group in groups.items()}
-        #: Results by place and name; controllers that still need an update have no entry.
+        #: The results by place and name, of the controllers that need no further update.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
             flow, gateway = groups[Place.of(request)]
@@ -271,19 +262,19 @@ class _Rolling:
             if why := fleet.why_skipped(request, gateway.controllers().get(request.name), is_idle):
                 self._skip(request, why)
 
-        def look_at(request: Request) -> None:
+        def observe(request: Request) -> None:
             shared = self.shared[Place.of(request)]
-            self._note(request, lambda request: driver.look(
+            self._record(request, lambda request: driver.look(
                 shared.flow, request, shared.gateway_for(request.name), clock))
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-            list(executor.map(look_at, self.remaining))
+            list(executor.map(observe, self.remaining))
         for request in self.remaining if self._has_to_end else ():
             self._skip_after_failures(request)
 
     @property
     def remaining(self) -> list[Request]:
-        """Requests that still need a write or a wait."""
+        """The requests of the controllers that need an update."""
         return [request for request in self.requests
                 if _key(request) not in self._entries]
 
@@ -293,12 +284,12 @@ class _Rolling:
         return all(shared.error for shared in self.shared.values())
 
     def dispatch_changes(self) -> None:
-        """Wait for changes of each group in turn; wake the drivers of the changed controllers."""
+        """Wait for changes of each group, and wake the drivers of the changed controllers."""
         for shared in self.shared.values():
             shared.dispatch_changes(CHANGES_INTERVAL / len(self.shared))
 
     def end(self, error: RolloutError) -> None:
-        """End every driver that still waits for changes with this error."""
+        """End all drivers with this error."""
         for shared in self.shared.values():
             shared.end(error)
 
@@ -314,12 +305,12 @@ class _Rolling:
         return name.replace(request.name, f"{request.namespace}/{request.name}"
                             ) if has_namespaces else name
 
-    def begin(self, request: Request, roll: t.Callable[[Request], Json]) -> None:
+    def begin(self, request: Request, update: t.Callable[[Request], Json]) -> None:
         """Update a controller, or skip the controller after more failures than max_failures."""
         if self._has_to_end:
             self._skip_after_failures(request)
         else:
-            self._note(request, roll)
+            self._record(request, update)
 
     def result(self, are: str = "are") -> Json:
         """Return the joint result of the task. Raises RolloutError for a failed controller."""
@@ -337,10 +328,10 @@ class _Rolling:
         return len(self._failed) > self.failures_allowed
 
     def _next_command(self) -> list[str]:
-        """Return the commands that the first failure suggests.
+        """Return the next commands of the first failure.
 
-        Where the first failure suggests a rollback, a rollback for each namespace covers all
-        failed controllers of the kind that suggest a rollback.
+        If it suggests a rollback, one command for each namespace rolls back all failed controllers
+        of the kind that suggest a rollback.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]
@@ -356,13 +347,14 @@ class _Rolling:
         single = first.command(State.ROLLED_BACK)
         return [command for line in lines for command in (joint if line == single else [line])]
 
-    def _note(self, request: Request, do: t.Callable[[Request], Json | None]) -> None:
+    def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
+        """Record the result or the error of the work for a controller; None is no result."""
         try:
-            result = do(request)
+            result = work(request)
         except RolloutError as error:
             result = error.as_result() | {"failed": True}
-        except Exception as surprise:
-            result = (InternalError.from_exception(surprise, request.where,
+        except Exception as exception:
+            result = (InternalError.from_exception(exception, request.where,
                                                    request.command()).as_result()
                       | {"failed": True})
         if result is not None:
@@ -370,7 +362,7 @@ class _Rolling:
                                                  result)
 
     def _skip(self, request: Request, why: str) -> None:
-        self._note(request, lambda _request: {"skipped": True, "msg": why})
+        self._record(request, lambda _request: {"skipped": True, "msg": why})
 
     def _skip_after_failures(self, request: Request) -> None:
         failed = self._failed

@@ -112,7 +112,7 @@ class Task(t.NamedTuple):
     elapsed: t.Callable[[], float]
     sleep: t.Callable[[float], None]
     stop: t.Callable[[], str]
-    say: t.Callable[[str], None]
+    print_line: t.Callable[[str], None]
     process: Process
 
 
@@ -121,11 +121,11 @@ class Lease:
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
                  sleep: t.Callable[[float], None], stop: t.Callable[[], str],
-                 say: t.Callable[[str], None], renew_interval: float = RENEW_INTERVAL,
+                 print_line: t.Callable[[str], None], renew_interval: float = RENEW_INTERVAL,
                  process: Process | None = None) -> None:
         self.process = process or Process.of_new_task(str(request.kind))
         self._gateway, self._request = gateway, request
-        task = Task(gateway, request, elapsed, sleep, stop, say, self.process)
+        task = Task(gateway, request, elapsed, sleep, stop, print_line, self.process)
         shared = _SharedLease(task, identity.lease_name_without_kind(request.name),
                          max(renew_interval, SHARED_RENEW_INTERVAL))
         exclusive = [
@@ -243,7 +243,7 @@ class _ExclusiveLease:
                                    where=self._request.where, next_command=self._request.command())
             if not is_reported:
                 is_reported = True
-                self._task.say(f"waiting for the task of {lease} to end")
+                self._task.print_line(f"waiting for the task of {lease} to end")
             self._pause(renew_others)
 
     def _pause(self, renew_others: t.Callable[[], None]) -> None:

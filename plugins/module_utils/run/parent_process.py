@@ -46,7 +46,7 @@ class ParentProcess:
     def _on_signal(self, number: int, frame: object) -> None:
         self._signal = signal.Signals(number).name
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Write a progress line."""
         if self._file:
             self._file.write(line)

@@ -29,8 +29,9 @@ class Recorder:
     """Records each step in the result, in a progress line and in an Event."""
 
     def __init__(self, request: Request, gateway: Gateway, clock: Clock,
-                 say: t.Callable[[str], None], intervals: Intervals) -> None:
-        self._gateway, self._clock, self._say, self._intervals = gateway, clock, say, intervals
+                 print_line: t.Callable[[str], None], intervals: Intervals) -> None:
+        self._gateway, self._clock = gateway, clock
+        self._print_line, self._intervals = print_line, intervals
         self._namespace = request.namespace
         self._records, self._returns_sizes = request.record_events, request.return_sizes
         self.steps: list[Json] = []
@@ -43,13 +44,13 @@ class Recorder:
         self._unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
-    def say(self, line: str) -> None:
-        self._say(line)
+    def print_line(self, line: str) -> None:
+        self._print_line(line)
 
     def report_step(self, step: Step) -> None:
         """Add a step of this task or of the controller manager to the result; print its line."""
         self.steps.append(report.entry(step, self._clock.stamp()))
-        self._say(report.line(step))
+        self._print_line(report.line(step))
 
     def report_wait(self, until: str, causes: t.Sequence[Cause]) -> None:
         """Print a line for each new cause of failure, and for new sizes every LINE_INTERVAL."""
@@ -58,9 +59,9 @@ class Recorder:
         if new or (until != self._last_wait and now - self._line_time >= LINE_INTERVAL):
             self._last_wait, self._line_time = until, now
             if not new:
-                self._say(report.waiting(until, self._namespace))
+                self._print_line(report.waiting(until, self._namespace))
             for cause in new:
-                self._say(report.waiting(until, self._namespace, cause.pod, cause.sentence))
+                self._print_line(report.waiting(until, self._namespace, cause.pod, cause.sentence))
             self._reported_causes.update(cause.kind for cause in new)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:

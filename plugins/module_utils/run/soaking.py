@@ -41,10 +41,11 @@ RESOLUTION = 1.0
 class Soaking:
     """Watches the new pods, and holds back the next step until the soak has passed."""
 
-    def __init__(self, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
+    def __init__(self, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
                  warnings: list[str]) -> None:
         """Create the soak of a task, which adds its warnings to the task's result."""
-        self._gateway, self._clock, self._say, self._warnings = gateway, clock, say, warnings
+        self._gateway, self._clock = gateway, clock
+        self._print_line, self._warnings = print_line, warnings
         #: Reasons of Events about old pods. An Event about a new pod with such a reason is no
         #: incident.
         self._old_reasons: frozenset[str] = frozenset()
@@ -121,7 +122,7 @@ class Soaking:
         self._warnings.append(
             f"somebody deleted {request.where} while its new pods were watched: the soak has ended "
             f"there, after {self._watch_time.seconds:.0f} of {request.soak:g} s")
-        self._say(f"warning: {self._warnings[-1]}")
+        self._print_line(f"warning: {self._warnings[-1]}")
         self._reset()
 
     def _refuse_endless_soak(self, request: Request) -> None:
@@ -186,7 +187,7 @@ class Soaking:
             self._check(view)
             if self._is_too_short(view.request):
                 return Watch(decision.is_paused)
-            self._say(self._summary(view))
+            self._print_line(self._summary(view))
         return None
 
     def _is_too_short(self, request: Request) -> bool:
@@ -220,14 +221,14 @@ class Soaking:
         if now - self._reported_at >= max(LINE_INTERVAL, length / MAX_LINES):
             self._reported_at = now
             progress = f"{self._watch_time.seconds:.0f} of {length:g} s"
-            self._say(f"watching: {view.name} {view.size} new, {progress}")
+            self._print_line(f"watching: {view.name} {view.size} new, {progress}")
 
     def _summary(self, view: View) -> str:
         earlier = self._watch_time.earlier
-        before = (f", of which {earlier:.0f} s before this task, by what the pods say themselves"
-                  if earlier else "")
+        before = (f", of which {earlier:.0f} s before this task, according to the status of the "
+                  f"pods" if earlier else "")
         return (f"watched: {view.name} {view.size} new, for {view.request.soak:g} s{before}; "
-                f"nothing has happened to them")
+                f"no incidents")
 
 
 class _WatchTime:

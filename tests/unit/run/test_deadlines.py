@@ -95,7 +95,7 @@ class KeptByFinalizers(Cluster):
 
     def fails(self, request):
         return self.refusal(dataclasses.replace(request, progress_deadline=60),
-                            say=self.lines.append)
+                            print_line=self.lines.append)
 
 
 KEEP_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)

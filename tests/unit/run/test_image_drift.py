@@ -61,7 +61,7 @@ def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
 def test_a_warning_is_given_once():
     lines, cluster = [], Registry(10, A, B)
 
-    result = cluster.run(request(), say=lines.append)
+    result = cluster.run(request(), print_line=lines.append)
 
     warning = (f"a tag has moved: container web: myimage:v2 is {A} in 1 pod (new-0), "
                f"{B} in 1 pod (new-1)")

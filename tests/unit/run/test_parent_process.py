@@ -38,9 +38,9 @@ def clock(monkeypatch):
 
 def test_each_line_is_there_at_once_and_the_last_one_says_so(path):
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
         assert path.read_text() == "one\n"
-        ansible.say("two\nlines")
+        ansible.print_line("two\nlines")
         assert path.read_text() == "one\ntwo lines\n"
 
     assert path.read_text() == "one\ntwo lines\nbaton-progress-1234\n"
@@ -67,7 +67,7 @@ def test_where_nothing_was_told_nothing_is_left(path):
 
 def test_where_nobody_reads_nothing_is_left(path):
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
         os.kill(os.getpid(), signal.SIGTERM)
 
     assert not path.exists()
@@ -75,7 +75,7 @@ def test_where_nobody_reads_nothing_is_left(path):
 
 def test_where_nobody_was_able_to_read_nothing_is_left(path, clock):
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
         clock[0] += parent_process.FIRST_KEEPALIVE_TIMEOUT + 1
 
     assert not path.exists()
@@ -86,7 +86,7 @@ def test_with_sudo_from_one_user_to_another_nobody_is_told(path, monkeypatch):
     monkeypatch.setattr(parent_process.os, "geteuid", lambda: 65533)
 
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
         assert not path.exists()
 
 
@@ -97,7 +97,7 @@ def test_without_a_file_nobody_is_told(path, monkeypatch, name):
         monkeypatch.setenv("BATON_PROGRESS", name)
 
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
         assert ansible.reason_to_stop() == ""
 
 
@@ -106,7 +106,7 @@ def test_a_file_that_is_there_already_is_left_alone(path):
     path.write_text("somebody else's\n")
 
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
 
     assert path.read_text() == "somebody else's\n"
 
@@ -140,11 +140,11 @@ def test_a_result_that_nobody_will_read_is_the_reason_to_stop():
 
 def test_a_reader_that_falls_silent_is_the_reason_to_stop(path, clock):
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
         os.utime(path, (1, 1))
         assert ansible.reason_to_stop() == ""
         clock[0] += parent_process.KEEPALIVE_TIMEOUT - 1
-        ansible.say("two")  # the task's own writes prove no contact with Ansible
+        ansible.print_line("two")  # the task's own writes prove no contact with Ansible
         assert ansible.reason_to_stop() == ""
         clock[0] += 2
 
@@ -158,7 +158,7 @@ def test_a_reader_that_falls_silent_is_the_reason_to_stop(path, clock):
 ], ids=["it may not touch the file", "somebody has removed the file"])
 def test_a_reader_that_cannot_be_heard_is_none(path, clock, happens):
     with ParentProcess() as ansible:
-        ansible.say("one")
+        ansible.print_line("one")
         happens(path)
         assert ansible.reason_to_stop() == ""
         clock[0] += 10 * parent_process.KEEPALIVE_TIMEOUT

@@ -21,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.recorder impo
 def test_each_step_is_told_in_one_line_and_a_wait_when_none_was_told_just_now():
     lines = []
 
-    Cluster(rc(replicas=1)).run(say=lines.append)
+    Cluster(rc(replicas=1)).run(print_line=lines.append)
 
     assert lines == [
         f"annotate foo: partner {SUCCESSOR}", f"create {SUCCESSOR}: with myimage:v2",
@@ -39,7 +39,7 @@ def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
     cluster.happens = lambda: cluster.cluster.make(cluster.cluster.moves()[0])
     lines = []
 
-    cluster.run(say=lambda line: lines.append((cluster.clock.now, line)))
+    cluster.run(print_line=lambda line: lines.append((cluster.clock.now, line)))
 
     waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
     assert len(waits) > 10 and len(lines) > 60

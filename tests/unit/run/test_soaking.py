@@ -93,8 +93,8 @@ class Watched(Cluster):
         return heard
 
     def run(self, request=WHOLE, **more):
-        return super().run(request, say=lambda line: self.lines.append((self.clock.now, line)),
-                           **more)
+        return super().run(
+            request, print_line=lambda line: self.lines.append((self.clock.now, line)), **more)
 
     def runs_for(self, request=WHOLE):
         began = self.clock.now
@@ -229,7 +229,7 @@ def test_the_time_counts_in_which_nothing_has_happened(request_, away):
 
     rest = max(0, SOAK - 20 - away)
     assert rest - 2 <= seconds <= rest + 3 and result["rollout"]["phase"] != "progressing"
-    assert "before this task, by what the pods say themselves" in cluster.told("watched: ")[0]
+    assert "before this task, according to the status" in cluster.told("watched: ")[0]
 
 
 @pytest.mark.parametrize("happens", [

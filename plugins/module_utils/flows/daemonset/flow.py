@@ -205,8 +205,8 @@ def _rollback_warnings(request: Request, observed: DaemonSetObserved) -> t.Itera
     settings = DaemonSetSettings(request, observed, primary)
     if settings.is_surge_blocked:
         yield (f"pods of both templates of DaemonSet {primary.name} use the same port of their "
-               "node, which rules out a surge: during the rollback, the cluster replaces one pod at "
-               "a time; the strategy is restored at the end")
+               "node, which rules out a surge: during the rollback, the cluster replaces one pod "
+               "at a time; the strategy is restored at the end")
     if (settings.baseline["updateStrategy"] or {}).get("type") == "OnDelete":
         yield (f"updateStrategy of DaemonSet {primary.name} was OnDelete before this update: "
                "during the rollback, the cluster replaces all pods that do not have the previous "

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rollback of a migration to the ReplicationController, or to that of a DeploymentConfig. Pure.
+"""The rollback of a migration to the ReplicationController. Pure.
 
-A rollback is possible while the ReplicationController exists. Each row reverses a row of the
-migration. The ReplicationController is opened before the ReplicaSet is deleted, so another
-migration resumes from a possible state of the first migration.
+A rollback is possible until the ReplicationController is deleted. Each row reverses a row of the
+migration, so that a later migration can resume from any state of the rollback.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _without_record(request: Request, observed: MigrationObserved) -> Decision:
 
 
 def plan_back(request: Request, observed: MigrationObserved) -> Decision:
-    """Return the next step or wait of a rollback. Raises RolloutError."""
+    """Return the next step or wait of the rollback. Raises RolloutError."""
     primary, replica_set = observed.controller, observed.replica_set
     stored, config = observed.stored, observed.config
     if stored is None:
@@ -57,9 +56,9 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         raise name_conflict(request, replica_set)
     if handover.is_closed(primary):
         # | any | yes | closed, closed with uncounted pods | wait |
-        # The ReplicationController's status is equal before the pods leave and after they return.
-        # But the controller manager has one pod cache for both kinds: wait until the ReplicaSet's
-        # status counts the pods, then until it counts none.
+        # The status of the ReplicationController is the same before the pods are reparented and
+        # after they are reparented back. The controller manager has one pod cache for both kinds,
+        # so wait until the status of the ReplicaSet counts its pods, and later counts none.
         if (replica_set and observed.pods
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
@@ -88,13 +87,13 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
 def pause(config: DeploymentConfig) -> Step:
     """Return the step that pauses a DeploymentConfig.
 
-    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. The
-    annotation tells a rollback that the migration set the pause.
+    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. From
+    the annotation, a rollback recognizes the pause of the migration.
     """
-    mark = ((put(annotation(object_meta.PAUSED_FOR_MIGRATION), "true"),) if config.annotations else
-            (test("/metadata/annotations", None),
-             put("/metadata/annotations", {object_meta.PAUSED_FOR_MIGRATION: "true"})))
-    write = patch(config, test("/spec/paused", config.spec.get("paused")), *mark,
+    key = object_meta.PAUSED_FOR_MIGRATION
+    annotate = ((put(annotation(key), "true"),) if config.annotations else
+                (test("/metadata/annotations", None), put("/metadata/annotations", {key: "true"})))
+    write = patch(config, test("/spec/paused", config.spec.get("paused")), *annotate,
                   put("/spec/paused", True))
     return Step(Action.PACE, config.name, write, before="not paused", after="paused")
 

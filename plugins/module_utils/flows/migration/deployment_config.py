@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""OpenShift's DeploymentConfigs: their rollouts, and their fields as a Deployment's. Pure.
+"""The DeploymentConfigs of OpenShift: their rollouts, and their settings for a Deployment. Pure.
 
 Each rollout is a ReplicationController NAME-N that the DeploymentConfig controls. The active
-rollout has the pods: the newest complete one, as in OpenShift's own controller
-(ActiveDeployment in openshift/library-go, pkg/apps/appsutil).
+rollout, which has the pods, is the newest complete rollout. Source: ActiveDeployment in
+openshift/library-go (pkg/apps/appsutil).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ...model.server_driven import DeploymentConfig
 from ...model.template import image_names, without_label
 from ..flow import Cluster
 
-#: Phases of an ended rollout.
+#: The phases of a rollout that has ended.
 COMPLETE, FAILED = "Complete", "Failed"
-#: Annotation of a rollout's ReplicationController: the rollout's DeploymentConfig, in JSON.
+#: Annotation of the ReplicationController of a rollout: the DeploymentConfig as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 #: Defaults of the API server, in seconds.
 _DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1, "activeDeadlineSeconds": 21600}
@@ -40,7 +40,7 @@ def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller,
                 if rollout.owner_uid == config.uid]
     name = f"{config.name}-{config.latest}"
     if config.latest and all(rollout.name != name for rollout in rollouts):
-        # The two kinds have separate watches: the newest rollout may exist, and soon create pods.
+        # The two kinds have separate watches, so the newest rollout may be missing in the cache.
         item = cluster.find(Kind.REPLICATION_CONTROLLER, name)
         newest = Controller.from_api(item) if item else None
         if newest and newest.owner_uid == config.uid:
@@ -49,7 +49,7 @@ def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller,
 
 
 def active(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -> Controller | None:
-    """Return the rollout with the pods, if any is complete."""
+    """Return the active rollout, or None if no rollout is complete."""
     complete = (rollout for rollout in rollouts
                 if object_meta.rollout_phase(rollout.annotations) == COMPLETE)
     return next((rollout for rollout in complete if config.rollout_number(rollout)), None)
@@ -68,8 +68,8 @@ def rolling(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
             and not config.is_paused else "")
 
 
-def without_marks(template: Json) -> Json:
-    """Return a rollout's pod template without the annotations that name the rollout."""
+def without_rollout_annotations(template: Json) -> Json:
+    """Return the pod template of a rollout without the annotations that name the rollout."""
     metadata = template.get("metadata") or {}
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items()
                    if key not in (object_meta.ROLLOUT_OF, object_meta.ROLLOUT_NUMBER,
@@ -83,15 +83,15 @@ def without_marks(template: Json) -> Json:
 
 
 def spec_of(config: DeploymentConfig | None) -> Json:
-    """Return a Deployment's strategy, deadline and history limit, from a DeploymentConfig."""
+    """Return strategy, deadline and history limit of a Deployment, from the DeploymentConfig."""
     if config is None:
         return {}
     kind, params = _strategy(config)
     strategy: Json = {"type": "Recreate"} if kind == "Recreate" else {}
     if kind == "Rolling":
-        pace = {field: params[field] for field in ("maxSurge", "maxUnavailable")
-                if params.get(field) is not None}
-        strategy = {"type": "RollingUpdate", **({"rollingUpdate": pace} if pace else {})}
+        numbers = {field: params[field] for field in ("maxSurge", "maxUnavailable")
+                   if params.get(field) is not None}
+        strategy = {"type": "RollingUpdate", **({"rollingUpdate": numbers} if numbers else {})}
     limit = config.spec.get("revisionHistoryLimit")
     deadline = number(params, "timeoutSeconds", _DEADLINE) + config.min_ready_seconds
     return {"progressDeadlineSeconds": deadline, **({"strategy": strategy} if strategy else {}),
@@ -102,7 +102,7 @@ def spec_of(config: DeploymentConfig | None) -> Json:
 
 
 def lost(request: Request, config: DeploymentConfig, rollout: Controller) -> list[str]:
-    """Return a warning for each lost setting, with advice, to show before the first write."""
+    """Return a warning for each setting that the Deployment will not have, with advice."""
     return [*_triggers_lost(request, config), *_strategy_lost(config),
             *_differences(request, config, rollout)]
 
@@ -141,7 +141,7 @@ def _triggers_lost(request: Request, config: DeploymentConfig) -> t.Iterator[str
                f"{display_text(image)} are not "
                "rolled out any more. To have that again afterwards, by an annotation that "
                f"OpenShift obeys: {request.oc} {display_text(shlex.join(command))}")
-    # Without the field (unlike with an empty list), the default applies: ConfigChange.
+    # Without the field triggers, the default ConfigChange applies. An empty list means no trigger.
     if (config.spec.get("triggers") is not None
             and all(trigger.get("type") != "ConfigChange" for trigger in triggers)):
         yield (f"{config.name} has no ConfigChange trigger, so that changes of its template wait "
@@ -171,7 +171,7 @@ def _strategy_lost(config: DeploymentConfig) -> t.Iterator[str]:
 
 
 def _strategy(config: DeploymentConfig) -> tuple[str, Json]:
-    """Return the type and the parameters of a DeploymentConfig's strategy."""
+    """Return the type and the parameters of the strategy."""
     strategy = mapping(config.spec, "strategy")
     kind = text(strategy, "type") or "Rolling"
     return kind, mapping(strategy,
@@ -179,9 +179,9 @@ def _strategy(config: DeploymentConfig) -> tuple[str, Json]:
 
 
 def _has_changed(config: DeploymentConfig, rollout: Controller) -> bool:
-    """Return whether the DeploymentConfig's template has changed since a rollout.
+    """Return whether the template of the DeploymentConfig has changed since the rollout.
 
-    Source: hasLatestPodTemplate in OpenShift's own controller.
+    Source: hasLatestPodTemplate of OpenShift's DeploymentConfig controller.
     """
     try:
         then = mapping(json.loads(rollout.annotations.get(_ENCODED_CONFIG, "")), "spec", "template")

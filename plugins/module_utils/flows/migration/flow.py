@@ -26,15 +26,15 @@ from .planner import plan
 
 
 class MigrationFlow(Flow[MigrationObserved]):
-    """The flow that reparents pods from a ReplicationController to a Deployment's ReplicaSet.
+    """The flow that moves the pods of a ReplicationController to a Deployment.
 
-    The ReplicationController may belong to a DeploymentConfig.
+    The ReplicationController can belong to a DeploymentConfig.
     """
 
     makes_pods = False
 
     def __init__(self, kind: Kind) -> None:
-        """kind: of the controller in the request."""
+        """Create the flow for a request with this kind."""
         self.watches = tuple(dict.fromkeys((kind, Kind.REPLICATION_CONTROLLER)))
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
@@ -53,13 +53,13 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> MigrationObserved:
         observed = self.find(request, cluster)
-        # Until OpenShift has observed the pause of a DeploymentConfig, no object is created.
-        is_at_rest = (observed.config is None or not observed.config.is_paused
+        # Create nothing before OpenShift has observed that the DeploymentConfig is paused.
+        is_paused = (observed.config is None or not observed.config.is_paused
                       or observed.config.is_observed)
         if (memory.has_begun and observed.controller and observed.stored is None
-                and not request.undoes and is_at_rest):
+                and not request.undoes and is_paused):
             for write in creations(request, observed, observed.controller):
-                _try(request, write, cluster)
+                _check_creation(request, write, cluster)
         return dataclasses.replace(observed, now=memory.now)
 
     def plan(self, request: Request, observed: MigrationObserved) -> Decision:
@@ -89,7 +89,7 @@ class MigrationFlow(Flow[MigrationObserved]):
                 request.command(State.ROLLED_BACK) if observed.controller else None)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        """Return warnings about lost DeploymentConfig settings and about an autoscaler."""
+        """Return the warnings about lost settings and about a HorizontalPodAutoscaler."""
         observed = memory.observed
         warnings = (lost(request, observed.config, observed.controller)
                     if isinstance(observed, MigrationObserved) and observed.config
@@ -126,7 +126,7 @@ class MigrationFlow(Flow[MigrationObserved]):
 
 
 def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
-    """Return commands that replace the image of the Deployment, and then finish the migration."""
+    """Return the commands that update the Deployment and then finish the migration, or ()."""
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):
         return ()
@@ -136,10 +136,10 @@ def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
     return (update, "then:", request.command()) if observed.stored else (update,)
 
 
-def _try(request: Request, write: Create, cluster: Cluster) -> None:
-    """Raise RolloutError if admission refuses the object or changes its template.
+def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
+    """Raise RolloutError if a dry run shows that admission rejects the object or its template.
 
-    A Deployment would not adopt the pods of a changed template.
+    If admission changed the template, the Deployment would replace the pods.
     """
     try:
         stored = cluster.dry_run(write)

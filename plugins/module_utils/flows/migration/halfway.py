@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Migrations in progress, from the ControllerRevisions of a namespace. Pure.
+"""The migrations in progress, from the ControllerRevisions of a namespace. Pure.
 
-Only the ControllerRevision exists throughout a migration: in the middle, the ReplicationController
-may already be deleted and the Deployment not yet created.
+The ControllerRevision is the only object that exists during the whole migration: for a time, the
+ReplicationController is already deleted, and the Deployment is not created yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Halfway(t.NamedTuple):
 
     @property
     def names(self) -> dict[Kind, str]:
-        """Return the names of the objects in the migration, by kind."""
+        """Return the names of the objects of the migration, by kind."""
         name = self.request.name
         config = ({Kind.DEPLOYMENT_CONFIG: name} if self.request.kind is Kind.DEPLOYMENT_CONFIG
                   else {})
@@ -43,32 +43,32 @@ class Halfway(t.NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the user's labels of the migrated controller."""
+        """Return the labels of the migrated controller."""
         return self.stored["manifest"]["metadata"]["labels"]
 
     def commands(self, primary: Controller | None) -> tuple[str, str | None]:
-        """Return the commands that finish the migration and roll back, or None.
+        """Return the commands that finish and roll back the migration.
 
-        A rollback needs the ReplicationController.
+        The second is None after the deletion of the ReplicationController.
         """
-        may_go_back = (primary is not None and not primary.is_deleting
+        can_roll_back = (primary is not None and not primary.is_deleting
                        and primary.uid == self.stored["uid"])
         return (self.request.command(),
-                self.request.command(State.ROLLED_BACK) if may_go_back else None)
+                self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
-    def status(self, standing: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return the status of a migration, with the ReplicaSet as the new side."""
+    def status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
+        """Return the status of the migration, with the ReplicaSet as the new pods."""
         replica_set = self._replica_set(cluster)
-        holders = (*standing.holders, *((Holder(replica_set, {}),) if replica_set else ()))
+        holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(
-            standing, phase="progressing", direction="forward",
+            status, phase="progressing", direction="forward",
             new=Side.of(replica_set) if replica_set else None,
-            goal=self.stored["manifest"]["spec"]["replicas"] if standing.goal is None
-            else standing.goal,
+            goal=self.stored["manifest"]["spec"]["replicas"] if status.goal is None
+            else status.goal,
             holders=tuple({holder.controller.uid: holder for holder in holders}.values()))
 
     def _replica_set(self, cluster: Cluster) -> Controller | None:
-        """Return the ReplicaSet that takes over the pods; None if missing or unreadable."""
+        """Return the ReplicaSet of the migration; None if missing or without permission."""
         with contextlib.suppress(RolloutError):
             if item := cluster.find(Kind.REPLICA_SET, self.names[Kind.REPLICA_SET]):
                 return Controller.from_api(item, Kind.REPLICA_SET)
@@ -76,17 +76,14 @@ class Halfway(t.NamedTuple):
 
 
 def halfway(item: Json, request: Request) -> Halfway | None:
-    """Return the migration that a ControllerRevision stores, or None.
-
-    request: a request with the namespace and the connection.
-    """
+    """Return the migration in progress that a ControllerRevision stores, or None."""
     stored = object_meta.stored_controller(item)
     if stored is None:
         return None
     controller = stored["manifest"]["metadata"]["name"]
     names = {Kind.REPLICATION_CONTROLLER: controller,
              Kind.DEPLOYMENT_CONFIG: controller.rpartition("-")[0]}
-    # The hash excludes the deployment label; only the task that began the migration knows the key.
+    # The hash leaves out the deployment label, whose key is not stored: try all labels of the pods.
     keys = (object_meta.DEPLOYMENT_LABEL,
             *stored["manifest"]["spec"]["template"]["metadata"]["labels"])
     for kind, name in names.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Manifests that a migration creates, and their comparison with existing objects. Pure."""
+"""The manifests that a migration creates, and their comparison with existing objects. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .observed import MigrationObserved, hash_of, stored_revision_name, template
 
 def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
-    """Return the writes to try by a dry run before a migration's first write.
+    """Return the creations of a migration, for a dry run before the first write.
 
-    Most of them happen after the point of no return.
+    During the migration, an error of the API server would be too late.
     """
     stored: StoredRevision = stored_revision(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
@@ -37,9 +37,9 @@ def _selector(request: Request, selector: Json) -> Json:
 
 
 def stored_revision(request: Request, primary: Controller, config: DeploymentConfig | None) -> Json:
-    """Return the ControllerRevision that stores the controller.
+    """Return the ControllerRevision that stores the controller during the migration.
 
-    The Deployment gets the labels and annotations of the DeploymentConfig, not of the rollout.
+    The stored labels and annotations are those of the DeploymentConfig, if there is one.
     """
     labels, annotations = (config or primary).labels, (config or primary).annotations
     if config:
@@ -79,9 +79,9 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredR
     annotations = {key: value
                    for key, value in metadata["annotations"].items()
                    if key not in object_meta.NOT_COPIED}
-    pace = {"maxSurge": request.max_surge.for_api,
-            "maxUnavailable": request.max_unavailable.for_api}
-    strategy = ({"strategy": {"type": "RollingUpdate", "rollingUpdate": pace}}
+    numbers = {"maxSurge": request.max_surge.for_api,
+               "maxUnavailable": request.max_unavailable.for_api}
+    strategy = ({"strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
                 if request.overrides_strategy else {})
     size = observed.replica_set.replicas if observed.replica_set else spec["replicas"]
     return {
@@ -100,7 +100,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredR
 
 
 def _whole_template(request: Request, spec: Json) -> Json:
-    """Return the template, with the deployment label only if the selector has no other label."""
+    """Return the template. It has the deployment label only if the selector has no other label."""
     template, value = template_of(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
     return with_label(template, request.label_key, value) if value else template
@@ -116,7 +116,10 @@ def images(stored: StoredRevision) -> dict[str, str]:
 
 def has_stored_template(request: Request, primary: Controller,
                         stored: StoredRevision) -> bool:
-    """Return whether a controller has the stored selector and template, closed or open."""
+    """Return whether a controller has the stored selector and the stored template.
+
+    The template may be closed.
+    """
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
                                                              template_of(request, spec["template"]))
@@ -124,9 +127,9 @@ def has_stored_template(request: Request, primary: Controller,
 
 def is_result(request: Request, controller: Controller, observed: MigrationObserved,
               stored: StoredRevision) -> bool:
-    """Return whether a ReplicaSet or a Deployment is the result of this migration.
+    """Return whether this migration has created the ReplicaSet or the Deployment.
 
-    A Deployment that has adopted the ReplicaSet may have been edited since.
+    Another client may have changed a Deployment that has already adopted the ReplicaSet.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter = deployment.uid if deployment and observed.controller is None else ""
@@ -140,7 +143,7 @@ def is_result(request: Request, controller: Controller, observed: MigrationObser
 
 
 def _is_same(template: Json, other_template: Json) -> bool:
-    """Return whether two templates are equal, closed or open."""
+    """Return whether two templates are equal. Either may be closed."""
     return same_template(handover.closed(template), handover.closed(other_template), "")
 
 

@@ -20,26 +20,30 @@ from ...model.steps import REVISION
 from ...model.template import without_label
 from .. import handover
 from ..flow import Cluster
-from .deployment_config import active, rollouts_of, without_marks
+from .deployment_config import active, rollouts_of, without_rollout_annotations
 
 
 @dataclasses.dataclass(frozen=True)
 class MigrationObserved(Observed):
-    """Observed objects of a migration; the primary is the old controller, else the Deployment."""
+    """The observation of a migration.
 
-    #: DeploymentConfig of the request, if any, and its ReplicationControllers, newest first.
+    The primary is the ReplicationController, and after its deletion the Deployment or ReplicaSet.
+    """
+
+    #: The DeploymentConfig, or None.
     config: DeploymentConfig | None = None
+    #: The ReplicationControllers of the DeploymentConfig, newest first.
     rollouts: tuple[Controller, ...] = ()
-    #: ReplicationController with the pods.
+    #: The ReplicationController with the pods.
     controller: Controller | None = None
     replica_set: Controller | None = None
     deployment: Deployment | None = None
-    #: Stored controller (the data of a ControllerRevision, deleted last), or None.
+    #: The controller as stored in the ControllerRevision, which is deleted last; or None.
     stored: StoredRevision | None = None
 
     @property
     def to_delete(self) -> tuple[Controller, ...]:
-        """Return the controllers to be deleted by the migration."""
+        """Return the controllers that the migration deletes."""
         return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
 
     @property
@@ -53,7 +57,7 @@ class MigrationObserved(Observed):
 
 
 def find(request: Request, cluster: Cluster) -> MigrationObserved:
-    """Return the observed objects of a migration. Raises RolloutError."""
+    """Return the observation of a migration. Raises RolloutError."""
     revision = cluster.find(REVISION, stored_revision_name(request))
     stored = readable(request, revision) if revision else None
     controllers = cluster.controllers(Kind.REPLICATION_CONTROLLER)
@@ -78,16 +82,15 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
 
 
 def stored_revision_name(request: Request) -> str:
-    """Return the name of the ControllerRevision."""
     return identity.migration_name(request.name)
 
 
 def readable(request: Request, revision: Json) -> StoredRevision:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
-    Any client with create permission may have written the ControllerRevision. The planner compares
-    the stored controller with the real controller, if present. The hash becomes part of a name and
-    a label of pods, so the stored hash must match the stored template.
+    Another client may have created the ControllerRevision. The planner compares the stored
+    controller with the existing controller. The stored hash must match the stored template, because
+    it becomes part of a name and a label of the pods.
     """
     stored = object_meta.stored_controller(revision)
     if stored and _is_of(request, stored):
@@ -117,12 +120,12 @@ def _is_of(request: Request, stored: StoredRevision) -> bool:
 
 
 def hash_of(request: Request, primary: Controller) -> str:
-    """Return the value of the pods' hash label; any value that is stable across reruns will do."""
+    """Return the value of the label pod-template-hash, the same in each run of the task."""
     return identity.digest(template_of(request, primary.template))
 
 
 def template_of(request: Request, template: Json) -> Json:
     """Return the pod template without the labels and annotations that identify a rollout."""
     if request.kind is Kind.DEPLOYMENT_CONFIG:
-        template = without_marks(template)
+        template = without_rollout_annotations(template)
     return without_label(without_label(template, object_meta.HASH_LABEL), request.label_key)

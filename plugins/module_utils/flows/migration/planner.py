@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Migration from a ReplicationController to a Deployment, without new or restarted pods. Pure.
+"""The state table of a migration from a ReplicationController to a Deployment. Pure.
 
-A Deployment adopts a ReplicaSet with labels that match the selector, and treats the ReplicaSet as
-current if the templates differ at most in the label pod-template-hash (FindNewReplicaSet,
-EqualIgnoreHash), with any value. So the pods get the label and are reparented (handover.py) to a
-ReplicaSet, for a Deployment to adopt. Before the first change, a ControllerRevision stores the
-controller, for a task that resumes. The ControllerRevision is deleted last.
+No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match its selector,
+and uses it as the current ReplicaSet if the templates are equal except for the label
+pod-template-hash (FindNewReplicaSet, EqualIgnoreHash). The pods therefore get this label, and are
+reparented to a ReplicaSet (handover.py), which the Deployment then adopts.
 
-The Deployment is paused until its ReplicaSet has a revision, the proof that the Deployment
-controller has adopted the ReplicaSet. Unpaused earlier, the Deployment could create another
-ReplicaSet, with new pods.
+The first step stores the ReplicationController in a ControllerRevision, from which a later task can
+resume; the last step deletes the ControllerRevision. The Deployment is created paused, and stays
+paused until the Deployment controller has adopted the ReplicaSet and has set its revision.
+Otherwise it could create another ReplicaSet, with new pods.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from .observed import MigrationObserved, stored_revision_name
 
 
 def plan(request: Request, observed: MigrationObserved) -> Decision:
-    """Return the next decision of a migration or its rollback. Raises RolloutError."""
+    """Return the next decision of a migration or of its rollback. Raises RolloutError."""
     if request.undoes:
         return plan_back(request, observed)
     primary, stored, config = observed.controller, observed.stored, observed.config
@@ -120,7 +120,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
     # | yes | - | - | store the controller |
-    # _refuse_to_begin and _pause raise if no controller has the pods.
+    # Without such a controller, _refuse_to_begin or _pause has raised an error.
     primary = t.cast(Controller, observed.controller)
     manifest = stored_revision(request, primary, observed.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
@@ -128,7 +128,7 @@ def _begin(request: Request, observed: MigrationObserved) -> Decision:
 
 def _with_controller(request: Request, primary: Controller, observed: MigrationObserved,
                      stored: StoredRevision) -> Decision:
-    """Reparent the existing controller's pods to the ReplicaSet, then delete the controller."""
+    """Return the decision until the ReplicationController is deleted."""
     # | another uid | yes | | error |
     if primary.uid != stored["uid"]:
         raise RolloutError("it was created again during its migration, when its pods already "
@@ -163,9 +163,9 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
 
 def _without_replica_set(request: Request, primary: Controller, observed: MigrationObserved,
                          stored: StoredRevision) -> Decision:
-    """Return the decision without a ReplicaSet for the pods."""
+    """Return the decision until the ReplicaSet is created."""
     # | yes | another state | - | delete the stored controller, and store it again |
-    # A closed controller had a ReplicaSet, deleted since; the open template is the stored template.
+    # If the controller is closed, another client has deleted the ReplicaSet.
     if (not handover.is_closed(primary)
             and stored_revision(request, primary, observed.config)["data"] != stored):
         return delete_stored(request, "the controller has changed", is_last=False)
@@ -214,7 +214,7 @@ def _create_replica_set(request: Request, stored: StoredRevision) -> Step:
 
 def _become_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
                        stored: StoredRevision) -> Decision:
-    """Let a Deployment adopt the ReplicaSet with the pods."""
+    """Return the decision until the Deployment has adopted the ReplicaSet."""
     # | deleted | yes | the ReplicaSet, or the Deployment, is being deleted | wait, or error |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
@@ -252,8 +252,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
 
 def _open(observed: MigrationObserved, replica_set: Controller, stored: StoredRevision) -> Decision:
     """Return the step that opens the ReplicaSet, or a wait until the status counts all pods."""
-    # A controller deleted with orphaned pods leaves pods without a matching selector: ignore the
-    # pods.
+    # Ignore orphans without the label, which remain after a deletion with --cascade=orphan.
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     pods = (observed.pods
             and tuple(pod for pod in observed.pods
@@ -303,7 +302,7 @@ def _refuse_others(request: Request, observed: MigrationObserved, config: Deploy
 
 def _pause(request: Request, observed: MigrationObserved,
            config: DeploymentConfig) -> Decision | None:
-    """Return the next step or wait until the DeploymentConfig is paused and at rest, then None.
+    """Return the next decision until the DeploymentConfig is paused without a rollout, then None.
 
     A paused DeploymentConfig neither starts rollouts nor scales ReplicationControllers.
     """
@@ -338,7 +337,7 @@ def _pause(request: Request, observed: MigrationObserved,
 
 def _delete_config(request: Request, observed: MigrationObserved,
                    config: DeploymentConfig) -> Decision:
-    """Delete the empty ReplicationControllers in turn, then the DeploymentConfig."""
+    """Return the deletion of an empty ReplicationController, or at last of the DeploymentConfig."""
     for rollout in observed.rollouts:
         # | paused | yes | a rollout requests pods | error |
         if rollout.replicas:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A migration in memory, for check mode: the objects of all kinds, and the pods. Pure.
+"""The simulated objects of a migration, for check mode. Pure.
 
-The status of an object is the final one as soon as the object is written. An object of the real
-cluster may have an outdated status until the model settles.
+A write also sets the final status of the object. An object of the real cluster gets its final
+status when the model settles.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..simulated import deleted
 
 
 class SimulatedMigration(Model):
-    """ReplicationControllers with their pods, and the objects that replace them.
+    """The simulated ReplicationControllers, their pods, and the objects that replace them.
 
-    configs: the DeploymentConfigs that created the ReplicationControllers.
+    configs has the DeploymentConfigs of the ReplicationControllers.
     """
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],
@@ -58,7 +58,7 @@ class SimulatedMigration(Model):
         return self._pods
 
     def settle(self) -> bool:
-        """Let every status become final, and every deletion end."""
+        """Set the final status of each object, and complete deletions."""
         before = dict(self._items)
         for kind, name in before:
             if item := self._items[kind, name]:
@@ -67,12 +67,12 @@ class SimulatedMigration(Model):
         return self._items != before
 
     def write(self, write: Write) -> bool:
-        """Carry out a write; False if its preconditions fail."""
+        """Apply a write; return False if a precondition fails."""
         if isinstance(write, Handover):
             names = {pod.name for pod in write.pods}
-            taker = write.target_reference["uid"]
+            target = write.target_reference["uid"]
             self._pods = tuple(
-                pod._replace(owner=taker, labels=_labelled(pod.labels, write.labels))
+                pod._replace(owner=target, labels=_with_changes(pod.labels, write.labels))
                 if pod.name in names else pod for pod in self._pods or ())
             self.settle()
             return True
@@ -95,7 +95,7 @@ class SimulatedMigration(Model):
         return True
 
     def _settled(self, kind: str, item: Json) -> Json:
-        """Return an object with the final status."""
+        """Return the object with its final status."""
         status = {**(item.get("status") or {}),
                   "observedGeneration": item["metadata"].get("generation", 0)}
         if kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET):
@@ -112,7 +112,7 @@ class SimulatedMigration(Model):
         return item
 
     def _counts(self, controller: Controller) -> Json:
-        """Return the counts of a status: the replicas, or the pods of a closed template."""
+        """Return the counts of the status: the replicas, or for a closed template the pods."""
         count = controller.replicas
         is_replica_set = controller.kind is Kind.REPLICA_SET
         if handover.is_closed(controller) and (self._pods is not None or is_replica_set):
@@ -120,12 +120,12 @@ class SimulatedMigration(Model):
         return dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), count)
 
 
-def _labelled(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
+def _with_changes(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
     return {key: value for key, value in {**labels, **changes}.items() if value is not None}
 
 
 def _adopted(replica_set: Json, deployment: Json) -> Json:
-    """Return a ReplicaSet after the adoption by a Deployment with the same template."""
+    """Return the ReplicaSet after its adoption by the Deployment."""
     metadata = replica_set["metadata"]
     name, uid = (deployment["metadata"][field] for field in ("name", "uid"))
     if metadata.get("ownerReferences"):

@@ -12,7 +12,7 @@ status or ControllerRevisions. Each claim of the record therefore needs evidence
 | an update is in progress | the status, not all pods new and available, or settings to restore |
 | a pause | the same; or the record alone, as far as no other update is kept from beginning |
 | it is a rollback | the status; or the present template has come back, or is the older one |
-| the template of before | the status names the revision; or the highest number but the present |
+| the previous template | the status names the revision; or the highest number except the current |
 | updateStrategy before | the present one is that of the update; never one with more missing pods |
 
 A forged record can still have these effects: the next task sets another partition, OnDelete, or a

@@ -1101,7 +1101,7 @@ def test_unreadable_annotations_are_reported_with_their_controller_and_rewritten
               object_meta.LAST_ROLLOUT: "[7]", object_meta.PAUSED: "two"}
     cluster, lines = Cluster(rc(annotations=forged)), []
 
-    result = cluster.run(UPDATE, say=lines.append)
+    result = cluster.run(UPDATE, print_line=lines.append)
 
     messages = {f"the annotation {key} of foo is not readable, and is ignored" for key in forged}
     assert messages <= set(result["warnings"])

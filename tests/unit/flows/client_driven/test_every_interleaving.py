@@ -499,7 +499,9 @@ class Explorer:
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("size, surge, unavailable", [
     pytest.param(size, surge, unavailable,
-                 id=f"size {size} surge {surge} unavailable {unavailable}")
+                 id=f"size {size} surge {surge} unavailable {unavailable}",
+                 # as long as all other points of the sample together
+                 marks=[pytest.mark.full] if size + surge + unavailable == 7 else [])
     for size, surge, unavailable in itertools.product(range(4), range(3), range(3))
     if surge or unavailable
 ])

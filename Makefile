@@ -36,6 +36,7 @@ pins: ## The lock files, after a change of a requirements file: every package wi
 	@$(COMPILE) --output-file tests/requirements.lock requirements.txt tests/requirements.txt
 	@$(COMPILE) --output-file docs/requirements.lock --constraint tests/requirements.lock docs/requirements.txt
 	@$(COMPILE) --output-file tests/packaging/requirements.lock tests/packaging/requirements.txt
+	@$(COMPILE) --output-file tests/mutation/requirements.lock tests/mutation/requirements.txt
 
 .PHONY: demo
 demo: MEANWHILE = .venv/bin/python tests/cluster build > /dev/null
@@ -108,6 +109,10 @@ test-versions: .venv/ready ## Other versions of ansible-core, of Python and of t
 .PHONY: test-node
 test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 50 minutes
 	@.venv/bin/python tests/run.py node
+
+.PHONY: test-mutation
+test-mutation: .venv/ready ## Mutants of the lines that have changed within a day, against their unit tests: an hour at most
+	@.venv/bin/python tests/run.py mutation
 
 .PHONY: measure
 measure: .venv/ready ## How simple the code is, in numbers, each with its limit

@@ -73,6 +73,9 @@ PYTEST = "pytest -q --tb=short --maxfail=5"
 LONG = f"{PYTEST} -o timeout=1800"
 
 UNIT = f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"
+#: The floor of branch coverage, in percent, of the code that the unit tests import.
+COVERAGE = ("--cov ansible_collections.baton.kubernetes.plugins --cov-branch --cov-report term:skip-covered "
+            "--cov-fail-under 95")
 INTEGRATION = (f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {CLUSTER} --ignore "
                f"{DEMO}")
 
@@ -145,7 +148,7 @@ TIERS = {
         takes_one_processor=True,
     ),
     "unit-sample": Tier([f"env RELEASES=20 {UNIT} -m 'not full and not long and not browser'"]),
-    "unit": Tier([UNIT]),
+    "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60),
     "browser": Tier(
         [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/report"],
         missing=no_browser,
@@ -189,6 +192,7 @@ TIERS = {
         [f"{BUILD_NODE} --with kubectl-1.17", f"{LONG} -m 'long or not long' tests/node"],
         missing=no_real_node, in_ci=False, minutes=120, files=NODE_FILES,
     ),
+    "mutation": Tier(["python tests/mutation"], minutes=90),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
         [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind",
@@ -201,8 +205,8 @@ CHANGE = ("lint", "unit-sample", "browser", "sanity-sample", "packaging", "integ
           "cluster", "demo", "faults-sample",
           "manifests-sample", "histories-sample", "releases-sample", "versions-sample",
           "node-sample", "molecule", "kind")
-#: The tiers of `make test-all`: the whole of each sample.
-ALL = tuple(name.removesuffix("-sample") for name in CHANGE)
+#: The tiers of `make test-all`: the whole of each sample, and mutants of the latest changes.
+ALL = (*(name.removesuffix("-sample") for name in CHANGE), "mutation")
 
 
 def digest(tier: Tier) -> str:

@@ -12,7 +12,6 @@ ansible-core and ansible-lint.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -26,10 +25,10 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "tests/cluster"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/cluster")]
 
-import subtask  # noqa: E402
-from workspace import ClusterError, cache, locked, say  # noqa: E402
+import tool_environment  # noqa: E402
+from workspace import ClusterError, say  # noqa: E402
 
 LOCK = HERE / "requirements.lock"
 #: Placeholder address, without which galaxy-importer fails before other checks.
@@ -96,24 +95,9 @@ def complaints(file: Path) -> list[str]:
             *([f"{size} bytes, more than {LARGEST}"] if size > LARGEST else [])]
 
 
-def importer() -> Path:
-    """Return the Python of an environment with galaxy-importer. Raises ClusterError."""
-    folder = (cache() / "galaxy-importer"
-              / hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16])
-    python = folder / "bin" / "python"
-    with locked(folder.with_suffix(".lock"), "the installation of galaxy-importer"):
-        if not (folder / "ready").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-            install = [str(python), "-m", "pip", "install", "--quiet",
-                       "--disable-pip-version-check", "--require-hashes"]
-            subtask.run("installing galaxy-importer", [*install, "--requirement", str(LOCK)])
-            (folder / "ready").touch()
-    return python
-
-
 def imported(file: Path) -> list[str]:
     """Return the errors and warnings of galaxy-importer."""
-    python = importer()
+    python = tool_environment.python("galaxy-importer", LOCK)
     with tempfile.TemporaryDirectory(prefix="baton-import-") as place:
         settings = Path(place) / "galaxy-importer.cfg"
         settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = "

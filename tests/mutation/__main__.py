@@ -1,0 +1,162 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run `make test-mutation`: mutate the lines that have changed, and run their unit tests.
+
+A mutant is the code with one operator, constant or condition replaced. A mutant that passes the
+unit tests of its module's package has survived: no test pins the line. The tier prints the diff of
+each survivor, and fails unless equivalent.txt lists the mutant. With more mutants than the limit,
+the tier tries a random sample, by the seed that it prints.
+
+cosmic-ray has a separate environment in the user's cache, and mutates a copy of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/cluster")]
+
+import tool_environment  # noqa: E402
+from workspace import say  # noqa: E402
+
+LOCK = HERE / "requirements.lock"
+#: Mutants that no test can kill, since their behavior is the same.
+EQUIVALENT = HERE / "equivalent.txt"
+MODULES = "plugins/module_utils"
+#: Mutants of one file at most, and seconds for the tests of one mutant.
+MAX_MUTANTS, MAX_SECONDS = 40, 300
+#: Mutants without a meaning: a type annotation is no code, and a decorator is part of a definition.
+MEANINGLESS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
+PYTEST = "pytest -q -x -p no:cacheprovider -m 'not full and not long and not browser'"
+
+
+class Mutant(NamedTuple):
+    """Outcome of the tests on one mutant."""
+
+    outcome: str
+    diff: str
+
+    @property
+    def is_finding(self) -> bool:
+        """Return whether the mutant has survived and behaves differently from the code."""
+        lines = [line for line in self.diff.splitlines()
+                 if line[:1] in "-+" and line[:3] not in ("---", "+++")]
+        return (self.outcome == "survived"
+                and "\n".join(lines) not in EQUIVALENT.read_text("utf-8"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/mutation", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default="", metavar="COMMIT",
+                        help="mutate the lines that differ from this commit (default: the newest "
+                             "one that is a day old)")
+    parser.add_argument("--whole", action="store_true", help="mutate all lines of the files")
+    parser.add_argument("--limit", type=int, default=MAX_MUTANTS, metavar="N",
+                        help=f"mutants of a file at most (default: {MAX_MUTANTS})")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), metavar="SEED")
+    parser.add_argument("files", nargs="*", metavar="FILE",
+                        help=f"files of {MODULES} (default: all that have changed)")
+    options = parser.parse_args()
+    base = "" if options.whole else options.base or commit_of_yesterday()
+    say(f"seed {options.seed}")
+    python = tool_environment.python("cosmic-ray", LOCK)
+    survivors = []
+    with tempfile.TemporaryDirectory(prefix="baton-mutation-") as place:
+        copy = copy_of_repository(Path(place))
+        for file in options.files or changed_files(base):
+            mutants = mutate(python, copy, file, base, options.limit, options.seed)
+            found = [mutant for mutant in mutants if mutant.is_finding]
+            survivors += found
+            say(f"{file}: {len(found)} of {len(mutants)} survived")
+    print(*(f"{mutant.diff}\n" for mutant in survivors), sep="\n")
+    print(f"{len(survivors)} mutants survived")
+    return 1 if survivors else 0
+
+
+def commit_of_yesterday() -> str:
+    """Return the newest commit that is a day old, or the first commit."""
+    for selected in (["--before=1.day.ago"], ["--max-parents=0"]):
+        listed = subprocess.run(["git", "rev-list", "-1", *selected, "HEAD"], cwd=ROOT, check=True,
+                                capture_output=True, text=True).stdout.strip()
+        if listed:
+            return listed
+    raise SystemExit("no commit to compare with")
+
+
+def changed_files(base: str) -> list[str]:
+    """Return the files of the modules that differ from a commit."""
+    listed = subprocess.run(["git", "diff", "-z", "--name-only", "--diff-filter=AM", base, "--",
+                             f"{MODULES}/*.py"],
+                            cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return sorted(filter(None, listed.split("\0")))
+
+
+def copy_of_repository(place: Path) -> Path:
+    """Clone the repository, with the programs of .venv and a link to the clone's collection."""
+    copy = place / "kubernetes"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
+    collections = copy / ".venv" / "collections" / "ansible_collections" / "baton"
+    collections.mkdir(parents=True)
+    (collections / "kubernetes").symlink_to(copy)
+    return copy
+
+
+def tests_of(file: str, copy: Path) -> list[str]:
+    """Return the unit tests of a file: the tests of the same name first, then its package's."""
+    part = Path(file).relative_to(MODULES)
+    package = Path("tests/unit", *part.parts[:2 if part.parts[0] == "flows" else 1])
+    candidates = [Path("tests/unit", part.parent, f"test_{part.name}"),
+                  package if package.suffix != ".py" else Path("tests/unit/test_task.py")]
+    return [str(path) for path in candidates if (copy / path).exists()] or ["tests/unit/flows"]
+
+
+def mutate(python: Path, copy: Path, file: str, base: str, limit: int,
+           seed: int) -> list[Mutant]:
+    """Return the outcome of each tried mutant of a file."""
+    tests = " ".join(tests_of(file, copy))
+    settings = copy / ".venv" / "cosmic-ray.toml"
+    session = copy / ".venv" / f"{file.replace('/', '.')}.sqlite"
+    settings.write_text("\n".join([
+        "[cosmic-ray]", f"module-path = {json.dumps(file)}", f"timeout = {MAX_SECONDS}",
+        "excluded-modules = []",
+        f"test-command = {json.dumps(f'{sys.executable} -m {PYTEST} {tests}')}",
+        '[cosmic-ray.distributor]', 'name = "local"',
+        "[cosmic-ray.filters.git-filter]", f"branch = {json.dumps(base)}",
+        "[cosmic-ray.filters.operators-filter]", f"exclude-operators = {json.dumps(MEANINGLESS)}",
+    ]), "utf-8")
+
+    def run(program: str, *arguments: object) -> str:
+        environment = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+        process = subprocess.run([str(python.parent / program), *map(str, arguments)], cwd=copy,
+                                 env=environment, check=False, capture_output=True, text=True)
+        if process.returncode:
+            raise SystemExit(f"{program} {arguments[0]}: {process.stdout}{process.stderr}")
+        return process.stdout
+
+    run("cosmic-ray", "init", settings, session)
+    run("cr-filter-operators", session, settings)
+    if base:
+        run("cr-filter-git", "--config", settings, session)
+    run("python", HERE / "session.py", "choose", session, limit, seed)
+    run("cosmic-ray", "baseline", settings)
+    run("cosmic-ray", "exec", settings, session)
+    lines = run("python", HERE / "session.py", "outcomes", session).splitlines()
+    shutil.rmtree(copy / ".hypothesis", ignore_errors=True)
+    return [Mutant(*json.loads(line)) for line in lines]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

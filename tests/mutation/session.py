@@ -1,0 +1,37 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run by the Python that has cosmic-ray: choose the mutants of a session, or print the outcomes."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+
+from cosmic_ray.work_db import WorkDB, use_db
+from cosmic_ray.work_item import WorkerOutcome, WorkResult
+
+
+def choose(session: str, limit: int, seed: int) -> None:
+    """Skip all pending mutants but a random sample of at most `limit`."""
+    with use_db(session, WorkDB.Mode.open) as database:
+        pending = sorted(database.pending_work_items, key=lambda item: repr(item.mutations))
+        random.Random(seed).shuffle(pending)
+        if skipped := [item.job_id for item in pending[limit:]]:
+            database.set_multiple_results(skipped, WorkResult(WorkerOutcome.SKIPPED))
+
+
+def outcomes(session: str) -> None:
+    """Print [outcome, diff] of each mutant whose tests have run, as JSON."""
+    with use_db(session, WorkDB.Mode.open) as database:
+        for _item, result in database.completed_work_items:
+            if result.worker_outcome == WorkerOutcome.NORMAL:
+                print(json.dumps([result.test_outcome.value, result.diff]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "choose":
+        choose(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        outcomes(sys.argv[2])

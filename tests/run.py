@@ -74,8 +74,8 @@ LONG = f"{PYTEST} -o timeout=1800"
 
 UNIT = f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"
 #: The floor of branch coverage, in percent, of the code that the unit tests import.
-COVERAGE = ("--cov ansible_collections.baton.kubernetes.plugins --cov-branch --cov-report term:skip-covered "
-            "--cov-fail-under 95")
+COVERAGE = ("--cov ansible_collections.baton.kubernetes.plugins --cov-branch "
+            "--cov-report term:skip-covered --cov-fail-under 95")
 INTEGRATION = (f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {CLUSTER} --ignore "
                f"{DEMO}")
 
